@@ -1,0 +1,120 @@
+"""The service provider interface (SPI): all that a plugin imports.
+
+An EP is an :class:`EpFactory`, which tells the devices it can drive and creates an
+:class:`ExecutionProvider` per session, which claims nodes of a :class:`Graph` and
+compiles each :class:`Partition` to a :class:`CompiledPartition`.
+
+Importing this package imports the standard library and pluggy only.
+"""
+
+import pluggy
+
+from onnxplug.ep.capability import (
+    CapabilityReport,
+    ComputeCapability,
+    Reason,
+    Refusal,
+    RefusalCode,
+)
+from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
+from onnxplug.ep.factory import (
+    EpFactory,
+    Finding,
+    Host,
+    Level,
+    Option,
+    OptionValue,
+    SessionContext,
+)
+from onnxplug.ep.graph import (
+    AttributeValue,
+    ExportedModel,
+    Graph,
+    Node,
+    Partition,
+    SparseTensor,
+    ValueInfo,
+)
+from onnxplug.ep.kernels import (
+    HostFunction,
+    KernelExecutionProvider,
+    KernelSequence,
+    describe,
+    fill_bound,
+)
+from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.types import (
+    DataType,
+    Dimension,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.ep.version import SPI_VERSION
+from onnxplug.errors import (
+    Declined,
+    NodeError,
+    OutputMismatch,
+    RunCancelled,
+    SessionRefused,
+)
+
+hookimpl = pluggy.HookimplMarker("onnxplug")
+"""Marks a plugin's functions as implementations of the host's hooks."""
+
+__all__ = [
+    "HOST",
+    "SPI_VERSION",
+    "Allocator",
+    "AttributeValue",
+    "CapabilityReport",
+    "CompiledPartition",
+    "ComputeCapability",
+    "DataTransfer",
+    "DataType",
+    "Declined",
+    "DeviceType",
+    "Dimension",
+    "EpDevice",
+    "EpFactory",
+    "ExecutionProvider",
+    "ExportedModel",
+    "Finding",
+    "Graph",
+    "HardwareDevice",
+    "Host",
+    "HostFunction",
+    "KernelExecutionProvider",
+    "KernelSequence",
+    "Level",
+    "MapType",
+    "MemoryLocation",
+    "Node",
+    "NodeError",
+    "Option",
+    "OptionValue",
+    "OptionalType",
+    "OutputMismatch",
+    "Partition",
+    "Reason",
+    "Refusal",
+    "RefusalCode",
+    "RunCancelled",
+    "RunContext",
+    "SequenceType",
+    "SessionContext",
+    "SessionRefused",
+    "SparseTensor",
+    "SparseTensorType",
+    "Stream",
+    "TensorType",
+    "ValueInfo",
+    "ValueType",
+    "describe",
+    "fill_bound",
+    "hookimpl",
+]

@@ -1,0 +1,97 @@
+"""What an EP says of a graph: which nodes it takes, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from onnxplug.ep.graph import Graph, Node
+
+
+class RefusalCode(StrEnum):
+    """Why a node is not on an EP."""
+
+    OP = "op"
+    OPSET = "opset"
+    DTYPE = "dtype"
+    RANK = "rank"
+    DYNAMIC_SHAPE = "dynamic-shape"
+    ATTRIBUTE = "attribute"
+    NOT_CONSTANT = "not-constant"
+    NOT_CONVEX = "not-convex"
+    TAKEN = "taken"
+    COST = "cost"
+    OTHER = "other"
+
+
+class Reason(NamedTuple):
+    """A code for programs and a detail for people: what was found, what is needed."""
+
+    code: RefusalCode
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}" if self.detail else str(self.code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One node that an EP does not take.
+
+    Attributes:
+        node: the node's index.
+        reason: why.
+    """
+
+    node: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeCapability:
+    """A group of nodes that an EP takes.
+
+    Attributes:
+        nodes: indices.
+        atomic: the group is run whole or not at all: the host gives it back when it is
+            not convex or an EP ranked higher took part of it.  A group that is not
+            atomic may be split, and merged with neighbours of the same EP.
+        keeps_constants: the EP copies what it needs of constants in ``compile``; the
+            host may drop its own reference afterwards.
+        label: a word for people, shown in reports.
+    """
+
+    nodes: tuple[int, ...]
+    atomic: bool = False
+    keeps_constants: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityReport:
+    """Every node of a graph is in exactly one claim or one refusal; the host checks."""
+
+    claims: tuple[ComputeCapability, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @classmethod
+    def per_node(
+        cls,
+        graph: Graph,
+        check: Callable[[Node], Reason | None],
+        *,
+        keeps_constants: bool = False,
+    ) -> CapabilityReport:
+        """Judge each node alone: it is taken where *check* gives ``None``."""
+        taken: list[int] = []
+        refusals: list[Refusal] = []
+        for node in graph.nodes:
+            reason = check(node)
+            if reason is None:
+                taken.append(node.index)
+            else:
+                refusals.append(Refusal(node=node.index, reason=reason))
+        claim = ComputeCapability(nodes=tuple(taken), keeps_constants=keeps_constants)
+        return cls(claims=(claim,) if taken else (), refusals=tuple(refusals))

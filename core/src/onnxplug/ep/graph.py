@@ -1,0 +1,203 @@
+"""The model as an EP sees it: read-only, owned by the host.
+
+These are protocols: the host's own classes satisfy them, and may gain attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from onnxplug.ep.types import DataType, Dimension, TensorType, ValueType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueInfo:
+    """What is known of a value before the model runs.
+
+    Attributes:
+        name: the value's name, unique in its graph.
+        type: ``None`` when nothing is known.
+        is_constant: its content is known and never changes.
+    """
+
+    name: str
+    type: ValueType | None = None
+    is_constant: bool = False
+
+    @property
+    def dtype(self) -> DataType | None:
+        """The element type of a tensor; ``None`` when unknown or not a tensor."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> tuple[Dimension, ...] | None:
+        """The shape of a tensor; ``None`` when of unknown rank or not a tensor."""
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseTensor:
+    """A sparse tensor as numpy arrays, in ONNX's coordinate format.
+
+    Attributes:
+        values: [NNZ], the elements that are stored.
+        indices: [NNZ] linear or [NNZ, rank] per dimension, int64, sorted.
+        shape: the dense shape.
+    """
+
+    values: Any
+    indices: Any
+    shape: tuple[int, ...]
+
+
+AttributeValue: TypeAlias = Any
+"""int, float, str (bytes when not UTF-8), a read-only numpy array, ``SparseTensor``,
+``Graph``, ``ValueType``, or a tuple of one of these."""
+
+
+class Node(Protocol):
+    """One operator call."""
+
+    @property
+    def index(self) -> int:
+        """Identity in its graph, and position in a topological order."""
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain; empty for ONNX's own operators."""
+
+    @property
+    def since_version(self) -> int:
+        """The opset version at which the operator last changed, up to the model's.
+
+        0 for an operator whose schema ONNX does not hold.
+        """
+
+    @property
+    def name(self) -> str:
+        """The node's name; may be empty, need not be unique."""
+
+    @property
+    def inputs(self) -> tuple[str | None, ...]:
+        """Names of the inputs; ``None`` for one that is left out."""
+
+    @property
+    def outputs(self) -> tuple[str | None, ...]:
+        """Names of the outputs; ``None`` for one that nobody wants."""
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """The attributes that the node sets; ONNX's defaults are not filled in."""
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Names that the node's subgraphs take from the graphs around them."""
+
+    @property
+    def subgraphs(self) -> Mapping[str, Graph]:
+        """The attributes that are graphs."""
+
+
+class Graph(Protocol):
+    """Nodes in topological order, and what is known of the values between them."""
+
+    @property
+    def name(self) -> str:
+        """The graph's name; may be empty."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """``nodes[i].index == i``."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Names fed by the caller, constants excluded."""
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Names given to the caller."""
+
+    @property
+    def parent(self) -> Graph | None:
+        """The graph around this one, if this is a body of a control-flow node."""
+
+    def opset(self, domain: str = "") -> int:
+        """The version of *domain*'s operators; 0 when the model does not import it."""
+
+    def value(self, name: str) -> ValueInfo:
+        """What is known of *name*, here or in a graph around; never raises."""
+
+    def constant(self, name: str) -> Any | None:
+        """The content of a constant, here or in a graph around; ``None`` if not one.
+
+        A read-only numpy array, which may be mapped from the model's file.
+        """
+
+    def assigned_to(self, node: Node) -> str | None:
+        """The name of the EP ranked higher that took *node*, if one did."""
+
+
+class ExportedModel(NamedTuple):
+    """A partition as a model of its own.
+
+    Attributes:
+        model: an ``onnx.ModelProto``.
+        weights: buffers (C-contiguous arrays of bytes) by the ``location`` that the
+            model's external data names; empty when weights are inline.
+    """
+
+    model: Any
+    weights: Mapping[str, Any]
+
+
+class Partition(Protocol):
+    """A convex group of nodes that one EP is to run."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the nodes belong to."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The group's nodes, in topological order."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Values computed outside; the order of ``run``'s inputs.  No constants."""
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Values needed outside; the order of ``run``'s outputs."""
+
+    @property
+    def label(self) -> str:
+        """The label of the claim, when the partition is one claim."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of structure, types and weights, the same in every process."""
+
+    @property
+    def covers_model(self) -> bool:
+        """Nothing of the model runs outside this partition."""
+
+    def value(self, name: str) -> ValueInfo:
+        """What is known of *name*; as :meth:`Graph.value`."""
+
+    def constant(self, name: str) -> Any | None:
+        """The content of a constant; as :meth:`Graph.constant`."""
+
+    def to_model(
+        self, weights: Literal["inline", "external"] = "inline"
+    ) -> ExportedModel:
+        """The partition as a self-contained ``onnx.ModelProto``.
+
+        Raises:
+            ValueError: inline weights beyond protobuf's limit of 2 GiB.
+        """

@@ -1,0 +1,239 @@
+"""A base for EPs that are a table from operator to function on numpy arrays."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.ep.capability import CapabilityReport, Reason
+from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.errors import NodeError, OutputMismatch, RunCancelled
+
+
+class HostFunction(CompiledPartition):
+    """A partition that is one function of its inputs, on the host.
+
+    *function* takes the partition's inputs by position and returns one array, or a
+    sequence of them in the order of the partition's outputs.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: RunContext | None,
+    ) -> Sequence[Any]:
+        """Call the function, and fill bound outputs from its results."""
+        results = self._function(*inputs)
+        if not isinstance(results, tuple | list):
+            results = (results,)
+        return fill_bound(results, outputs)
+
+
+class KernelExecutionProvider(ExecutionProvider):
+    """An EP that runs each node by one function.
+
+    Subclasses implement :meth:`find_kernel`; capability and compilation follow.
+    """
+
+    @abstractmethod
+    def find_kernel(self, graph: Graph, node: Node) -> Callable[..., Any] | Reason:
+        """A function of *node*'s inputs, or why there is none.
+
+        The function takes arrays by position, ``None`` for inputs that are left out,
+        and returns the first output, or a tuple of outputs.  It must not write to its
+        inputs.  Called for capability and again for compilation; pure.
+        """
+
+    def get_capability(self, graph: Graph) -> CapabilityReport:
+        """Take the nodes that have a kernel."""
+
+        def check(node: Node) -> Reason | None:
+            found = self.find_kernel(graph, node)
+            return found if isinstance(found, Reason) else None
+
+        return CapabilityReport.per_node(graph, check)
+
+    def compile(self, partition: Partition) -> CompiledPartition:
+        """A list of kernel calls over numbered slots."""
+        return KernelSequence(partition, self.find_kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    kernel: Callable[..., Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    frees: tuple[int, ...]
+    node: Node
+
+
+class KernelSequence(CompiledPartition):
+    """Kernel calls in order over slots: inputs first, then constants, then the rest.
+
+    A slot is cleared after its last use, so that its array's memory is free again.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        find_kernel: Callable[[Graph, Node], Callable[..., Any] | Reason],
+    ) -> None:
+        slots: dict[str | None, int] = {None: 0}
+        template: list[Any] = [None]
+        for name in partition.inputs:
+            slots[name] = len(template)
+            template.append(None)
+        self._first_input = 1
+        self._input_end = len(template)
+        calls: list[_Call] = []
+        for node in partition.nodes:
+            kernel = find_kernel(partition.graph, node)
+            if isinstance(kernel, Reason):
+                raise RuntimeError(
+                    f"{describe(node)} was claimed, and now has no kernel: {kernel}"
+                )
+            for value in (*node.inputs, *node.outputs):
+                if value not in slots:
+                    slots[value] = len(template)
+                    template.append(partition.constant(value) if value else None)
+            calls.append(
+                _Call(
+                    kernel,
+                    tuple(slots[name] for name in node.inputs),
+                    tuple(slots[name] for name in node.outputs),
+                    (),
+                    node,
+                )
+            )
+        self._outputs = tuple(slots[name] for name in partition.outputs)
+        self._template = template
+        self._calls = _with_frees(calls, keep=set(self._outputs), template=template)
+        self._single = self._find_single(calls)
+
+    def _find_single(self, calls: Sequence[_Call]) -> Callable[..., Any] | None:
+        # one node on the partition's inputs as they are: no slots are needed
+        if len(calls) != 1 or self._outputs != calls[0].outputs[:1]:
+            return None
+        in_order = tuple(range(self._first_input, self._input_end))
+        return calls[0].kernel if calls[0].inputs == in_order else None
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: RunContext | None,
+    ) -> Sequence[Any]:
+        """Call the kernels in order."""
+        if self._single is not None:
+            try:
+                result = self._single(*inputs)
+            except Exception as error:
+                raise _node_error(self._calls[0].node, inputs, error) from error
+            if isinstance(result, tuple):
+                result = result[0]
+            if outputs[0] is None:
+                return (result,)
+            return fill_bound((result,), outputs)
+        slots = self._template.copy()
+        slots[self._first_input : self._input_end] = inputs
+        for call in self._calls:
+            if context is not None and context.cancelled:
+                raise RunCancelled(
+                    f"the run was cancelled before {describe(call.node)}"
+                )
+            arguments = [slots[slot] for slot in call.inputs]
+            # any exception of a kernel is told with the node it happened in
+            try:
+                results = call.kernel(*arguments)
+            except Exception as error:
+                raise _node_error(call.node, arguments, error) from error
+            if isinstance(results, tuple):
+                for slot, result in zip(call.outputs, results, strict=False):
+                    slots[slot] = result
+            else:
+                slots[call.outputs[0]] = results
+            for slot in call.frees:
+                slots[slot] = None
+        return fill_bound([slots[slot] for slot in self._outputs], outputs)
+
+
+def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequence[Any]:
+    """*results*, each copied into the array bound for it, if one is.
+
+    Raises:
+        OutputMismatch: a bound array differs in shape or dtype; nothing was written.
+    """
+    if all(bound is None for bound in outputs):
+        return results
+    import numpy as np
+
+    for position, (result, bound) in enumerate(zip(results, outputs, strict=True)):
+        if bound is not None and (
+            bound.shape != result.shape or bound.dtype != result.dtype
+        ):
+            raise OutputMismatch(
+                f"output {position} is {result.dtype}{list(result.shape)}, but the "
+                f"array bound to it is {bound.dtype}{list(bound.shape)}; "
+                "bind an array of the same dtype and shape"
+            )
+    filled = []
+    for result, bound in zip(results, outputs, strict=True):
+        if bound is not None:
+            np.copyto(bound, result)
+        filled.append(result if bound is None else bound)
+    return filled
+
+
+def describe(node: Node) -> str:
+    """A node in words: its operator, and its name or else its first output."""
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    if node.name:
+        return f"{operator} {node.name!r}"
+    return f"{operator} giving {next(filter(None, node.outputs), '')!r}"
+
+
+def _with_frees(
+    calls: Sequence[_Call], keep: set[int], template: Sequence[Any]
+) -> tuple[_Call, ...]:
+    seen = set(keep)
+    freed: list[_Call] = []
+    for call in reversed(calls):
+        last = {
+            slot
+            for slot in (*call.inputs, *call.outputs)
+            if slot not in seen and template[slot] is None and slot != 0
+        }
+        seen |= last
+        freed.append(
+            _Call(
+                call.kernel,
+                call.inputs,
+                call.outputs,
+                tuple(sorted(last)),
+                call.node,
+            )
+        )
+    return tuple(reversed(freed))
+
+
+def _node_error(node: Node, arguments: Sequence[Any], error: Exception) -> NodeError:
+    if isinstance(error, NodeError):
+        return error
+    found = ", ".join(_summary(argument) for argument in arguments) or "no inputs"
+    return NodeError(
+        f"{describe(node)} failed on {found}: {type(error).__name__}: {error}",
+        node=node.name or describe(node),
+    )
+
+
+def _summary(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{list(value.shape)}"
+    return "nothing" if value is None else type(value).__name__

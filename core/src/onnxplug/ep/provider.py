@@ -1,0 +1,109 @@
+"""An EP in one session, and what it compiles a partition to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from onnxplug.ep.capability import CapabilityReport
+from onnxplug.ep.graph import Graph, Partition
+from onnxplug.ep.memory import HOST, MemoryLocation, Stream
+
+
+class RunContext(Protocol):
+    """One run, as the host describes it to the EPs.  May gain attributes."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The run's config entries (``gpu_graph_id`` …)."""
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream of the EP's location to queue work on; ``None`` if it has none."""
+
+    @property
+    def deadline(self) -> float | None:
+        """``time.monotonic()`` after which the result is no longer wanted."""
+
+    @property
+    def cancelled(self) -> bool:
+        """The run was cancelled; an EP that looks raises ``RunCancelled``."""
+
+
+class CompiledPartition(ABC):
+    """A partition ready to run."""
+
+    input_locations: Sequence[MemoryLocation] | None = None
+    """Where each input is wanted; ``None``: all in the EP's location."""
+
+    output_locations: Sequence[MemoryLocation] | None = None
+    """Where each output is left; ``None``: all in the EP's location."""
+
+    max_concurrent_runs: int | None = None
+    """``None``: ``run`` may be called from any number of threads at once; otherwise
+    the host serialises, and says so in the session's report."""
+
+    tiers: Mapping[str, int] = {}
+    """(optional) How many nodes run in which of the EP's tiers, for reports."""
+
+    @abstractmethod
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: RunContext | None,
+    ) -> Sequence[Any]:
+        """Compute the outputs, in the order of ``Partition.outputs``.
+
+        The host calls it by position, binds it once, and accepts any callable of this
+        signature in its place.
+
+        Args:
+            inputs: arrays in the order of ``Partition.inputs``, at
+                :attr:`input_locations`.  Never written to.
+            outputs: for each output ``None`` (allocate it; the array then belongs to
+                the host, and the EP never writes to it again) or an array that the
+                caller bound: fill it and return it.
+            context: ``None`` on the straight path of a session that has no streams
+                and was given no run options.
+
+        Returns:
+            One array per output; an output may be an input itself, or a view of one.
+
+        Raises:
+            OutputMismatch: a bound array has not the output's shape or dtype; raised
+                before anything is written.
+        """
+
+    def close(self) -> None:
+        """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
+        return None
+
+
+class ExecutionProvider(ABC):
+    """An EP as one session sees it.  Used from the thread that creates the session."""
+
+    location: MemoryLocation = HOST
+    """The default place of inputs and outputs."""
+
+    @abstractmethod
+    def get_capability(self, graph: Graph) -> CapabilityReport:
+        """Claim or refuse every node of *graph*, each refusal with a reason.
+
+        Pure: the host asks again for bodies of control flow, after expanding functions
+        and after a partition was given back.  Raising is a failure of the EP.
+        """
+
+    @abstractmethod
+    def compile(self, partition: Partition) -> CompiledPartition:
+        """Make *partition* ready to run.  The partition may be kept.
+
+        Raises:
+            Declined: gives the nodes to the next EP that claimed them.
+            SessionRefused: the session must not be created.
+        """
+
+    def close(self) -> None:
+        """(optional) Release resources.  Idempotent; after all its partitions."""
+        return None

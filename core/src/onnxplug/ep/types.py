@@ -1,0 +1,175 @@
+"""ONNX's type system: element types, and the types that values can have.
+
+Owns: the one spelling of every ONNX element type.  numpy and ml_dtypes are
+imported only when a numpy dtype is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class DataType(StrEnum):
+    """An ONNX element type, spelled as numpy and ml_dtypes spell theirs.
+
+    Source: ``TensorProto.DataType`` of the ONNX IR specification.
+    """
+
+    FLOAT32 = "float32"
+    UINT8 = "uint8"
+    INT8 = "int8"
+    UINT16 = "uint16"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    STRING = "string"
+    BOOL = "bool"
+    FLOAT16 = "float16"
+    FLOAT64 = "float64"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
+    BFLOAT16 = "bfloat16"
+    FLOAT8_E4M3FN = "float8_e4m3fn"
+    FLOAT8_E4M3FNUZ = "float8_e4m3fnuz"
+    FLOAT8_E5M2 = "float8_e5m2"
+    FLOAT8_E5M2FNUZ = "float8_e5m2fnuz"
+    UINT4 = "uint4"
+    INT4 = "int4"
+    FLOAT4_E2M1FN = "float4_e2m1fn"
+    FLOAT8_E8M0FNU = "float8_e8m0fnu"
+    UINT2 = "uint2"
+    INT2 = "int2"
+    FLOAT6_E2M3FN = "float6_e2m3fn"
+    FLOAT6_E3M2FN = "float6_e3m2fn"
+
+    @classmethod
+    def from_onnx(cls, number: int) -> DataType:
+        """The element type with ONNX's *number* (``TensorProto.DataType``).
+
+        Raises:
+            ValueError: *number* is 0 (undefined) or not a number ONNX defines.
+        """
+        if 1 <= number <= len(_ORDER):
+            return _ORDER[number - 1]
+        raise ValueError(
+            f"element type {number} is not defined by ONNX; "
+            f"the defined ones are 1 to {len(_ORDER)}"
+        )
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[Any]) -> DataType:
+        """The element type held by an array of *dtype* (object and text: string).
+
+        Byte order is ignored.
+
+        Raises:
+            TypeError: ONNX has no such element type.
+        """
+        if dtype.kind in "OUST":
+            return cls.STRING
+        try:
+            return cls(dtype.name)
+        except ValueError:
+            raise TypeError(
+                f"numpy dtype {dtype} has no ONNX element type; "
+                f"the ones there are: {', '.join(cls)}"
+            ) from None
+
+    @property
+    def onnx(self) -> int:
+        """ONNX's number for this element type (``TensorProto.DataType``)."""
+        return _ORDER.index(self) + 1
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of arrays of this element type (string: object)."""
+        return _numpy_dtype(self)
+
+    @property
+    def bits(self) -> int:
+        """Bits that one element takes in a model file; 0 for strings."""
+        return _BITS[self]
+
+
+_ORDER: Final = tuple(DataType)
+_BITS: Final = {DataType.STRING: 0, DataType.BOOL: 8} | {
+    data_type: int(match[0])  # every other name says it
+    for data_type in _ORDER
+    if (match := re.search(r"\d+", data_type))
+}
+
+
+@functools.cache
+def _numpy_dtype(data_type: DataType) -> np.dtype[Any]:
+    import numpy as np
+
+    if data_type is DataType.STRING:
+        return np.dtype(object)
+    if hasattr(np, data_type) or data_type is DataType.BOOL:
+        return np.dtype(str(data_type))
+    import ml_dtypes
+
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, data_type))
+    return dtype
+
+
+Dimension: TypeAlias = int | str | None
+"""A size, a symbolic name, or ``None`` when nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor.
+
+    Attributes:
+        dtype: element type; ``None`` when unknown.
+        shape: one entry per dimension; ``None`` when the rank is unknown, which
+            is not the same as ``()``, a scalar.
+    """
+
+    dtype: DataType | None = None
+    shape: tuple[Dimension, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensorType:
+    """A sparse tensor; fields as in :class:`TensorType`."""
+
+    dtype: DataType | None = None
+    shape: tuple[Dimension, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of values of one type."""
+
+    element: ValueType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value that may be absent."""
+
+    element: ValueType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A dictionary from keys of one element type to values of one type."""
+
+    key: DataType
+    value: ValueType | None = None
+
+
+ValueType: TypeAlias = (
+    TensorType | SparseTensorType | SequenceType | OptionalType | MapType
+)

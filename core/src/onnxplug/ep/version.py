@@ -1,0 +1,8 @@
+"""The version of the SPI, apart from the version of any distribution."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPI_VERSION: Final = (0, 1)
+"""A plugin is accepted when its major equals this and its minor is not greater."""
