@@ -1,0 +1,272 @@
+"""The model's graph, and the few ways in which it is rewritten.
+
+Invariant: nodes are in topological order and ``nodes[i].index == i``; every value has
+one producer (an input, a constant or a node).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep import SparseTensor, ValueInfo, ValueType
+from onnxplug.ep import TensorType as Tensor
+from onnxplug.errors import InvalidModel
+from onnxplug.graph.node import Node
+from onnxplug.graph.weight import Weight
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Graph:
+    """A graph; EPs see it as :class:`onnxplug.ep.Graph`.
+
+    Attributes:
+        name: may be empty.
+        inputs: names fed by the caller, without those of constants.
+        outputs: names given to the caller.
+        defaults: inputs that have a default: initializers that are also inputs.
+        constants: weights by name, initializers that cannot be overridden.
+        types: what is known of values, by name.
+        parent: the graph around a control-flow body.
+        opset_imports: domain to opset version (``""`` for ONNX's own).
+        doc_string: the model's description of the graph.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        nodes: Iterable[Node],
+        constants: Mapping[str, Weight] | None = None,
+        defaults: Mapping[str, Weight] | None = None,
+        types: Mapping[str, ValueType | None] | None = None,
+        opset_imports: Mapping[str, int] | None = None,
+        doc_string: str = "",
+    ) -> None:
+        self.name = name
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.constants: dict[str, Weight] = dict(constants or {})
+        self.defaults: dict[str, Weight] = dict(defaults or {})
+        self.types: dict[str, ValueType | None] = dict(types or {})
+        self.parent: Graph | None = None
+        self.opset_imports: dict[str, int] = dict(opset_imports or {})
+        self.doc_string = doc_string
+        self.assignments: dict[int, str] = {}
+        self.nodes: list[Node] = []
+        self.replace_nodes(nodes)
+
+    # reading
+
+    def opset(self, domain: str = "") -> int:
+        """The version of *domain*'s operators; 0 when not imported."""
+        return self.opset_imports.get(domain, 0)
+
+    def value(self, name: str) -> ValueInfo:
+        """What is known of *name*, here or in a graph around."""
+        graph: Graph | None = self
+        while graph is not None:
+            weight = graph.constants.get(name)
+            if weight is not None:
+                tensor = Tensor(weight.dtype, weight.shape)
+                return ValueInfo(name=name, type=tensor, is_constant=True)
+            if name in graph.types:
+                return ValueInfo(name=name, type=graph.types[name])
+            graph = graph.parent
+        return ValueInfo(name=name)
+
+    def weight(self, name: str) -> Weight | None:
+        """The constant *name*, here or in a graph around."""
+        graph: Graph | None = self
+        while graph is not None:
+            if name in graph.constants:
+                return graph.constants[name]
+            if name in graph.types:  # a value of this graph hides outer constants
+                return None
+            graph = graph.parent
+        return None
+
+    def constant(self, name: str) -> np.ndarray[Any, Any] | None:
+        """The content of the constant *name*, here or in a graph around."""
+        weight = self.weight(name)
+        return None if weight is None else weight.array
+
+    def assigned_to(self, node: Node) -> str | None:
+        """The EP that took *node* so far, while capabilities are asked for."""
+        return self.assignments.get(node.index)
+
+    def captures(self) -> tuple[str, ...]:
+        """Names that are used here or in bodies within, but made around this graph."""
+        made = {*self.inputs, *self.defaults, *self.constants}
+        names: dict[str, None] = {}
+        for node in self.nodes:
+            used = (*filter(None, node.inputs), *node.captures)
+            names.update((name, None) for name in used if name not in made)
+            made.update(filter(None, node.outputs))
+        names.update((name, None) for name in self.outputs if name not in made)
+        return tuple(names)
+
+    def producers(self) -> dict[str, Node]:
+        """The node that makes each value."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def uses(self) -> dict[str, list[Node]]:
+        """The nodes that read each value, bodies' captures included, in order."""
+        table: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            names = dict.fromkeys((*filter(None, node.inputs), *node.captures))
+            for name in names:
+                table.setdefault(name, []).append(node)
+        return table
+
+    # rewriting
+
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        """Take *nodes*, sorted topologically (stable), as the graph's nodes.
+
+        Raises:
+            InvalidModel: the nodes form a cycle.
+        """
+        self.nodes = _in_topological_order(list(nodes), self.name)
+        for index, node in enumerate(self.nodes):
+            node.index = index
+            node.graph = self
+            node._since_version = None
+            for body in node.subgraphs.values():
+                body.parent = self
+        self.assignments.clear()
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Rename uses of values here and, as captures, in bodies within."""
+        self.outputs = [names.get(name, name) for name in self.outputs]
+        for node in self.nodes:
+            node.inputs = tuple(
+                names.get(name, name) if name else name for name in node.inputs
+            )
+            for body in node.subgraphs.values():
+                own = {*body.inputs, *body.defaults, *body.constants}
+                for inner in body.nodes:
+                    own.update(filter(None, inner.outputs))
+                outer = {old: new for old, new in names.items() if old not in own}
+                if outer:
+                    body.rename(outer)
+
+    def add_constant(self, name: str, weight: Weight) -> None:
+        """Let *name* be a constant."""
+        self.constants[name] = weight
+        self.types[name] = Tensor(weight.dtype, weight.shape)
+
+
+def _in_topological_order(nodes: list[Node], graph_name: str) -> list[Node]:
+    producer = {
+        name: position
+        for position, node in enumerate(nodes)
+        for name in node.outputs
+        if name
+    }
+    needs: list[set[int]] = []
+    sorted_already = True
+    for position, node in enumerate(nodes):
+        sources = {
+            producer[name]
+            for name in (*node.inputs, *node.captures)
+            if name in producer
+        }
+        needs.append(sources)
+        sorted_already = sorted_already and all(s < position for s in sources)
+    if sorted_already:
+        return nodes
+    # Kahn's algorithm with a heap, so that the order is the model's where it can be
+    import heapq
+
+    waiting = [len(sources) for sources in needs]
+    users: list[list[int]] = [[] for _ in nodes]
+    for position, sources in enumerate(needs):
+        for source in sources:
+            users[source].append(position)
+    ready = [position for position, count in enumerate(waiting) if count == 0]
+    order: list[Node] = []
+    while ready:
+        position = heapq.heappop(ready)
+        order.append(nodes[position])
+        for user in users[position]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, user)
+    if len(order) != len(nodes):
+        stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
+        raise InvalidModel(
+            f"graph {graph_name!r} has a cycle through {stuck.op_type} {stuck.name!r}; "
+            "ONNX graphs are acyclic"
+        )
+    return order
+
+
+@dataclass(slots=True)
+class Function:
+    """A model-local function.
+
+    Attributes:
+        attributes: names of attributes that a call must set.
+        attribute_defaults: attributes with defaults.
+        body: inputs, outputs and nodes; attributes refer by name.
+    """
+
+    domain: str
+    name: str
+    overload: str
+    attributes: tuple[str, ...]
+    attribute_defaults: Mapping[str, Any]
+    body: Graph
+
+
+@dataclass(slots=True)
+class Model:
+    """A loaded model.
+
+    Attributes:
+        graph: the main graph.
+        functions: model-local functions by (domain, name, overload).
+        path: the file it came from; ``None`` when from memory.
+        metadata: custom ``metadata_props``.
+    """
+
+    graph: Graph
+    ir_version: int
+    functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
+    path: Path | None = None
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    doc_string: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
+    """The dense array of *sparse*.
+
+    Raises:
+        InvalidModel: an index lies outside the shape.
+    """
+    import numpy as np
+
+    dense = np.zeros(sparse.shape, sparse.values.dtype)
+    indices = sparse.indices
+    try:
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = sparse.values
+        else:
+            dense[tuple(indices.T)] = sparse.values
+    except IndexError as error:
+        raise InvalidModel(
+            f"a sparse tensor of shape {list(sparse.shape)} has an index outside it: "
+            f"{error}"
+        ) from error
+    return dense

@@ -1,0 +1,152 @@
+"""One operator call, with its attributes as the model states them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.graph.weight import Weight
+
+if TYPE_CHECKING:
+    from onnxplug.graph.graph import Graph
+
+
+class AttributeType(IntEnum):
+    """``AttributeProto.AttributeType`` of the ONNX IR specification."""
+
+    FLOAT = 1
+    INT = 2
+    STRING = 3
+    TENSOR = 4
+    GRAPH = 5
+    FLOATS = 6
+    INTS = 7
+    STRINGS = 8
+    TENSORS = 9
+    GRAPHS = 10
+    SPARSE_TENSOR = 11
+    SPARSE_TENSORS = 12
+    TYPE_PROTO = 13
+    TYPE_PROTOS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A typed attribute.
+
+    Attributes:
+        type: ONNX's type of the attribute, which an empty tuple would not show.
+        value: int, float, str (bytes when not UTF-8), ``Weight``, ``SparseTensor`` of
+            arrays, ``Graph``, ``ValueType``, or a tuple of one of these.
+        reference: inside a function, the name of the function's attribute that gives
+            the value; empty otherwise.
+    """
+
+    type: AttributeType
+    value: Any
+    reference: str = ""
+
+
+class Node:
+    """One operator call; see :class:`onnxplug.ep.Node`.
+
+    Attributes:
+        typed_attributes: the attributes with their ONNX types.
+        overload: which overload of a model-local function is called; usually empty.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_since_version",
+        "domain",
+        "graph",
+        "index",
+        "inputs",
+        "name",
+        "op_type",
+        "outputs",
+        "overload",
+        "typed_attributes",
+    )
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: tuple[str | None, ...],
+        outputs: tuple[str | None, ...],
+        attributes: Mapping[str, Attribute] | None = None,
+        *,
+        domain: str = "",
+        name: str = "",
+        overload: str = "",
+    ) -> None:
+        self.op_type = op_type
+        self.domain = domain
+        self.name = name
+        self.overload = overload
+        self.inputs = inputs
+        self.outputs = outputs
+        self.typed_attributes: dict[str, Attribute] = dict(attributes or {})
+        self.index = -1
+        self.graph: Graph | None = None
+        self._attributes: dict[str, Any] | None = None
+        self._since_version: int | None = None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The values of the attributes, tensors as read-only arrays."""
+        if self._attributes is None:
+            self._attributes = {
+                name: _plain(attribute.value)
+                for name, attribute in self.typed_attributes.items()
+            }
+        return self._attributes
+
+    @property
+    def subgraphs(self) -> Mapping[str, Graph]:
+        """The attributes that are graphs."""
+        return {
+            name: attribute.value
+            for name, attribute in self.typed_attributes.items()
+            if attribute.type is AttributeType.GRAPH
+        }
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Names that the node's subgraphs take from outside, in order of first use."""
+        names: dict[str, None] = {}
+        for body in self.subgraphs.values():
+            names.update(dict.fromkeys(body.captures()))
+        return tuple(names)
+
+    @property
+    def since_version(self) -> int:
+        """The opset version at which the operator last changed; 0 when not ONNX's."""
+        if self._since_version is None:
+            version = self.graph.opset(self.domain) if self.graph else 0
+            self._since_version = _since_version(self.domain, self.op_type, version)
+        return self._since_version
+
+    def __repr__(self) -> str:
+        return f"Node({self.op_type} {self.name!r} {self.inputs} -> {self.outputs})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Weight):
+        return value.array
+    if isinstance(value, tuple) and value and isinstance(value[0], Weight):
+        return tuple(weight.array for weight in value)
+    return value
+
+
+@functools.cache
+def _since_version(domain: str, op_type: str, version: int) -> int:
+    import onnx.defs
+
+    try:
+        return int(onnx.defs.get_schema(op_type, version, domain).since_version)
+    except onnx.defs.SchemaError:
+        return 0

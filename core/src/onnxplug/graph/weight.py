@@ -1,0 +1,72 @@
+"""Tensors stored in a model: ranges of bytes that become arrays when asked for.
+
+A weight is neither parsed nor copied until :attr:`Weight.array` is read, and where
+its bytes lie in memory as numpy wants them, not even then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug.ep import DataType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Weight:
+    """A constant tensor.
+
+    Attributes:
+        dtype: element type.
+        shape: sizes; ``()`` for a scalar.
+    """
+
+    __slots__ = ("_array", "_materialise", "dtype", "shape")
+
+    def __init__(
+        self,
+        dtype: DataType,
+        shape: tuple[int, ...],
+        materialise: Callable[[], np.ndarray[Any, Any]],
+    ) -> None:
+        self.dtype: Final = dtype
+        self.shape: Final = shape
+        self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
+        self._array: np.ndarray[Any, Any] | None = None
+
+    @classmethod
+    def from_array(cls, array: np.ndarray[Any, Any]) -> Weight:
+        """A weight that holds *array*, which is made read-only."""
+        weight = cls(DataType.from_numpy(array.dtype), array.shape, lambda: array)
+        array.flags.writeable = False
+        weight._array = array
+        weight._materialise = None
+        return weight
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The content, read-only; a view of the model's bytes where possible."""
+        if self._array is None:
+            assert self._materialise is not None
+            array = self._materialise()
+            if array.flags.writeable:
+                array.flags.writeable = False
+            self._array = array
+            self._materialise = None
+        return self._array
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the elements take in a model file; 0 for strings."""
+        return (self.size * self.dtype.bits + 7) // 8
+
+    def __repr__(self) -> str:
+        return f"Weight({self.dtype}{list(self.shape)})"
