@@ -88,6 +88,10 @@ class EpError(OnnxplugError, RuntimeError):
         self.stage = stage
 
 
+class EpWarning(UserWarning):
+    """An EP that was asked for is not used, or runs nothing; the text says why."""
+
+
 class UnassignedNode(OnnxplugError, NotImplementedError):
     """No chosen EP runs some node.
 

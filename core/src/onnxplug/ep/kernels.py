@@ -202,15 +202,17 @@ def describe(node: Node) -> str:
 def _with_frees(
     calls: Sequence[_Call], keep: set[int], template: Sequence[Any]
 ) -> tuple[_Call, ...]:
-    seen = set(keep)
+    seen = {0, *keep}
     freed: list[_Call] = []
     for call in reversed(calls):
         last = {
             slot
             for slot in (*call.inputs, *call.outputs)
-            if slot not in seen and template[slot] is None and slot != 0
+            if slot not in seen and template[slot] is None
         }
         seen |= last
+        if 0 in call.outputs:  # slot 0 is what later nodes see as an input left out
+            last.add(0)
         freed.append(
             _Call(
                 call.kernel,

@@ -63,7 +63,11 @@ class Stream(ABC):
 
 
 class Allocator(ABC):
-    """Makes arrays in one memory location.  Called from any thread."""
+    """Makes arrays in one memory location.  Called from any thread.
+
+    An array's memory is free again when the array is destroyed.  That may be before
+    work queued on its stream has run, so memory is handed out again in stream order.
+    """
 
     @abstractmethod
     def empty(
@@ -74,13 +78,6 @@ class Allocator(ABC):
         Raises:
             MemoryError: there is not enough memory.
         """
-
-    def free(self, array: Any, stream: Stream | None = None) -> None:
-        """(optional) Return *array*'s memory after the work now queued on *stream*.
-
-        Defaults to leaving it to the array's own destruction.
-        """
-        return None
 
 
 class DataTransfer(ABC):
