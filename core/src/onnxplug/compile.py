@@ -1,0 +1,322 @@
+"""Compiles a graph: assign, cut, and ask each EP to compile its partitions.
+
+An EP that declines a partition, or whose partition is not worth its copies, loses the
+nodes to the next EP that claims them, and the graph is cut anew; partitions that come
+out the same are not compiled twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from onnxplug.ep import (
+    CompiledPartition,
+    Declined,
+    Reason,
+    RefusalCode,
+    SessionRefused,
+    describe,
+)
+from onnxplug.errors import EpError, UnassignedNode
+from onnxplug.graph import Graph, Node
+from onnxplug.partition import (
+    Assignment,
+    Candidate,
+    Cut,
+    GraphPartition,
+    assign,
+    cut,
+    find_islands,
+)
+from onnxplug.partition.report import (
+    Expanded,
+    Explanation,
+    GivenBack,
+    NodePlacement,
+    PartitionPlacement,
+)
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+"""Operators whose bodies the host runs when no EP takes the whole node."""
+
+Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
+"""Replaces nodes by their operators' function bodies; whether any was replaced."""
+
+
+@dataclass(slots=True)
+class CompiledUnit:
+    """A partition with what its EP made of it, or a control-flow node of the host's.
+
+    Attributes:
+        partition: the nodes and their border.
+        candidate: the EP; ``None`` for the host.
+        compiled: what the EP made; ``None`` for the host.
+        bodies: the compiled bodies of a node of the host's, by attribute.
+    """
+
+    partition: GraphPartition
+    candidate: Candidate | None
+    compiled: CompiledPartition | None
+    bodies: dict[str, CompiledGraph] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CompiledGraph:
+    """The units of a graph in an order in which they can be executed.
+
+    Attributes:
+        where: empty for the main graph, else the way to the body, for reports.
+    """
+
+    graph: Graph
+    units: list[CompiledUnit]
+    where: str = ""
+
+    def close(self) -> None:
+        """Close every compiled partition, those of bodies first."""
+        for unit in self.units:
+            for body in unit.bodies.values():
+                body.close()
+            if unit.compiled is not None:
+                unit.compiled.close()
+
+
+def compile_graph(
+    graph: Graph,
+    candidates: Sequence[Candidate],
+    explanation: Explanation,
+    *,
+    expand: Expand,
+    where: str = "",
+) -> CompiledGraph:
+    """Compile *graph* and the bodies within, noting each decision in *explanation*.
+
+    Raises:
+        UnassignedNode: no EP runs some node, and it is not a function either.
+        EpError: an EP failed in ``get_capability`` or ``compile``.
+        SessionRefused: an EP does not want the session to exist.
+    """
+    compiler = _Compiler(graph, candidates, explanation, expand, where)
+    try:
+        return compiler.compile()
+    finally:
+        compiler.close_unused()
+
+
+class _Compiler:
+    def __init__(
+        self,
+        graph: Graph,
+        candidates: Sequence[Candidate],
+        explanation: Explanation,
+        expand: Expand,
+        where: str,
+    ) -> None:
+        self.graph = graph
+        self.candidates = candidates
+        self.explanation = explanation
+        self.expand = expand
+        self.where = where
+        self.excluded: dict[tuple[int, Node], Reason] = {}
+        self.done: dict[tuple[object, ...], CompiledPartition] = {}
+        self.given_back: list[GivenBack] = []
+        self.used: set[int] = set()
+
+    def compile(self) -> CompiledGraph:
+        while True:
+            assignment = assign(
+                self.graph, self.candidates, where=self.where, excluded=self.excluded
+            )
+            if self._expanded(assignment):
+                continue
+            cuts = cut(self.graph, assignment)
+            islands = find_islands(self.graph, assignment, cuts, self.candidates)
+            if islands:
+                self._give_back(islands)
+                continue
+            units = self._compile_all(cuts)
+            if units is not None:
+                break
+        result = CompiledGraph(self.graph, units, self.where)
+        self.used = {id(unit.compiled) for unit in units}
+        try:
+            self._report(assignment, cuts, units)
+            for unit in units:
+                if unit.candidate is None:
+                    self._compile_bodies(unit)
+        except BaseException:
+            result.close()
+            raise
+        return result
+
+    def close_unused(self) -> None:
+        """Close what was compiled on the way and is in no unit."""
+        for compiled in self.done.values():
+            if id(compiled) not in self.used:
+                compiled.close()
+
+    def _expanded(self, assignment: Assignment) -> bool:
+        """Expand the functions among the unassigned nodes, if there are any."""
+        nodes = [
+            self.graph.nodes[index]
+            for index in assignment.unassigned
+            if not is_control_flow(self.graph.nodes[index])
+        ]
+        if not nodes:
+            return False
+        refusals = {node: tuple(assignment.passed_over[node.index]) for node in nodes}
+        if self.expand(self.graph, nodes):
+            left = set(self.graph.nodes)
+            self.explanation.expanded.extend(
+                Expanded(self.where, describe(node), refusals[node])
+                for node in nodes
+                if node not in left
+            )
+            return True
+        raise UnassignedNode(
+            "\n".join(
+                [
+                    f"no EP runs {describe(node)}"
+                    + (f" in {self.where}:" if self.where else ":")
+                    + "".join(f"\n  {passed}" for passed in refusals[node])
+                    for node in nodes[:5]
+                ]
+                + ([f"… and {len(nodes) - 5} more nodes"] if len(nodes) > 5 else [])
+            ),
+            reasons={
+                describe(node): [str(passed) for passed in refusals[node]]
+                for node in nodes
+            },
+        )
+
+    def _give_back(self, nodes: Mapping[tuple[int, Node], Reason]) -> None:
+        self.excluded.update(nodes)
+        groups: dict[tuple[int, Reason], list[Node]] = {}
+        for (position, node), reason in nodes.items():
+            groups.setdefault((position, reason), []).append(node)
+        self.given_back.extend(
+            GivenBack(
+                self.where,
+                self.candidates[position].name,
+                tuple(describe(node) for node in members),
+                reason,
+            )
+            for (position, reason), members in groups.items()
+        )
+
+    def _compile_all(self, cuts: Sequence[Cut]) -> list[CompiledUnit] | None:
+        """The units of *cuts*; ``None`` when an EP declined one of them."""
+        uses = self.graph.uses()
+        units = []
+        for part in cuts:
+            partition = GraphPartition(
+                self.graph,
+                [self.graph.nodes[index] for index in part.nodes],
+                label=part.label,
+                covers_model=len(cuts) == 1 and self.graph.parent is None,
+                uses=uses,
+            )
+            if part.ep is None:
+                units.append(CompiledUnit(partition, None, None))
+                continue
+            candidate = self.candidates[part.ep]
+            key = (part.ep, partition.nodes, partition.inputs, partition.outputs)
+            if key not in self.done:
+                try:
+                    self.done[key] = _compile_one(candidate, partition)
+                except Declined as declined:
+                    reason = _as_reason(declined.reason)
+                    self._give_back(
+                        {(part.ep, node): reason for node in partition.nodes}
+                    )
+                    return None
+            units.append(CompiledUnit(partition, candidate, self.done[key]))
+        return units
+
+    def _compile_bodies(self, unit: CompiledUnit) -> None:
+        node = unit.partition.nodes[0]
+        for attribute, body in node.subgraphs.items():
+            where = f"{describe(node)}.{attribute}"
+            unit.bodies[attribute] = compile_graph(
+                body,
+                self.candidates,
+                self.explanation,
+                expand=self.expand,
+                where=f"{self.where}/{where}" if self.where else where,
+            )
+
+    def _report(
+        self,
+        assignment: Assignment,
+        cuts: Sequence[Cut],
+        units: Sequence[CompiledUnit],
+    ) -> None:
+        explanation = self.explanation
+        explanation.given_back.extend(self.given_back + assignment.given_back)
+        number_of: dict[int, int] = {}
+        for part, unit in zip(cuts, units, strict=True):
+            if unit.candidate is None or unit.compiled is None:
+                continue
+            number = len(explanation.partitions)
+            number_of |= dict.fromkeys(part.nodes, number)
+            explanation.partitions.append(
+                PartitionPlacement(
+                    number=number,
+                    graph=self.where,
+                    ep=unit.candidate.name,
+                    device=unit.candidate.device,
+                    nodes=len(part.nodes),
+                    operators=dict(Counter(n.op_type for n in unit.partition.nodes)),
+                    tiers=dict(unit.compiled.tiers),
+                    inputs=unit.partition.inputs,
+                    outputs=unit.partition.outputs,
+                    label=part.label,
+                    serialised=unit.compiled.max_concurrent_runs is not None,
+                )
+            )
+        for node in self.graph.nodes:
+            owner = assignment.owner[node.index]
+            explanation.nodes.append(
+                NodePlacement(
+                    graph=self.where,
+                    node=describe(node),
+                    op_type=node.op_type,
+                    domain=node.domain,
+                    name=node.name,
+                    ep="host" if owner is None else self.candidates[owner].name,
+                    partition=number_of.get(node.index, -1),
+                    passed_over=tuple(assignment.passed_over[node.index]),
+                )
+            )
+
+
+def is_control_flow(node: Node) -> bool:
+    """Whether the host can run *node* by running its bodies."""
+    return node.domain == "" and node.op_type in CONTROL_FLOW
+
+
+def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
+    try:
+        return candidate.provider.compile(partition)
+    except (Declined, SessionRefused):
+        raise
+    # an EP may raise anything; it is reported as the EP's failure
+    except Exception as error:
+        raise EpError(
+            f"{candidate.name} failed to compile a partition of "
+            f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
+            f"{type(error).__name__}: {error}",
+            ep=candidate.name,
+            stage="compile",
+        ) from error
+
+
+def _as_reason(reason: object) -> Reason:
+    return (
+        reason
+        if isinstance(reason, Reason)
+        else Reason(RefusalCode.OTHER, f"declined at compile: {reason}")
+    )

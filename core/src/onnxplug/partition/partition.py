@@ -1,0 +1,98 @@
+"""A partition as its EP sees it; see :class:`onnxplug.ep.Partition`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxplug.ep import ExportedModel, ValueInfo
+
+if TYPE_CHECKING:
+    from onnxplug.graph import Graph, Node
+
+
+class GraphPartition:
+    """A convex group of nodes of one graph.
+
+    Attributes:
+        graph: the graph the nodes belong to.
+        nodes: in topological order.
+        inputs: values made outside, constants excluded, in order of first use.
+        outputs: values that are used outside, in the order they are made.
+        label: the label of the claim, if the partition is one claim.
+        covers_model: nothing of the model runs outside.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        *,
+        label: str = "",
+        covers_model: bool = False,
+        uses: Mapping[str, Sequence[Node]] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.nodes = tuple(nodes)
+        self.label = label
+        self.covers_model = covers_model
+        self.inputs, self.outputs = _border(graph, self.nodes, uses or graph.uses())
+
+    def value(self, name: str) -> ValueInfo:
+        """What is known of *name*."""
+        return self.graph.value(name)
+
+    def constant(self, name: str) -> Any | None:
+        """The content of a constant; ``None`` if *name* is not one."""
+        return self.graph.constant(name)
+
+    def to_model(
+        self, weights: Literal["inline", "external"] = "inline"
+    ) -> ExportedModel:
+        """The partition as a self-contained model."""
+        from onnxplug.graph.export import export_graph
+
+        return export_graph(
+            self.graph,
+            nodes=self.nodes,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            weights=weights,
+        )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the partition's model and the bytes of its weights."""
+        import hashlib
+
+        exported = self.to_model("external")
+        digest = hashlib.sha256(exported.model.SerializeToString(deterministic=True))
+        for location in sorted(exported.weights):
+            digest.update(location.encode())
+            digest.update(exported.weights[location])
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"GraphPartition({len(self.nodes)} nodes of {self.graph.name!r})"
+
+
+def _border(
+    graph: Graph, nodes: Sequence[Node], uses: Mapping[str, Sequence[Node]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    members = {node.index for node in nodes}
+    made = [name for node in nodes for name in node.outputs if name]
+    inside = set(made)
+    inputs = {
+        name: None
+        for node in nodes
+        for name in (*node.inputs, *node.captures)
+        if name and name not in inside and graph.weight(name) is None
+    }
+    outputs = (
+        name
+        for name in made
+        if name in graph.outputs
+        or any(user.index not in members for user in uses.get(name, ()))
+    )
+    return tuple(inputs), tuple(outputs)

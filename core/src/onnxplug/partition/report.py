@@ -1,0 +1,235 @@
+"""Why each node runs where it runs, as data that prints well.
+
+Every stage adds what it decided; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onnxplug.ep import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """An EP that a node is not on, though it was asked.
+
+    Attributes:
+        ep: the EP's name.
+        reason: why not.
+    """
+
+    ep: str
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.ep}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """Where one node runs.
+
+    Attributes:
+        graph: empty for the main graph, else the way to a body: ``Loop 'x'.body``.
+        node: the node in words.
+        op_type, domain, name: as in the model.
+        ep: who runs it; ``host`` for control flow whose bodies are run by the core.
+        partition: the partition's number; -1 for the host.
+        passed_over: the EPs asked that do not run it, in order of preference.
+    """
+
+    graph: str
+    node: str
+    op_type: str
+    domain: str
+    name: str
+    ep: str
+    partition: int
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlacement:
+    """One partition.
+
+    Attributes:
+        number: from 0 in the order of execution, counted through all graphs.
+        graph: as in :class:`NodePlacement`.
+        ep, device: who runs it and on what.
+        nodes: how many nodes it has.
+        operators: how many nodes of each operator.
+        tiers: how many nodes run in which of the EP's tiers, if the EP tells.
+        inputs, outputs: values that come in and go out.
+        label: the EP's word for it.
+        serialised: the EP runs it once at a time, so concurrent runs wait.
+    """
+
+    number: int
+    graph: str
+    ep: str
+    device: str
+    nodes: int
+    operators: dict[str, int]
+    tiers: dict[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    label: str = ""
+    serialised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlacement:
+    """A copy of one value between memory locations, made in each run.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        value: the value's name.
+        source, target: the locations.
+        nbytes: its size, when known before running.
+    """
+
+    graph: str
+    value: str
+    source: str
+    target: str
+    nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Nodes that an EP claimed and does not run.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        ep: the EP that claimed them.
+        nodes: the nodes in words.
+        reason: why.
+    """
+
+    graph: str
+    ep: str
+    nodes: tuple[str, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A node that every EP refused, replaced by its operator's function body."""
+
+    graph: str
+    node: str
+    refusals: tuple[PassedOver, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpOutcome:
+    """What became of an EP that was asked for, or added by default.
+
+    Attributes:
+        ep: the EP's name.
+        device: the device it drives, in words.
+        state: ``used``, ``claimed nothing``, ``unused`` or ``failed``.
+        reason: why, when it failed or runs nothing.
+    """
+
+    ep: str
+    device: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Explanation:
+    """All decisions of one session; ``str()`` of it is for people.
+
+    Attributes:
+        passes: for each pass over the graph, what it changed.
+    """
+
+    eps: list[EpOutcome] = field(default_factory=list)
+    partitions: list[PartitionPlacement] = field(default_factory=list)
+    nodes: list[NodePlacement] = field(default_factory=list)
+    copies: list[CopyPlacement] = field(default_factory=list)
+    given_back: list[GivenBack] = field(default_factory=list)
+    expanded: list[Expanded] = field(default_factory=list)
+    passes: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:
+        """Every node with each EP that did not take it."""
+        return [(node, passed) for node in self.nodes for passed in node.passed_over]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON."""
+        return {
+            "eps": [asdict(item) for item in self.eps],
+            "partitions": [asdict(item) for item in self.partitions],
+            "nodes": [
+                asdict(item) | {"passed_over": _reasons(item.passed_over)}
+                for item in self.nodes
+            ],
+            "copies": [asdict(item) for item in self.copies],
+            "given_back": [
+                asdict(item) | {"reason": _reason(item.reason)}
+                for item in self.given_back
+            ],
+            "expanded": [
+                asdict(item) | {"refusals": _reasons(item.refusals)}
+                for item in self.expanded
+            ],
+            "passes": self.passes,
+        }
+
+    def __str__(self) -> str:
+        """A summary: EPs, partitions, copies, and the commonest reasons."""
+        lines = [_plural(len(self.nodes), "node") + _on_what(self)]
+        for outcome in self.eps:
+            if outcome.state != "used":
+                reason = f": {outcome.reason}" if outcome.reason else ""
+                lines.append(f"  {outcome.ep} {outcome.state}{reason}")
+        for part in self.partitions:
+            operators = ", ".join(
+                f"{op}×{count}" if count > 1 else op
+                for op, count in Counter(part.operators).most_common(6)
+            )
+            more = ", …" if len(part.operators) > 6 else ""
+            where = f" in {part.graph}" if part.graph else ""
+            lines.append(
+                f"  partition {part.number}{where}: {part.ep} on {part.device}, "
+                f"{_plural(part.nodes, 'node')} ({operators}{more})"
+            )
+        for copy in self.copies:
+            size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
+            lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
+        for back in self.given_back:
+            lines.append(
+                f"  given back by {back.ep}: {', '.join(back.nodes)} ({back.reason})"
+            )
+        counts = Counter(
+            (passed.ep, node.op_type, str(passed.reason))
+            for node, passed in self.refusals
+        )
+        for (ep, op_type, reason), count in counts.most_common(10):
+            lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        return "\n".join(lines)
+
+
+def _on_what(explanation: Explanation) -> str:
+    counts = Counter(node.ep for node in explanation.nodes)
+    return ": " + ", ".join(f"{n} on {ep}" for ep, n in counts.most_common())
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _reason(reason: Reason) -> dict[str, str]:
+    return {"code": str(reason.code), "detail": reason.detail}
+
+
+def _reasons(passed: Sequence[PassedOver]) -> list[dict[str, Any]]:
+    return [{"ep": item.ep, **_reason(item.reason)} for item in passed]
