@@ -1,0 +1,164 @@
+"""If, Loop and Scan, run by calling their bodies.
+
+Only data is moved here: slices are taken and stacked, nothing is computed.
+Source: the operators' definitions in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onnxplug.ep import SequenceType, TensorType, ValueType
+from onnxplug.errors import NodeError
+from onnxplug.graph import Node
+
+RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
+"""Runs the body held by an attribute on values for its inputs; its outputs."""
+
+
+def run_bodies(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+    """The outputs of a control-flow *node*.
+
+    Raises:
+        NodeError: the values do not fit what the operator asks for.
+    """
+    match node.op_type:
+        case "If":
+            return _run_if(node, inputs, run_body)
+        case "Loop":
+            return _run_loop(node, inputs, run_body)
+    if node.since_version < 9:
+        return _run_batched_scan(node, inputs, run_body)
+    return _run_scan(node, inputs, run_body)
+
+
+def _run_if(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+    condition = np.asarray(inputs[0])
+    if condition.size != 1:
+        raise _wrong(node, f"its condition has shape {list(condition.shape)}, not one")
+    return run_body("then_branch" if condition.item() else "else_branch", [])
+
+
+def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+    limit = None if inputs[0] is None else int(np.asarray(inputs[0]).item())
+    given = inputs[1] if len(inputs) > 1 else None
+    condition = np.asarray(True) if given is None else np.asarray(given).reshape(())
+    carried = list(inputs[2:])
+    body = node.subgraphs["body"]
+    scanned: list[list[Any]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    iteration = 0
+    while condition and (limit is None or iteration < limit):
+        number = np.asarray(iteration, dtype=np.int64)
+        results = run_body("body", [number, condition, *carried])
+        # without a condition input the body's condition still ends the loop
+        condition = np.asarray(results[0]).reshape(())
+        carried = results[1 : 1 + len(carried)]
+        for gathered, item in zip(scanned, results[1 + len(carried) :], strict=True):
+            gathered.append(item)
+        iteration += 1
+    stacked = [
+        _stack(items, body.value(name).type, axis=0)
+        for name, items in zip(body.outputs[1 + len(carried) :], scanned, strict=True)
+    ]
+    return carried + stacked
+
+
+def _run_scan(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+    attributes = node.attributes
+    count = attributes["num_scan_inputs"]
+    states, sequences = list(inputs[:-count]), [np.asarray(x) for x in inputs[-count:]]
+    axes = attributes.get("scan_input_axes") or (0,) * count
+    directions = attributes.get("scan_input_directions") or (0,) * count
+    ordered = [
+        np.flip(moved, 0) if backward else moved
+        for moved, backward in zip(
+            map(np.moveaxis, sequences, axes, (0,) * count), directions, strict=True
+        )
+    ]
+    lengths = {sequence.shape[0] for sequence in ordered}
+    if len(lengths) != 1:
+        raise _wrong(node, f"its scan inputs have the lengths {sorted(lengths)}")
+    body = node.subgraphs["body"]
+    names = body.outputs[len(states) :]
+    states, scanned = _scan(ordered, states, lengths.pop(), len(names), run_body)
+    out_axes = attributes.get("scan_output_axes") or (0,) * len(names)
+    out_directions = attributes.get("scan_output_directions") or (0,) * len(names)
+    outputs = []
+    for name, items, axis, backward in zip(
+        names, scanned, out_axes, out_directions, strict=True
+    ):
+        stacked = _stack(
+            items[::-1] if backward else items, body.value(name).type, axis
+        )
+        outputs.append(stacked)
+    return states + outputs
+
+
+def _run_batched_scan(
+    node: Node, inputs: Sequence[Any], run_body: RunBody
+) -> list[Any]:
+    """Scan of opset 8: axis 0 is a batch, axis 1 the sequence, lengths optional."""
+    count = node.attributes["num_scan_inputs"]
+    directions = node.attributes.get("directions") or (0,) * count
+    lengths = inputs[0]
+    states = [np.asarray(x) for x in inputs[1:-count]]
+    sequences = [np.asarray(x) for x in inputs[-count:]]
+    batch, longest = sequences[0].shape[:2]
+    body = node.subgraphs["body"]
+    names = body.outputs[len(states) :]
+    rows = []
+    for row in range(batch):
+        length = longest if lengths is None else int(lengths[row])
+        ordered = [
+            np.flip(sequence[row, :length], 0) if backward else sequence[row, :length]
+            for sequence, backward in zip(sequences, directions, strict=True)
+        ]
+        final, scanned = _scan(
+            ordered, [state[row] for state in states], length, len(names), run_body
+        )
+        stacked = [
+            _pad_to(_stack(items, body.value(name).type, 0), longest)
+            for name, items in zip(names, scanned, strict=True)
+        ]
+        rows.append([*final, *stacked])
+    return [np.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _scan(
+    sequences: Sequence[Any],
+    states: list[Any],
+    length: int,
+    output_count: int,
+    run_body: RunBody,
+) -> tuple[list[Any], list[list[Any]]]:
+    scanned: list[list[Any]] = [[] for _ in range(output_count)]
+    for position in range(length):
+        items = [np.asarray(sequence[position]) for sequence in sequences]
+        results = run_body("body", [*states, *items])
+        for gathered, item in zip(scanned, results[len(states) :], strict=True):
+            gathered.append(item)
+        states = results[: len(states)]
+    return states, scanned
+
+
+def _stack(items: Sequence[Any], item_type: ValueType | None, axis: int) -> Any:
+    if items:
+        return np.stack(items, axis=axis)
+    # no iteration made an item: what is known of the body's output must do
+    if isinstance(item_type, TensorType) and item_type.dtype is not None:
+        shape = [size if isinstance(size, int) else 0 for size in item_type.shape or ()]
+        shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)
+        return np.empty(shape, item_type.dtype.numpy)
+    return [] if isinstance(item_type, SequenceType) else np.empty((0,), np.float32)
+
+
+def _pad_to(array: Any, length: int) -> Any:
+    padding = [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, padding)
+
+
+def _wrong(node: Node, what: str) -> NodeError:
+    return NodeError(f"{node.op_type} {node.name!r}: {what}", node=node.name)

@@ -1,0 +1,224 @@
+"""Lays out a compiled graph as steps over numbered slots.
+
+A slot holds one value at one location.  Each step names its slots, so that executing
+looks nothing up; slots are cleared after their last use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from onnxplug.compile import CompiledGraph, CompiledUnit
+from onnxplug.ep import HOST, MemoryLocation, RunContext
+from onnxplug.graph import Graph, Node
+from onnxplug.memory import Hop, Memory
+from onnxplug.partition.islands import nbytes
+from onnxplug.partition.report import CopyPlacement, Explanation
+
+RunFunction: TypeAlias = Callable[
+    [Sequence[Any], Sequence[Any | None], RunContext | None], Sequence[Any]
+]
+
+
+@dataclass(slots=True)
+class RunPartition:
+    """Runs one partition.
+
+    Attributes:
+        run: the bound method, or native function, of the compiled partition.
+        turnstile: held while running, when the EP limits concurrent runs.
+    """
+
+    ep: str
+    run: RunFunction
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    location: MemoryLocation
+    turnstile: threading.Semaphore | None
+    frees: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class CopyValue:
+    """Copies one value along a hop."""
+
+    hop: Hop
+    source: int
+    target: int
+    frees: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class RunBodies:
+    """Runs a control-flow node by the plans of its bodies.
+
+    Attributes:
+        inputs: slots of the node's inputs, 0 for those left out.
+        captured: for each body the slots of what it captures, in its plan's order.
+    """
+
+    node: Node
+    bodies: dict[str, Plan]
+    inputs: tuple[int, ...]
+    captured: dict[str, tuple[int, ...]]
+    outputs: tuple[int, ...]
+    frees: tuple[int, ...] = ()
+
+
+Step: TypeAlias = RunPartition | CopyValue | RunBodies
+
+
+@dataclass(slots=True)
+class Plan:
+    """How one graph is executed.
+
+    Attributes:
+        graph: the graph.
+        inputs: what is fed, by name: the graph's inputs, then inputs with defaults,
+            then what a body captures; slots 1, 2, … hold them, on the host.
+        template: the slots' content before a run: constants that are needed as they
+            are, ``None`` elsewhere.  Slot 0 is always ``None``.
+        outputs: the slots of the graph's outputs, on the host.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    template: list[Any]
+    steps: list[Step]
+    outputs: tuple[int, ...]
+
+
+def make_plan(
+    compiled: CompiledGraph, memory: Memory, explanation: Explanation
+) -> Plan:
+    """The plan of *compiled*; copies between locations go into *explanation*."""
+    return _Planner(compiled, memory, explanation).make()
+
+
+@dataclass(slots=True)
+class _Planner:
+    compiled: CompiledGraph
+    memory: Memory
+    explanation: Explanation
+    template: list[Any] = field(default_factory=lambda: [None])
+    slots: dict[tuple[str, MemoryLocation], int] = field(default_factory=dict)
+    places: dict[str, list[MemoryLocation]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+    def make(self) -> Plan:
+        graph = self.compiled.graph
+        outer = graph.captures() if graph.parent is not None else ()
+        captured = [name for name in outer if graph.weight(name) is None]
+        inputs = tuple(dict.fromkeys([*graph.inputs, *graph.defaults, *captured]))
+        for name in inputs:
+            self._new_slot(name, HOST)
+        for unit in self.compiled.units:
+            if unit.compiled is None:
+                self._add_control_flow(unit)
+            else:
+                self._add_partition(unit)
+        outputs = tuple(self._at(name, HOST) for name in graph.outputs)
+        _add_frees(self.steps, keep=set(outputs), template=self.template)
+        return Plan(graph, inputs, self.template, self.steps, outputs)
+
+    def _new_slot(self, name: str, location: MemoryLocation) -> int:
+        slot = len(self.template)
+        self.template.append(None)
+        self.slots[name, location] = slot
+        self.places.setdefault(name, []).append(location)
+        return slot
+
+    def _at(self, name: str | None, location: MemoryLocation) -> int:
+        """The slot of *name* at *location*, copied there if need be."""
+        if name is None:
+            return 0
+        if name not in self.places:
+            # a constant that a step needs as a value: it lives on the host
+            slot = self._new_slot(name, HOST)
+            self.template[slot] = self.compiled.graph.constant(name)
+        for place in self.places[name]:
+            if not self.memory.needs_copy(place, location):
+                return self.slots[name, place]
+        source = self.places[name][0]
+        for hop in self.memory.route(source, location):
+            slot = self.slots[name, hop.source]
+            self.steps.append(CopyValue(hop, slot, self._new_slot(name, hop.target)))
+            self.explanation.copies.append(
+                CopyPlacement(
+                    graph=self.compiled.where,
+                    value=name,
+                    source=str(hop.source),
+                    target=str(hop.target),
+                    nbytes=nbytes(self.compiled.graph.value(name)),
+                )
+            )
+        return self.slots[name, location]
+
+    def _add_partition(self, unit: CompiledUnit) -> None:
+        compiled, candidate = unit.compiled, unit.candidate
+        assert compiled is not None and candidate is not None
+        home = candidate.provider.location
+        partition = unit.partition
+        wanted = compiled.input_locations or [home] * len(partition.inputs)
+        left = compiled.output_locations or [home] * len(partition.outputs)
+        inputs = [
+            self._at(name, location)
+            for name, location in zip(partition.inputs, wanted, strict=True)
+        ]
+        outputs = [
+            self._new_slot(name, location)
+            for name, location in zip(partition.outputs, left, strict=True)
+        ]
+        limit = compiled.max_concurrent_runs
+        self.steps.append(
+            RunPartition(
+                candidate.name,
+                compiled.run,
+                tuple(inputs),
+                tuple(outputs),
+                home,
+                None if limit is None else threading.Semaphore(limit),
+            )
+        )
+
+    def _add_control_flow(self, unit: CompiledUnit) -> None:
+        node = unit.partition.nodes[0]
+        bodies = {
+            attribute: make_plan(body, self.memory, self.explanation)
+            for attribute, body in unit.bodies.items()
+        }
+        inputs = tuple(self._at(name, HOST) for name in node.inputs)
+        captured = {
+            attribute: tuple(
+                self._at(name, HOST) for name in plan.inputs[_formal(plan.graph) :]
+            )
+            for attribute, plan in bodies.items()
+        }
+        outputs = tuple(
+            self._new_slot(name, HOST) if name else 0 for name in node.outputs
+        )
+        self.steps.append(RunBodies(node, bodies, inputs, captured, outputs))
+
+
+def _formal(body: Graph) -> int:
+    """How many of a body plan's inputs are not captured."""
+    return len(dict.fromkeys([*body.inputs, *body.defaults]))
+
+
+def _add_frees(steps: Sequence[Step], keep: set[int], template: list[Any]) -> None:
+    seen = {0, *keep}
+    for step in reversed(steps):
+        match step:
+            case RunPartition():
+                used = {*step.inputs, *step.outputs}
+            case CopyValue():
+                used = {step.source, step.target}
+            case RunBodies():
+                used = {*step.inputs, *step.outputs}
+                used.update(*step.captured.values())
+        last = used - seen
+        seen |= last
+        step.frees = tuple(sorted(slot for slot in last if template[slot] is None))
