@@ -1,0 +1,292 @@
+"""Checks what is fed to a session, before any EP sees it.
+
+What fits is passed on as it is.  What can be brought into form without a change of
+value is: lists, scalars, other byte orders, other layouts.  The rest is an error that
+names the input, what was found and what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.errors import InputError, InputTypeError
+
+Symbols: TypeAlias = dict[str, tuple[int, str]]
+"""Symbolic dimension to its size in this run and the input that fixed it."""
+
+Check: TypeAlias = Callable[[Any, Symbols], Any]
+
+
+class InputChecker:
+    """The checks of one session's inputs.
+
+    *types* gives the type of each input, in order; *defaults* the arrays of the inputs
+    that may be left out, which come after the others.
+    """
+
+    def __init__(
+        self, types: Mapping[str, ValueType | None], defaults: Mapping[str, Any]
+    ) -> None:
+        self._defaults = dict(defaults)
+        self._checks = [
+            (name, _checker(name, value_type)) for name, value_type in types.items()
+        ]
+
+    def check(self, feed: Mapping[str, Any]) -> list[Any]:
+        """The values to run on, in order of the inputs.
+
+        Raises:
+            InputError: an input is missing, unknown, or does not fit.
+        """
+        symbols: Symbols = {}
+        values = []
+        for name, check in self._checks:
+            if name in feed:
+                values.append(check(feed[name], symbols))
+            elif name in self._defaults:
+                values.append(self._defaults[name])
+            else:
+                raise self._missing(feed)
+        if len(feed) != len(values):
+            self._refuse_unknown(feed)
+        return values
+
+    def _missing(self, feed: Mapping[str, Any]) -> InputError:
+        names = [name for name, _ in self._checks if name not in self._defaults]
+        missing = [name for name in names if name not in feed]
+        return InputError(
+            f"required inputs {missing} are missing from the feed, which has "
+            f"{sorted(feed)}; the model's inputs are {names}",
+            input=missing[0],
+        )
+
+    def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
+        known = [name for name, _ in self._checks]
+        unknown = [name for name in feed if name not in known]
+        if unknown:
+            raise InputError(
+                f"the feed has {unknown}, which the model does not; "
+                f"its inputs are {known}",
+                input=unknown[0],
+            )
+
+
+def _checker(name: str, value_type: ValueType | None) -> Check:
+    match value_type:
+        case TensorType(dtype=DataType() as dtype, shape=shape):
+            return _tensor_checker(name, dtype, shape)
+        case SequenceType(element=element):
+            return _sequence_checker(name, element)
+        case OptionalType(element=element):
+            return _optional_checker(name, element)
+        case MapType():
+            return _map_checker(name)
+    return lambda value, symbols: value
+
+
+def _tensor_checker(
+    name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
+) -> Check:
+    expected = dtype.numpy
+    is_string = dtype is DataType.STRING
+    static = shape if shape and all(type(size) is int for size in shape) else None
+    scalar = shape == ()
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        if (
+            type(value) is not np.ndarray
+            or value.dtype is not expected
+            or not value.flags.c_contiguous
+            or is_string
+        ):
+            value = _as_tensor(name, dtype, value)
+        found = value.shape
+        if found == static or shape is None or (scalar and found == ()):
+            return value
+        _check_shape(name, found, shape, symbols)
+        return value
+
+    return check
+
+
+def _check_shape(
+    name: str,
+    found: tuple[int, ...],
+    expected: tuple[Dimension, ...],
+    symbols: Symbols,
+) -> None:
+    if len(found) != len(expected):
+        raise InputError(
+            f"input {name!r} has rank {len(found)} (shape {list(found)}); "
+            f"expected rank {len(expected)} (shape {_shown(expected)})",
+            input=name,
+        )
+    for axis, (size, dimension) in enumerate(zip(found, expected, strict=True)):
+        if dimension is None:
+            continue
+        if isinstance(dimension, int):
+            if size != dimension:
+                raise InputError(
+                    f"input {name!r} has size {size} in dimension {axis} (shape "
+                    f"{list(found)}); expected {dimension} (shape {_shown(expected)})",
+                    input=name,
+                )
+            continue
+        known, by = symbols.setdefault(dimension, (size, name))
+        if size != known:
+            raise InputError(
+                f"input {name!r} has size {size} in dimension {axis}, which the model "
+                f"calls {dimension!r}; it is {known} in input {by!r}, and one run must "
+                "have one size for it",
+                input=name,
+            )
+
+
+def _shown(shape: Sequence[Dimension]) -> str:
+    sizes = ("?" if size is None else str(size) for size in shape)
+    return f"[{', '.join(sizes)}]"
+
+
+def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
+    """*value* as an array in native byte order and C layout, if it has the dtype."""
+    array = _as_array(name, dtype, value)
+    if dtype is DataType.STRING:
+        return _as_strings(name, array)
+    expected = dtype.numpy
+    if array.dtype != expected:
+        if array.dtype.newbyteorder("=") != expected:
+            raise InputTypeError(
+                f"input {name!r} has element type {_dtype_name(array.dtype)}; expected "
+                f"{dtype}; convert it with .astype({str(dtype)!r})",
+                input=name,
+            )
+        array = array.astype(expected)
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if dtype is DataType.STRING:
+        return np.array(value, dtype=object)
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} that is no tensor: {error}",
+            input=name,
+        ) from error
+    converted = _from_python(array, dtype)
+    if converted is None:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} of {array.dtype} values, "
+            f"which do not fit the expected element type {dtype}",
+            input=name,
+        )
+    return converted
+
+
+def _from_python(
+    array: np.ndarray[Any, Any], dtype: DataType
+) -> np.ndarray[Any, Any] | None:
+    """Python numbers in *dtype*; ``None`` when that would change their value."""
+    order = "biufc"
+    expected = dtype.numpy
+    kind = expected.kind if expected.kind in order else "f"
+    if dtype in (DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2):
+        kind = "i"
+    found = "i" if array.dtype.kind == "u" else array.dtype.kind
+    if array.size == 0:
+        return array.astype(expected)
+    if found not in order or order.index(found) > order.index(kind):
+        return None
+    converted = array.astype(expected)
+    if found in "bi" and kind in "iu" and not np.array_equal(converted, array):
+        return None
+    return converted
+
+
+def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "OUST":
+        raise InputTypeError(
+            f"input {name!r} has element type {_dtype_name(array.dtype)}; "
+            "expected strings",
+            input=name,
+        )
+    texts = [_as_text(name, item) for item in array.ravel().tolist()]
+    result = np.empty(array.size, dtype=object)
+    result[:] = texts
+    return result.reshape(array.shape)
+
+
+def _as_text(name: str, item: Any) -> str:
+    if isinstance(item, bytes):
+        return item.decode()
+    if isinstance(item, str):
+        return item
+    raise InputTypeError(
+        f"input {name!r} has an element of type {type(item).__name__}; "
+        "expected strings",
+        input=name,
+    )
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    try:
+        return str(DataType.from_numpy(dtype))
+    except TypeError:
+        return str(dtype)
+
+
+def _sequence_checker(name: str, element: ValueType | None) -> Check:
+    check_element = _checker(name, element)
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        if not isinstance(value, list | tuple):
+            raise InputTypeError(
+                f"input {name!r} is a {type(value).__name__}; expected a list, since "
+                "the model's input is a sequence",
+                input=name,
+            )
+        # a dimension's name holds for one element, not from element to element
+        return [check_element(item, dict(symbols)) for item in value]
+
+    return check
+
+
+def _optional_checker(name: str, element: ValueType | None) -> Check:
+    check_element = _checker(name, element)
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        return None if value is None else check_element(value, symbols)
+
+    return check
+
+
+def _map_checker(name: str) -> Check:
+    def check(value: Any, symbols: Symbols) -> Any:
+        if not isinstance(value, Mapping):
+            raise InputTypeError(
+                f"input {name!r} is a {type(value).__name__}; expected a dict, since "
+                "the model's input is a map",
+                input=name,
+            )
+        return dict(value)
+
+    return check
