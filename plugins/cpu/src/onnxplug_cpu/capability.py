@@ -1,0 +1,72 @@
+"""Which tier runs a node: kernels on arrays, or ONNX's reference implementation.
+
+A node that neither runs is refused with a reason.  An operator that ONNX defines by a
+function body, and that has no kernel, is refused too: the host then expands the body,
+whose operators have kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_cpu.arrays import reference
+from onnxplug_kernels import UnsupportedAttribute, find_kernel
+
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+class Tier(StrEnum):
+    """What computes a node."""
+
+    ARRAY = "array"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node's function and the tier it belongs to."""
+
+    tier: Tier
+    function: Callable[..., Any]
+
+
+def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
+    """What computes *node*, or why nothing does."""
+    if node.domain == "" and node.op_type in _CONTROL_FLOW:
+        return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
+    version = graph.opset(node.domain)
+    kernel = find_kernel(node.domain, node.op_type, version)
+    if kernel is not None:
+        try:
+            function = kernel.bind(
+                np, node.attributes, output_count=_output_count(node)
+            )
+        except UnsupportedAttribute as error:
+            return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))
+        return Found(Tier.ARRAY, function)
+    schema = reference.find_schema(node.domain, node.op_type, version)
+    if schema is None:
+        domain = node.domain or "ai.onnx"
+        return ep.Reason(
+            ep.RefusalCode.OP, f"{domain} {version} has no operator {node.op_type}"
+        )
+    if schema.has_function or schema.has_context_dependent_function:
+        return ep.Reason(
+            ep.RefusalCode.OP, "no kernel; the operator is defined by a function body"
+        )
+    referred = reference.find(schema, node, version)
+    return (
+        referred if isinstance(referred, ep.Reason) else Found(Tier.REFERENCE, referred)
+    )
+
+
+def _output_count(node: ep.Node) -> int:
+    """How many outputs are wanted, counted to the last one that is."""
+    wanted = [position for position, name in enumerate(node.outputs, 1) if name]
+    return wanted[-1] if wanted else 0

@@ -1,0 +1,58 @@
+"""The CPU EP in one session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_cpu.capability import find
+
+
+class CpuProvider(ep.KernelExecutionProvider):
+    """Runs nodes one by one, each by a function on numpy arrays."""
+
+    def find_kernel(
+        self, graph: ep.Graph, node: ep.Node
+    ) -> Callable[..., Any] | ep.Reason:
+        """The function of *node*, whichever tier it is of."""
+        found = find(graph, node)
+        return found if isinstance(found, ep.Reason) else found.function
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """The calls of the partition's functions, and how many of each tier."""
+        return ArrayPartition(partition, self.find_kernel)
+
+
+class ArrayPartition(ep.KernelSequence):
+    """A list of calls on arrays.
+
+    Overflow, division by zero and invalid values are ordinary results in ONNX, not
+    worth a warning.
+    """
+
+    def __init__(
+        self,
+        partition: ep.Partition,
+        find_kernel: Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason],
+    ) -> None:
+        super().__init__(partition, find_kernel)
+        tiers = Counter(
+            str(found.tier)
+            for node in partition.nodes
+            if not isinstance(found := find(partition.graph, node), ep.Reason)
+        )
+        self.tiers = dict(tiers)
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Call the functions in order."""
+        with np.errstate(all="ignore"):
+            return super().run(inputs, outputs, context)
