@@ -51,7 +51,7 @@ class OnnxplugBackendRep(BackendRep):
             feed = dict(zip(self._inputs, values, strict=False))
         outputs = self.session.run(None, feed, **kwargs)
         named = namedtupledict("Outputs", self._outputs)
-        return named(*outputs)  # type: ignore[no-any-return]
+        return named(*outputs)
 
 
 class OnnxplugBackend(Backend):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -46,8 +45,7 @@ Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
 """Replaces nodes by their operators' function bodies; whether any was replaced."""
 
 
-@dataclass(slots=True)
-class CompiledUnit:
+class CompiledUnit(NamedTuple):
     """A partition with what its EP made of it, or a control-flow node of the host's.
 
     Attributes:
@@ -60,11 +58,10 @@ class CompiledUnit:
     partition: GraphPartition
     candidate: Candidate | None
     compiled: CompiledPartition | None
-    bodies: dict[str, CompiledGraph] = field(default_factory=dict)
+    bodies: dict[str, CompiledGraph]
 
 
-@dataclass(slots=True)
-class CompiledGraph:
+class CompiledGraph(NamedTuple):
     """The units of a graph in an order in which they can be executed.
 
     Attributes:
@@ -220,7 +217,7 @@ class _Compiler:
                 uses=uses,
             )
             if part.ep is None:
-                units.append(CompiledUnit(partition, None, None))
+                units.append(CompiledUnit(partition, None, None, {}))
                 continue
             candidate = self.candidates[part.ep]
             key = (part.ep, partition.nodes, partition.inputs, partition.outputs)
@@ -233,7 +230,7 @@ class _Compiler:
                         {(part.ep, node): reason for node in partition.nodes}
                     )
                     return None
-            units.append(CompiledUnit(partition, candidate, self.done[key]))
+            units.append(CompiledUnit(partition, candidate, self.done[key], {}))
         return units
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:

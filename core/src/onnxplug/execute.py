@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from onnxplug.control_flow import run_bodies
@@ -110,12 +109,14 @@ class Run:
             raise error
 
 
-@dataclass(slots=True)
 class _Context:
     """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
 
-    run: Run
-    stream: Stream | None
+    __slots__ = ("run", "stream")
+
+    def __init__(self, run: Run, stream: Stream | None) -> None:
+        self.run = run
+        self.stream = stream
 
     @property
     def options(self) -> Mapping[str, str]:

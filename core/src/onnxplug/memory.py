@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug.ep import (
     HOST,
@@ -18,8 +17,7 @@ from onnxplug.ep import (
 from onnxplug.errors import EpError, RunError
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """One copy on the way of a value.
 
     Attributes:

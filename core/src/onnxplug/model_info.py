@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug.ep import (
     DataType,
@@ -15,6 +14,9 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
+
+if TYPE_CHECKING:
+    from onnxplug.graph import Model
 
 _TYPE_NAMES: Final = {
     DataType.FLOAT32: "float",
@@ -30,8 +32,7 @@ _TYPE_NAMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeArg:
+class NodeArg(NamedTuple):
     """An input or output of a model.
 
     Attributes:
@@ -51,18 +52,18 @@ class NodeArg:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
 
-@dataclass(slots=True)
 class ModelMetadata:
     """What the model says of itself."""
 
-    producer_name: str = ""
-    producer_version: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+    def __init__(self, model: Model) -> None:
+        self.producer_name = model.producer_name
+        self.producer_version = model.producer_version
+        self.graph_name = model.graph.name
+        self.domain = model.domain
+        self.description = model.doc_string
+        self.graph_description = model.graph.doc_string
+        self.version = model.model_version
+        self.custom_metadata_map = dict(model.metadata)
 
 
 def node_arg(name: str, value_type: ValueType | None) -> NodeArg:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug.compile import CompiledGraph, CompiledUnit
 from onnxplug.ep import HOST, MemoryLocation, RunContext
@@ -23,8 +22,7 @@ RunFunction: TypeAlias = Callable[
 ]
 
 
-@dataclass(slots=True)
-class RunPartition:
+class RunPartition(NamedTuple):
     """Runs one partition.
 
     Attributes:
@@ -41,8 +39,7 @@ class RunPartition:
     frees: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class CopyValue:
+class CopyValue(NamedTuple):
     """Copies one value along a hop."""
 
     hop: Hop
@@ -51,8 +48,7 @@ class CopyValue:
     frees: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class RunBodies:
+class RunBodies(NamedTuple):
     """Runs a control-flow node by the plans of its bodies.
 
     Attributes:
@@ -71,8 +67,7 @@ class RunBodies:
 Step: TypeAlias = RunPartition | CopyValue | RunBodies
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(NamedTuple):
     """How one graph is executed.
 
     Attributes:
@@ -98,15 +93,17 @@ def make_plan(
     return _Planner(compiled, memory, explanation).make()
 
 
-@dataclass(slots=True)
 class _Planner:
-    compiled: CompiledGraph
-    memory: Memory
-    explanation: Explanation
-    template: list[Any] = field(default_factory=lambda: [None])
-    slots: dict[tuple[str, MemoryLocation], int] = field(default_factory=dict)
-    places: dict[str, list[MemoryLocation]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    def __init__(
+        self, compiled: CompiledGraph, memory: Memory, explanation: Explanation
+    ) -> None:
+        self.compiled = compiled
+        self.memory = memory
+        self.explanation = explanation
+        self.template: list[Any] = [None]
+        self.slots: dict[tuple[str, MemoryLocation], int] = {}
+        self.places: dict[str, list[MemoryLocation]] = {}
+        self.steps: list[Step] = []
 
     def make(self) -> Plan:
         graph = self.compiled.graph
@@ -121,8 +118,8 @@ class _Planner:
             else:
                 self._add_partition(unit)
         outputs = tuple(self._at(name, HOST) for name in graph.outputs)
-        _add_frees(self.steps, keep=set(outputs), template=self.template)
-        return Plan(graph, inputs, self.template, self.steps, outputs)
+        steps = _with_frees(self.steps, keep=set(outputs), template=self.template)
+        return Plan(graph, inputs, self.template, steps, outputs)
 
     def _new_slot(self, name: str, location: MemoryLocation) -> int:
         slot = len(self.template)
@@ -208,8 +205,11 @@ def _formal(body: Graph) -> int:
     return len(dict.fromkeys([*body.inputs, *body.defaults]))
 
 
-def _add_frees(steps: Sequence[Step], keep: set[int], template: list[Any]) -> None:
+def _with_frees(
+    steps: Sequence[Step], keep: set[int], template: list[Any]
+) -> list[Step]:
     seen = {0, *keep}
+    freed: list[Step] = []
     for step in reversed(steps):
         match step:
             case RunPartition():
@@ -221,4 +221,6 @@ def _add_frees(steps: Sequence[Step], keep: set[int], template: list[Any]) -> No
                 used.update(*step.captured.values())
         last = used - seen
         seen |= last
-        step.frees = tuple(sorted(slot for slot in last if template[slot] is None))
+        frees = tuple(sorted(slot for slot in last if template[slot] is None))
+        freed.append(step._replace(frees=frees))
+    return freed[::-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,6 @@ from onnxplug.selection import (
 )
 from onnxplug.selection.choose import warn_failed
 from onnxplug.selection.request import ProviderEntry
-
-_log = logging.getLogger("onnxplug.session")
 
 
 class InferenceSession:
@@ -74,7 +71,7 @@ class InferenceSession:
             path_or_bytes, external_data_folder=Path(folder) if folder else None
         )
         self._model = model
-        context = SessionContext(model.path, options.intra_op_num_threads, config, _log)
+        context = SessionContext(model.path, options.intra_op_num_threads, config)
         chosen, failed = choose(
             normalise(providers, provider_options),
             registry,
@@ -147,17 +144,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
-        model = self._model
-        return ModelMetadata(
-            producer_name=model.producer_name,
-            producer_version=model.producer_version,
-            graph_name=model.graph.name,
-            domain=model.domain,
-            description=model.doc_string,
-            graph_description=model.graph.doc_string,
-            version=model.model_version,
-            custom_metadata_map=dict(model.metadata),
-        )
+        return ModelMetadata(self._model)
 
     def get_providers(self) -> list[str]:
         """The names of the EPs in use, best first."""

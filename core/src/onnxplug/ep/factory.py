@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from onnxplug.ep.devices import EpDevice, HardwareDevice
 from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation, Stream
 from onnxplug.ep.provider import ExecutionProvider
+
+if TYPE_CHECKING:
+    import logging
+    from pathlib import Path
 
 OptionValue: TypeAlias = bool | int | float | str
 

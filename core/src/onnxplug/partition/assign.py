@@ -7,8 +7,8 @@ those that it does not get is kept.  An atomic group is given whole or not at al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from onnxplug.ep import (
     CapabilityReport,
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An EP of the session, as partitioning knows it.
 
     Attributes:
@@ -40,11 +39,10 @@ class Candidate:
     name: str
     device: str
     provider: ExecutionProvider
-    costs: Mapping[str, str] = field(default_factory=dict)
+    costs: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A group of nodes and the EP that is to run them."""
 
     ep: int
@@ -52,8 +50,7 @@ class Claim:
     capability: ComputeCapability
 
 
-@dataclass(slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """Who runs which node of one graph.
 
     Attributes:

@@ -8,8 +8,7 @@ memory grow linearly with nodes and edges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug.partition.assign import Assignment, Claim
 from onnxplug.partition.contract import Contraction
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """A convex group of nodes that is run as one.
 
     Attributes:

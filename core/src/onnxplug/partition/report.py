@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug.ep import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class PassedOver:
+class PassedOver(NamedTuple):
     """An EP that a node is not on, though it was asked.
 
     Attributes:
@@ -29,8 +27,7 @@ class PassedOver:
         return f"{self.ep}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlacement:
+class NodePlacement(NamedTuple):
     """Where one node runs.
 
     Attributes:
@@ -52,8 +49,7 @@ class NodePlacement:
     passed_over: tuple[PassedOver, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionPlacement:
+class PartitionPlacement(NamedTuple):
     """One partition.
 
     Attributes:
@@ -81,8 +77,7 @@ class PartitionPlacement:
     serialised: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyPlacement:
+class CopyPlacement(NamedTuple):
     """A copy of one value between memory locations, made in each run.
 
     Attributes:
@@ -99,8 +94,7 @@ class CopyPlacement:
     nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GivenBack:
+class GivenBack(NamedTuple):
     """Nodes that an EP claimed and does not run.
 
     Attributes:
@@ -116,8 +110,7 @@ class GivenBack:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
+class Expanded(NamedTuple):
     """A node that every EP refused, replaced by its operator's function body."""
 
     graph: str
@@ -125,8 +118,7 @@ class Expanded:
     refusals: tuple[PassedOver, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EpOutcome:
+class EpOutcome(NamedTuple):
     """What became of an EP that was asked for, or added by default.
 
     Attributes:
@@ -142,21 +134,25 @@ class EpOutcome:
     reason: str = ""
 
 
-@dataclass(slots=True)
 class Explanation:
     """All decisions of one session; ``str()`` of it is for people.
 
     Attributes:
+        eps: what became of each EP.
+        partitions, nodes, copies: where everything runs, in order of execution.
+        given_back: what EPs claimed and do not run.
+        expanded: nodes that became their operators' function bodies.
         passes: for each pass over the graph, what it changed.
     """
 
-    eps: list[EpOutcome] = field(default_factory=list)
-    partitions: list[PartitionPlacement] = field(default_factory=list)
-    nodes: list[NodePlacement] = field(default_factory=list)
-    copies: list[CopyPlacement] = field(default_factory=list)
-    given_back: list[GivenBack] = field(default_factory=list)
-    expanded: list[Expanded] = field(default_factory=list)
-    passes: dict[str, list[str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.eps: list[EpOutcome] = []
+        self.partitions: list[PartitionPlacement] = []
+        self.nodes: list[NodePlacement] = []
+        self.copies: list[CopyPlacement] = []
+        self.given_back: list[GivenBack] = []
+        self.expanded: list[Expanded] = []
+        self.passes: dict[str, list[str]] = {}
 
     @property
     def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:
@@ -166,19 +162,19 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
         return {
-            "eps": [asdict(item) for item in self.eps],
-            "partitions": [asdict(item) for item in self.partitions],
+            "eps": [item._asdict() for item in self.eps],
+            "partitions": [item._asdict() for item in self.partitions],
             "nodes": [
-                asdict(item) | {"passed_over": _reasons(item.passed_over)}
+                item._asdict() | {"passed_over": _reasons(item.passed_over)}
                 for item in self.nodes
             ],
-            "copies": [asdict(item) for item in self.copies],
+            "copies": [item._asdict() for item in self.copies],
             "given_back": [
-                asdict(item) | {"reason": _reason(item.reason)}
+                item._asdict() | {"reason": _reason(item.reason)}
                 for item in self.given_back
             ],
             "expanded": [
-                asdict(item) | {"refusals": _reasons(item.refusals)}
+                item._asdict() | {"refusals": _reasons(item.refusals)}
                 for item in self.expanded
             ],
             "passes": self.passes,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import logging
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -25,6 +25,9 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.plugins.find import FoundPlugin, find_plugins
+
+if TYPE_CHECKING:
+    import logging
 
 _SUFFIX = "executionprovider"
 
@@ -40,36 +43,67 @@ class PluginState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(slots=True)
 class PluginRecord:
     """What is known of one EP name.
 
     Attributes:
         name: the EP's name.
-        distribution: who supplies it; several names joined when in conflict.
-        version: the distribution's version.
         state: where it is in its life.
         reason: why it is not usable; empty when it is.
         error: the exception kept from loading.
         factory: what it supplied, once ready.
+        suppliers: the installed plugins of that name; none for one that was
+            registered by hand.
+        lock: held while the plugin is loaded.
     """
 
-    name: str
-    distribution: str
-    version: str = ""
-    state: PluginState = PluginState.FOUND
-    reason: str = ""
-    error: BaseException | None = None
-    factory: EpFactory | None = None
-    found: FoundPlugin | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    def __init__(
+        self,
+        name: str,
+        suppliers: Sequence[FoundPlugin] = (),
+        factory: EpFactory | None = None,
+    ) -> None:
+        self.name = name
+        self.suppliers = list(suppliers)
+        self.state = PluginState.READY if factory else PluginState.FOUND
+        self.reason = ""
+        self.error: BaseException | None = None
+        self.factory = factory
+        self.lock = threading.RLock()
+
+    @property
+    def distribution(self) -> str:
+        """Who supplies it; several names joined when in conflict."""
+        names = [plugin.distribution for plugin in self.suppliers]
+        return " and ".join(sorted(names)) or "registered"
+
+    @property
+    def version(self) -> str:
+        """The supplier's version; empty when in conflict."""
+        if len(self.suppliers) == 1:
+            return self.suppliers[0].version
+        return self.factory.version if self.factory else ""
 
 
-@dataclass(frozen=True, slots=True)
 class _Host:
-    version: str
-    spi_version: tuple[int, int]
-    logger: logging.Logger
+    """See :class:`onnxplug.ep.Host`."""
+
+    spi_version = SPI_VERSION
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    @property
+    def version(self) -> str:
+        from onnxplug import __version__
+
+        return __version__
+
+    @property
+    def logger(self) -> logging.Logger:
+        import logging
+
+        return logging.getLogger(f"onnxplug.plugin.{self._plugin}")
 
 
 class PluginRegistry:
@@ -86,7 +120,7 @@ class PluginRegistry:
                 self._records = _group(find_plugins())
             return list(self._records.values())
 
-    def add(self, factory: EpFactory, distribution: str = "registered") -> PluginRecord:
+    def add(self, factory: EpFactory) -> PluginRecord:
         """Make *factory* known under its own name.
 
         Raises:
@@ -100,13 +134,7 @@ class PluginRegistry:
                 plugin=factory.name,
             )
         _check_version(factory)
-        record = PluginRecord(
-            factory.name,
-            distribution,
-            factory.version,
-            PluginState.READY,
-            factory=factory,
-        )
+        record = PluginRecord(factory.name, factory=factory)
         with self._lock:
             assert self._records is not None
             self._records[factory.name] = record
@@ -168,17 +196,17 @@ class PluginRegistry:
 
     def _load(self, record: PluginRecord) -> None:
         record.state = PluginState.LOADING
-        source = f"plugin {record.name} ({record.distribution} {record.version})"
         try:
             record.factory = _load_factory(record)
         except PluginIncompatible as error:
             record.state, record.error = PluginState.INCOMPATIBLE, error
-            record.reason = f"{source} is incompatible: {error}"
+            record.reason = f"{_source(record)} is incompatible: {error}"
         # whatever a plugin raises, SystemExit too, is its own failure and not ours
         except (Exception, SystemExit) as error:  # noqa: BLE001
             record.state, record.error = PluginState.FAILED, error
             record.reason = (
-                f"{source} could not be loaded: {type(error).__name__}: {error}"
+                f"{_source(record)} could not be loaded: "
+                f"{type(error).__name__}: {error}"
             )
         else:
             record.state = PluginState.READY
@@ -194,39 +222,30 @@ _ERRORS: dict[PluginState, type[PluginError]] = {
 def _group(found: list[FoundPlugin]) -> dict[str, PluginRecord]:
     records: dict[str, PluginRecord] = {}
     for plugin in found:
-        record = records.get(plugin.name)
-        if record is None:
-            records[plugin.name] = PluginRecord(
-                plugin.name, plugin.distribution, plugin.version, found=plugin
+        record = records.setdefault(plugin.name, PluginRecord(plugin.name))
+        record.suppliers.append(plugin)
+    for record in records.values():
+        if len(record.suppliers) > 1:
+            record.state = PluginState.CONFLICT
+            record.reason = (
+                f"{record.distribution} both supply {record.name}, so neither is "
+                "loaded; uninstall one of them"
             )
-            continue
-        record.state = PluginState.CONFLICT
-        record.distribution += f" and {plugin.distribution}"
-        record.reason = (
-            f"{record.distribution} both supply {plugin.name}, so neither is loaded; "
-            "uninstall one of them"
-        )
     return records
 
 
 def _load_factory(record: PluginRecord) -> EpFactory:
-    from onnxplug import __version__
-
-    assert record.found is not None
-    module = importlib.import_module(record.found.module)
+    (supplier,) = record.suppliers
+    module = importlib.import_module(supplier.module)
     manager = pluggy.PluginManager("onnxplug")
     manager.add_hookspecs(hookspecs)
     manager.register(module)
     manager.check_pending()
-    host = _Host(
-        __version__,
-        SPI_VERSION,
-        logging.getLogger(f"onnxplug.plugin.{record.distribution}"),
-    )
+    host = _Host(supplier.module)
     factories = {f.name: f for f in manager.hook.onnxplug_ep_factories(host=host) or ()}
     if record.name not in factories:
         raise LookupError(
-            f"{record.found.module} supplies {sorted(factories) or 'no EP'}, "
+            f"{supplier.module} supplies {sorted(factories) or 'no EP'}, "
             f"and not {record.name!r}, which its entry point is named for"
         )
     factory: EpFactory = factories[record.name]
@@ -247,6 +266,10 @@ def _check_version(factory: EpFactory) -> None:
             ),
             plugin=factory.name,
         )
+
+
+def _source(record: PluginRecord) -> str:
+    return f"plugin {record.name} ({record.distribution} {record.version})"
 
 
 def _short(name: str) -> str:

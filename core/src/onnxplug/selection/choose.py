@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep import EpDevice, EpFactory, ExecutionProvider, HardwareDevice
 from onnxplug.errors import EpError, EpWarning, OnnxplugError, PluginNotFound
@@ -15,22 +12,36 @@ from onnxplug.plugins import PluginRegistry
 from onnxplug.selection.options import parse_options
 from onnxplug.selection.request import ProviderRequest
 
+if TYPE_CHECKING:
+    import logging
+    from pathlib import Path
+
 CPU: Final = "CPUExecutionProvider"
 """The EP that runs what no other EP takes."""
 
 
-@dataclass(frozen=True, slots=True)
 class SessionContext:
     """A session as a factory sees it; see :class:`onnxplug.ep.SessionContext`."""
 
-    model_path: Path | None
-    intra_op_num_threads: int
-    config: Mapping[str, str]
-    logger: logging.Logger
+    def __init__(
+        self,
+        model_path: Path | None,
+        intra_op_num_threads: int,
+        config: Mapping[str, str],
+    ) -> None:
+        self.model_path = model_path
+        self.intra_op_num_threads = intra_op_num_threads
+        self.config = config
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The session's logger."""
+        import logging
+
+        return logging.getLogger("onnxplug.session")
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenEp:
+class ChosenEp(NamedTuple):
     """An EP of a session.
 
     Attributes:
@@ -57,8 +68,7 @@ class ChosenEp:
         return ", ".join(kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class FailedEp:
+class FailedEp(NamedTuple):
     """An EP that was asked for and cannot be used."""
 
     request: ProviderRequest
