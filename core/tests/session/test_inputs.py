@@ -1,0 +1,190 @@
+"""What is fed: refused with the input's name, or brought into form without a change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxplug.ep import (
+    DataType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.errors import InputError, InputTypeError
+from onnxplug.inputs import InputChecker
+
+FLOAT_23 = TensorType(DataType.FLOAT32, (2, 3))
+
+
+def check(value_type: ValueType | None, value: Any) -> Any:
+    (checked,) = InputChecker({"x": value_type}, {}).check({"x": value})
+    return checked
+
+
+def test_an_array_that_fits_is_passed_on_as_it_is() -> None:
+    array = np.zeros((2, 3), np.float32)
+    assert check(FLOAT_23, array) is array
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (np.zeros((2, 3)), InputTypeError, r"'x' has element type float64.*float32"),
+        (np.zeros((2, 3), np.int64), InputTypeError, r"'x' has element type int64"),
+        (np.zeros(3, np.float32), InputError, r"'x' has rank 1 .*expected rank 2"),
+        (
+            np.zeros((2, 4), np.float32),
+            InputError,
+            r"'x' has size 4 in dimension 1 .*expected 3",
+        ),
+        ([["a", "b", "c"]], InputTypeError, r"'x' is a list of .*float32"),
+        ([[1.0, 2.0], [3.0]], InputTypeError, r"'x' is a list that is no tensor"),
+        (None, InputTypeError, r"'x' is a NoneType"),
+        (object(), InputTypeError, r"'x' is a object"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    value: Any, kind: type[InputError], expected: str
+) -> None:
+    with pytest.raises(kind, match=expected) as raised:
+        check(FLOAT_23, value)
+    assert raised.value.input == "x"
+
+
+def test_refusals_are_the_builtin_errors_too() -> None:
+    with pytest.raises(ValueError, match="rank"):
+        check(FLOAT_23, np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="element type"):
+        check(FLOAT_23, np.zeros((2, 3)))
+
+
+def test_missing_and_unknown_inputs_are_named() -> None:
+    checker = InputChecker({"x": FLOAT_23, "y": FLOAT_23}, {})
+    array = np.zeros((2, 3), np.float32)
+    with pytest.raises(InputError, match=r"\['y'\] are missing") as missing:
+        checker.check({"x": array})
+    assert missing.value.input == "y"
+    with pytest.raises(InputError, match=r"the feed has \['z'\]") as unknown:
+        checker.check({"x": array, "y": array, "z": array})
+    assert unknown.value.input == "z"
+
+
+def test_an_input_with_a_default_may_be_left_out_or_fed() -> None:
+    default = np.ones((2, 3), np.float32)
+    checker = InputChecker({"x": FLOAT_23}, {"x": default})
+    assert checker.check({})[0] is default
+    fed = np.zeros((2, 3), np.float32)
+    assert checker.check({"x": fed})[0] is fed
+
+
+def test_one_symbolic_dimension_has_one_size() -> None:
+    named = TensorType(DataType.FLOAT32, ("batch", 2))
+    checker = InputChecker({"x": named, "y": named}, {})
+    two, three = np.zeros((2, 2), np.float32), np.zeros((3, 2), np.float32)
+    assert len(checker.check({"x": two, "y": two})) == 2
+    with pytest.raises(
+        InputError, match=r"'y' has size 3 .*'batch'; it is 2 in input 'x'"
+    ):
+        checker.check({"x": two, "y": three})
+    assert checker.check({"x": three, "y": three})[0] is three
+
+
+def test_unknown_sizes_and_ranks_accept_anything() -> None:
+    for shape in [(0,), (2, 5), ()]:
+        array = np.zeros(shape, np.float32)
+        assert check(TensorType(DataType.FLOAT32), array) is array
+    assert check(TensorType(DataType.FLOAT32, (None,)), np.zeros(7, np.float32)).size
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(6, dtype=">f4").reshape(2, 3),
+        np.arange(6, dtype=np.float32).reshape(3, 2).T.copy().T.T,
+        np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+        np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2],
+        np.arange(6, dtype=np.float32).reshape(2, 3)[::-1],
+        [[0, 1, 2], [3, 4, 5]],
+        [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+        ((True, False, True), (False, True, False)),
+    ],
+)
+def test_other_layouts_and_lists_give_the_same_values(value: Any) -> None:
+    checked = check(FLOAT_23, value)
+    assert checked.dtype == np.float32
+    assert checked.dtype.isnative and checked.flags.c_contiguous
+    np.testing.assert_array_equal(checked, np.array(value).astype(np.float32))
+
+
+@pytest.mark.parametrize("value", [3, 3.0, np.float32(3), np.array(3, np.float32)])
+def test_scalars_fit_a_tensor_of_rank_0(value: Any) -> None:
+    checked = check(TensorType(DataType.FLOAT32, ()), value)
+    assert checked.shape == () and checked == 3
+
+
+def test_python_numbers_that_would_change_are_refused() -> None:
+    for dtype, value in [
+        (DataType.INT64, [1.5]),
+        (DataType.INT8, [300]),
+        (DataType.UINT8, [-1]),
+        (DataType.BOOL, [2]),
+    ]:
+        with pytest.raises(InputTypeError, match=f"expected element type {dtype}"):
+            check(TensorType(dtype, (1,)), value)
+
+
+def test_zero_size_arrays_and_empty_lists_pass() -> None:
+    named = TensorType(DataType.INT64, ("n",))
+    assert check(named, np.zeros(0, np.int64)).shape == (0,)
+    assert check(named, []).dtype == np.int64
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4", "float4_e2m1fn"])
+def test_narrow_types_are_those_of_ml_dtypes(name: str) -> None:
+    array = np.ones((2, 3), getattr(ml_dtypes, name))
+    assert check(TensorType(DataType(name), (2, 3)), array) is array
+    with pytest.raises(InputTypeError, match=f"element type {name}; expected float32"):
+        check(FLOAT_23, array)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(["ab", "", "ç"]),
+        np.array([b"ab", b"", "ç".encode()]),
+        np.array(["ab", "", "ç"], dtype=object),
+        ["ab", "", "ç"],
+    ],
+)
+def test_strings_come_in_any_of_pythons_forms(value: Any) -> None:
+    checked = check(TensorType(DataType.STRING, (3,)), value)
+    assert checked.tolist() == ["ab", "", "ç"]
+    assert checked.dtype == object
+
+
+def test_strings_do_not_take_numbers() -> None:
+    with pytest.raises(InputTypeError, match="expected strings"):
+        check(TensorType(DataType.STRING, (1,)), np.zeros(1))
+    with pytest.raises(InputTypeError, match="element of type int"):
+        check(TensorType(DataType.STRING, (1,)), [1])
+
+
+def test_sequences_optionals_and_maps() -> None:
+    scalar = np.zeros((), np.float32)
+    sequence = SequenceType(TensorType(DataType.FLOAT32, ()))
+    assert check(sequence, [scalar])[0] is scalar
+    with pytest.raises(InputTypeError, match="expected a list"):
+        check(sequence, scalar)
+    optional = OptionalType(TensorType(DataType.FLOAT32, ()))
+    assert check(optional, None) is None
+    assert check(optional, scalar) is scalar
+    mapping = MapType(DataType.INT64, TensorType(DataType.FLOAT32, ()))
+    assert check(mapping, {1: 2.0}) == {1: 2.0}
+    with pytest.raises(InputTypeError, match="expected a dict"):
+        check(mapping, [1])

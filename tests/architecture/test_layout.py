@@ -1,0 +1,177 @@
+"""The rules of the house: direction of imports, lightness, and the size of files."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+CORE: Final = ROOT / "core" / "src" / "onnxplug"
+PLUGINS: Final = ROOT / "plugins"
+
+LAYERS: Final = (
+    {"errors", "ep"},
+    {"hookspecs"},
+    {"plugins", "hardware"},
+    {"graph"},
+    {"prepare"},
+    {"partition"},
+    {"selection", "options"},
+    {"compile"},
+    {"memory"},
+    {"plan", "control_flow"},
+    {"execute"},
+    {"inputs", "outputs", "model_info", "inquire"},
+    {"session"},
+    {"backend", "testing"},
+    {"cli"},
+    {"__main__"},
+)
+"""A module may import from its own layer and those above it in this list."""
+
+
+def layer_of(module: str) -> int:
+    for number, names in enumerate(LAYERS):
+        if module in names:
+            return number
+    raise AssertionError(f"onnxplug.{module} is in no layer; give it one in LAYERS")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Names of modules that *path* imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def sources(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def test_core_imports_go_one_way() -> None:
+    wrong = []
+    for path in sources(CORE):
+        relative = path.relative_to(CORE)
+        home = relative.parts[0].removesuffix(".py")
+        if home == "__init__":
+            continue
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] != "onnxplug" or len(parts) < 2:
+                continue
+            # the package itself, and what it offers lazily, may be asked for
+            if (
+                not (CORE / parts[1]).exists()
+                and not (CORE / f"{parts[1]}.py").exists()
+            ):
+                continue
+            if layer_of(parts[1]) > layer_of(home):
+                wrong.append(f"{relative} imports {name}")
+    assert not wrong
+
+
+def test_the_core_knows_no_plugin() -> None:
+    wrong = [
+        f"{path.relative_to(CORE)} imports {name}"
+        for path in sources(CORE)
+        for name in imports(path)
+        if name.startswith("onnxplug_")
+    ]
+    assert not wrong
+
+
+def test_plugins_import_the_spi_only() -> None:
+    wrong = []
+    for path in sources(PLUGINS):
+        if "src" not in path.parts:
+            continue
+        own = path.parts[path.parts.index("src") + 1]
+        for name in imports(path):
+            package = name.split(".")[0]
+            if package == "onnxplug" and name.split(".")[1:2] not in ([], ["ep"]):
+                wrong.append(f"{path.name} imports {name}")
+            if package.startswith("onnxplug_") and package not in (
+                own,
+                "onnxplug_kernels",
+            ):
+                wrong.append(f"{path.name} imports {name}")
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for folder in ("core", "plugins", "tests", "benchmarks", "demo")
+        for path in sources(ROOT / folder)
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_files_stay_small(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
+
+
+def loaded_by(program: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after *program*."""
+    show = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{show}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(found.stdout.split())
+
+
+def test_importing_onnxplug_is_light() -> None:
+    loaded = loaded_by("import onnxplug")
+    assert not loaded & {"numpy", "onnx", "ml_dtypes", "pluggy", "importlib_metadata"}
+
+
+def test_the_spi_imports_the_standard_library_and_pluggy_only() -> None:
+    before = loaded_by("")
+    third_party = {
+        name
+        for name in loaded_by("import onnxplug.ep") - before
+        if name not in sys.stdlib_module_names and not name.startswith("_")
+    }
+    assert third_party == {"onnxplug", "pluggy"}
+
+
+def test_listing_plugins_imports_none() -> None:
+    loaded = loaded_by("import onnxplug; onnxplug.get_plugins()")
+    assert not {name for name in loaded if name.startswith("onnxplug_")}
+    assert not loaded & {"numpy", "onnx"}
+
+
+def test_the_cpu_plugin_module_is_light() -> None:
+    loaded = loaded_by("import onnxplug_cpu.plugin")
+    assert not loaded & {"numpy", "onnx", "ml_dtypes", "onnxplug_kernels"}
+
+
+def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "abc"
+    ]
+    node = helper.make_node("Add", ["a", "b"], ["c"])
+    graph = helper.make_graph([node], "add", values[:2], values[2:])
+    onnx.save(helper.make_model(graph), tmp_path / "add.onnx")
+    program = (
+        "import numpy, onnxplug\n"
+        f"session = onnxplug.InferenceSession({str(tmp_path / 'add.onnx')!r})\n"
+        "one = numpy.ones(1, numpy.float32)\n"
+        "assert session.run(None, {'a': one, 'b': one})[0] == 2"
+    )
+    assert "onnx" not in loaded_by(program)

@@ -1,0 +1,96 @@
+"""The cases of the ONNX backend suite, as functions, for any backend.
+
+``python tests/onnx_backend/suite.py`` counts what passes through onnxplug, with and
+without ``onnx.reference``, and what ``onnx.reference`` passes by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import unittest
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from onnx.backend.test import BackendTest
+
+
+def load_cases(backend: Any) -> dict[str, Callable[[], None]]:
+    """Every case that runs on the CPU, by name; calling one raises if it fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the suite's own generators overflow
+        test_cases = BackendTest(backend, __name__).test_cases
+    cases: dict[str, Callable[[], None]] = {}
+    for test_class in test_cases.values():
+        for name in sorted(dir(test_class)):
+            if name.startswith("test_") and name.endswith("_cpu"):
+                cases[name.removesuffix("_cpu")] = _runner(test_class, name)
+    return cases
+
+
+def _runner(test_class: type[unittest.TestCase], name: str) -> Callable[[], None]:
+    def run() -> None:
+        getattr(test_class(name), name)()
+
+    return run
+
+
+@contextlib.contextmanager
+def without_reference() -> Iterator[None]:
+    """While this lasts, everything that computes in ``onnx.reference`` raises."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("onnx.reference was used")
+
+    with (
+        mock.patch.object(ReferenceEvaluator, "__init__", refuse),
+        mock.patch.object(ReferenceEvaluator, "run", refuse),
+        mock.patch.object(OpRun, "run", refuse),
+    ):
+        yield
+
+
+def count(cases: dict[str, Callable[[], None]]) -> tuple[list[str], dict[str, str]]:
+    """The names of the cases that pass, and the others with what they raised."""
+    passed: list[str] = []
+    failed: dict[str, str] = {}
+    for name, run in cases.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run()
+        except unittest.SkipTest as skipped:
+            failed[name] = f"skipped: {skipped}"
+        except Exception as error:  # noqa: BLE001 (whatever a case raises)
+            failed[name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
+        else:
+            passed.append(name)
+    return passed, failed
+
+
+def main() -> int:
+    """Print the counts as JSON; the failures go to stderr."""
+    from onnxplug.backend import OnnxplugBackend
+
+    cases = load_cases(OnnxplugBackend)
+    names = sys.argv[1:]
+    if names:
+        cases = {name: run for name, run in cases.items() if name in names}
+    passed, failed = count(cases)
+    with without_reference():
+        alone, failed_alone = count(cases)
+    for title, failures in (("with", failed), ("without", failed_alone)):
+        for name, reason in failures.items():
+            print(f"{title} onnx.reference: {name}: {reason}", file=sys.stderr)
+    counts = {"cases": len(cases), "passed": len(passed)}
+    print(json.dumps(counts | {"passed without onnx.reference": len(alone)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The ONNX backend suite on the CPU EP, case by case, and without ``onnx.reference``.
+
+What does not pass is listed in ``known_failures.toml`` by its exact name, with the
+reason; a listed case that passes fails the test until its line is removed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+FOLDER: Final = Path(__file__).parent
+
+
+def _load_suite() -> ModuleType:
+    # tests are imported by path and form no package
+    spec = importlib.util.spec_from_file_location("suite", FOLDER / "suite.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+suite = _load_suite()
+
+from onnxplug.backend import OnnxplugBackend  # noqa: E402
+
+CASES: Final[dict[str, Callable[[], None]]] = suite.load_cases(OnnxplugBackend)
+KNOWN_FAILURES: Final[dict[str, str]] = tomllib.loads(
+    (FOLDER / "known_failures.toml").read_text(encoding="utf-8")
+)
+
+
+def _parameters() -> Iterator[object]:
+    for name in CASES:
+        reason = KNOWN_FAILURES.get(name)
+        marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+        yield pytest.param(name, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("name", _parameters())
+def test_case(name: str, suite_counts: dict[str, int]) -> None:
+    suite_counts.setdefault("cases", 0)
+    suite_counts["cases"] += 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the suite's own models overflow on purpose
+        CASES[name]()
+    suite_counts["passed"] = suite_counts.get("passed", 0) + 1
+
+
+def test_most_cases_need_no_reference(suite_counts: dict[str, int]) -> None:
+    with suite.without_reference():
+        passed, failed = suite.count(CASES)
+    suite_counts["passed with onnx.reference made to raise"] = len(passed)
+    assert len(passed) >= 2000, failed
+
+
+def test_every_known_failure_is_a_case() -> None:
+    assert KNOWN_FAILURES.keys() <= CASES.keys()
+
+
+def test_the_suite_is_whole() -> None:
+    assert len(CASES) == 2033
