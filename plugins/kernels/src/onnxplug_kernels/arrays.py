@@ -1,0 +1,49 @@
+"""What every family needs to know about arrays: computing dtypes and their casts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug.ep import DataType
+
+# numpy computes these natively; everything else of a floating kind is an
+# ml_dtypes type that has few ufuncs, no matmul and rounds after each step.
+_NATIVE_FLOATS: Final = frozenset({"float32", "float64", "complex64", "complex128"})
+
+
+@functools.cache
+def computing_dtype(dtype: Any) -> Any:
+    """The dtype to compute in for arrays of *dtype*: float32 for narrower floats.
+
+    Integers, bool and wide floats are computed in their own dtype.
+    """
+    name = np.dtype(dtype).name
+    if name in _NATIVE_FLOATS or np.dtype(dtype).kind in "iubO":
+        return dtype
+    if name.startswith(("int", "uint")):
+        return np.dtype(np.int32)
+    return np.dtype(np.float32)
+
+
+def numpy_dtype(data_type: int) -> Any:
+    """The numpy dtype of ONNX's element type number *data_type*."""
+    return DataType.from_onnx(data_type).numpy
+
+
+def in_computing_dtype(
+    function: Callable[..., Any], xp: Any, *arrays: Any, **options: Any
+) -> Any:
+    """Call *function* on *arrays* widened as needed; narrow the result likewise.
+
+    The result takes the dtype of the first array.
+    """
+    dtype = arrays[0].dtype
+    wide = computing_dtype(dtype)
+    if wide == dtype:
+        return function(xp, *arrays, **options)
+    result = function(xp, *(array.astype(wide) for array in arrays), **options)
+    return result.astype(dtype)

@@ -1,0 +1,99 @@
+"""The table of families, the declarations, and ONNX's own schemas agree."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+
+import numpy as np
+import onnx.defs
+import pytest
+
+from onnxplug_kernels import UnsupportedAttribute, find_kernel, registry
+from onnxplug_kernels.families import FAMILIES
+
+OTHER_DEFAULTS = {
+    "activations": "filled in for each direction",
+    "direction": "GRU-1's schema spells it 'foward'",
+}
+"""Attributes whose default in the kernel's signature is not the schema's, and why."""
+
+HOST_CONTROL_FLOW = {"If", "Loop", "Scan"}
+
+
+def schemas() -> Iterator[onnx.defs.OpSchema]:
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if (schema.domain, schema.name) in FAMILIES and not schema.deprecated:
+            yield schema
+
+
+def test_every_family_declares_the_operators_of_the_table_and_no_others() -> None:
+    for family in set(FAMILIES.values()):
+        importlib.import_module(f"onnxplug_kernels.{family}")
+    assert set(registry._KERNELS) == set(FAMILIES)
+
+
+def test_every_version_of_every_operator_has_a_kernel_with_its_attributes() -> None:
+    missing = []
+    for schema in schemas():
+        kernel = find_kernel(schema.domain, schema.name, schema.since_version)
+        if kernel is None:
+            missing.append(f"{schema.name}-{schema.since_version}")
+            continue
+        keywords = registry._keyword_parameters(kernel.function)
+        missing += [
+            f"{schema.name}-{schema.since_version}.{attribute}"
+            for attribute in schema.attributes
+            if attribute not in keywords
+        ]
+    assert not missing
+
+
+def test_defaults_are_those_of_the_schemas() -> None:
+    wrong = []
+    for schema in schemas():
+        kernel = find_kernel(schema.domain, schema.name, schema.since_version)
+        assert kernel is not None
+        parameters = inspect.signature(kernel.function).parameters
+        for name, attribute in schema.attributes.items():
+            if not attribute.default_value.type or name in OTHER_DEFAULTS:
+                continue
+            expected = onnx.helper.get_attribute_value(attribute.default_value)
+            expected = expected.decode() if isinstance(expected, bytes) else expected
+            found = parameters[name].default
+            if isinstance(expected, list):
+                expected = tuple(expected)
+            if found != expected and not (
+                isinstance(expected, float) and np.isclose(found or 0.0, expected)
+            ):
+                where = f"{schema.name}-{schema.since_version}.{name}"
+                wrong.append(f"{where}: {found!r}, not {expected!r}")
+    assert not wrong
+
+
+def test_the_operators_without_a_kernel_are_known() -> None:
+    without = {
+        (schema.domain, schema.name)
+        for schema in onnx.defs.get_all_schemas()
+        if (schema.domain, schema.name) not in FAMILIES
+    }
+    by_function = {
+        ("", "SequenceMap"),
+        ("ai.onnx.preview", "FlexAttention"),
+    }
+    by_host = {("", name) for name in HOST_CONTROL_FLOW}
+    differentiated = {("ai.onnx.preview.training", "Gradient")}
+    assert without == by_function | by_host | differentiated
+
+
+def test_an_unknown_operator_has_no_kernel() -> None:
+    assert find_kernel("", "NoSuchOperator", 20) is None
+    assert find_kernel("somebody.else", "Add", 1) is None
+
+
+def test_an_unknown_attribute_is_refused_with_the_known_ones() -> None:
+    kernel = find_kernel("", "Softmax", 13)
+    assert kernel is not None
+    with pytest.raises(UnsupportedAttribute, match=r"no attribute 'axes'; .*axis"):
+        kernel.bind(np, {"axes": 1}, output_count=1)
