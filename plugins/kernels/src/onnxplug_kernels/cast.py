@@ -1,0 +1,198 @@
+"""Casts between any two of ONNX's element types, strings included."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from onnxplug.ep import DataType
+from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.registry import operator
+
+
+@operator("Cast", since=6)
+def cast(xp: Any, x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    return convert(
+        xp, x, numpy_dtype(to), saturate=bool(saturate), round_mode=round_mode
+    )
+
+
+@operator("Cast", since=1, until=5)
+def cast_1(xp: Any, x: Any, *, to: str) -> Any:
+    """*to* names the element type as ``TensorProto.DataType`` does."""
+    name = {"FLOAT": "float32", "DOUBLE": "float64"}.get(to.upper(), to.lower())
+    return convert(xp, x, DataType(name).numpy)
+
+
+@operator("CastLike", since=15)
+def cast_like(
+    xp: Any, x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up"
+) -> Any:
+    dtype = DataType.from_numpy(like.dtype).numpy
+    return convert(xp, x, dtype, saturate=bool(saturate), round_mode=round_mode)
+
+
+@operator("BitCast", since=26)
+def bit_cast(xp: Any, x: Any, *, to: int) -> Any:
+    source, target = DataType.from_numpy(x.dtype), DataType.from_onnx(to)
+    if source.bits != target.bits or not source.bits:
+        raise ValueError(
+            f"{source} has {source.bits} bits and {target} has {target.bits}; "
+            "BitCast needs as many in both, and no strings"
+        )
+    return x.view(target.numpy)
+
+
+def convert(
+    xp: Any,
+    x: Any,
+    dtype: np.dtype[Any],
+    *,
+    saturate: bool = True,
+    round_mode: str = "up",
+) -> Any:
+    """*x* in *dtype* by the rules of ONNX's Cast.
+
+    Args:
+        saturate: for the float8 types, the largest finite number takes the place of
+            anything beyond it; otherwise infinity or NaN does.
+        round_mode: for float8_e8m0fnu; "up", "down" or "nearest".
+    """
+    if x.dtype.kind in "OUT":
+        return _from_strings(xp, x, dtype, saturate=saturate, round_mode=round_mode)
+    if x.dtype == dtype:
+        return x
+    if dtype.kind == "O":
+        return _to_strings(x)
+    if dtype.isbuiltin == 1 and x.dtype.isbuiltin == 1:
+        return x.astype(dtype)
+    name = dtype.name
+    if x.dtype.isbuiltin != 1:
+        # ml_dtypes lacks casts among its own types; these two hold all their values
+        wide = np.int8 if "int" in x.dtype.name else np.float32
+        x = x.astype(wide)
+    if "float" not in name:
+        return x.astype(dtype)
+    if name == "float8_e8m0fnu":
+        return _to_powers_of_two(xp, x, saturate=saturate, round_mode=round_mode)
+    x = _to_float32_or_narrower(xp, x)
+    if saturate and name.startswith("float8"):
+        lowest, largest = _finite_limits(dtype)
+        x = xp.clip(x, lowest, largest)
+    return xp.asarray(x.astype(dtype))
+
+
+def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
+    """*x* such that rounding it once more gives what rounding it once would have given.
+
+    ml_dtypes narrows wider numbers by way of float32.  Rounding to nearest twice can be
+    off by one; rounding first to odd, to whichever neighbour has its last bit set when
+    neither is exact, cannot (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    if x.dtype.itemsize <= 2 or x.dtype == np.float32:
+        return x.astype(np.float32, copy=False)
+    exact = xp.asarray(x, dtype=np.float64)
+    nearest = xp.asarray(exact.astype(np.float32))
+    is_even = nearest.view(np.uint32) & 1 == 0
+    direction = xp.where(exact > nearest, xp.inf, -xp.inf).astype(np.float32)
+    return xp.where(
+        (nearest != exact) & is_even & ~xp.isnan(exact),
+        xp.nextafter(nearest, direction),
+        nearest,
+    )
+
+
+def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> Any:
+    """*x* in float8_e8m0fnu, which has exponents alone: neither sign nor zero.
+
+    The encoding is float32's biased exponent, with NaN in the place of infinity.
+    Subnormal numbers of float32 lie below the smallest power but for 2**-127 itself.
+    """
+    if round_mode not in ("up", "down", "nearest"):
+        raise ValueError(f"round_mode is {round_mode!r}, expected up, down or nearest")
+    size = xp.abs(xp.asarray(x.astype(np.float32)))
+    bits = size.view(np.uint32)
+    # numbers below 2**-126 have exponent 0 and no implicit leading bit
+    leading = xp.where(bits < 0x800000, np.uint32(0x400000), np.uint32(0))
+    fraction = (bits & np.uint32(0x7FFFFF)) - xp.minimum(leading, bits)
+    half = xp.where(leading, np.uint32(0x200000), np.uint32(0x400000))
+    exponent = bits >> 23
+    if round_mode == "up":
+        exponent = exponent + (fraction > 0)
+    elif round_mode == "nearest":
+        exponent = exponent + (fraction >= half)
+    exponent = xp.minimum(exponent, _LARGEST_EXPONENT)
+    is_nan = xp.isnan(size)
+    if not saturate:
+        is_nan = is_nan | (size < 2.0**-127) | (size > 2.0**127)
+    encoded = xp.where(is_nan, _NO_EXPONENT, exponent).astype(np.uint8)
+    return encoded.view(DataType.FLOAT8_E8M0FNU.numpy)
+
+
+_LARGEST_EXPONENT: Final = np.uint32(0xFE)
+_NO_EXPONENT: Final = np.uint32(0xFF)
+
+
+@functools.cache
+def _finite_limits(dtype: np.dtype[Any]) -> tuple[np.float32, np.float32]:
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return np.float32(info.min), np.float32(info.max)
+
+
+# Strings are numpy arrays of Python objects whatever xp is: they stay on the host.
+
+
+def _to_strings(x: Any) -> Any:
+    """The shortest decimals that read back as the same numbers, and 1 and 0 for truths.
+
+    Infinities and NaN are spelled as Cast reads them.
+    """
+    if x.dtype.kind == "b":
+        x = x.astype(np.uint8)
+    elif x.dtype.isbuiltin != 1:
+        x = x.astype(np.int8 if "int" in x.dtype.name else np.float32)
+    texts = x.astype(np.str_).astype(object)
+    if x.dtype.kind == "f":
+        for special, text in ((np.inf, "INF"), (-np.inf, "-INF")):
+            texts = np.where(x == special, text, texts)
+        texts = np.where(np.isnan(x), "NaN", texts)
+    return texts
+
+
+def _from_strings(
+    xp: Any, x: Any, dtype: np.dtype[Any], *, saturate: bool, round_mode: str
+) -> Any:
+    if dtype.kind == "O":
+        return x
+    texts = x.reshape(-1).tolist()
+    if dtype.kind == "b":
+        numbers = np.array([_parse_bool(text) for text in texts], dtype=np.bool_)
+    elif "int" in dtype.name:
+        # modulo 2**64, so that a narrower type keeps the low bits of any number
+        integers = [_parse_int(text) & 0xFFFF_FFFF_FFFF_FFFF for text in texts]
+        numbers = np.array(integers, dtype=np.uint64)
+    else:
+        numbers = np.array([float(text) for text in texts], dtype=np.float64)
+    return convert(
+        xp,
+        xp.asarray(numbers.reshape(x.shape)),
+        dtype,
+        saturate=saturate,
+        round_mode=round_mode,
+    )
+
+
+def _parse_int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return math.trunc(float(text))
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    return word == "true" or (word != "false" and float(word) != 0)

@@ -1,0 +1,133 @@
+"""Random numbers.
+
+A seed gives the numbers of numpy's legacy generator, which are the ONNX reference
+implementation's; without a seed they differ from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.registry import operator
+
+
+@operator("RandomNormal", since=1)
+def random_normal(
+    xp: Any,
+    *,
+    shape: Sequence[int],
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+) -> Any:
+    return _normal(xp, shape, numpy_dtype(dtype), mean, scale, seed)
+
+
+@operator("RandomNormalLike", since=1)
+def random_normal_like(
+    xp: Any,
+    x: Any,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+) -> Any:
+    return _normal(xp, x.shape, _dtype_or_same(x, dtype), mean, scale, seed)
+
+
+@operator("RandomUniform", since=1)
+def random_uniform(
+    xp: Any,
+    *,
+    shape: Sequence[int],
+    dtype: int = 1,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+) -> Any:
+    return _uniform(xp, shape, numpy_dtype(dtype), low, high, seed)
+
+
+@operator("RandomUniformLike", since=1)
+def random_uniform_like(
+    xp: Any,
+    x: Any,
+    *,
+    dtype: int | None = None,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+) -> Any:
+    return _uniform(xp, x.shape, _dtype_or_same(x, dtype), low, high, seed)
+
+
+@operator("Bernoulli", since=15)
+def bernoulli(
+    xp: Any, x: Any, *, dtype: int | None = None, seed: float | None = None
+) -> Any:
+    """One with probability *x*, else zero."""
+    uniform = xp.asarray(_generator(xp, seed).random_sample(x.shape))
+    return (uniform < x.astype(np.float64)).astype(_dtype_or_same(x, dtype))
+
+
+@operator("Multinomial", since=7)
+def multinomial(
+    xp: Any,
+    x: Any,
+    *,
+    dtype: int = 6,
+    sample_size: int = 1,
+    seed: float | None = None,
+) -> Any:
+    """Classes drawn for each row of *x*, which holds logarithms of probabilities.
+
+    A uniform number falls into the class where the cumulated probabilities exceed it.
+    """
+    logarithms = x.astype(np.float64)
+    weights = xp.exp(logarithms - xp.max(logarithms, axis=1, keepdims=True))
+    cumulated = xp.cumsum(weights, axis=1)
+    uniform = _generator(xp, seed).random_sample((x.shape[0], sample_size))
+    result = xp.empty((x.shape[0], sample_size), dtype=numpy_dtype(dtype))
+    for row, (steps, numbers) in enumerate(zip(cumulated, uniform, strict=True)):
+        result[row] = xp.searchsorted(steps / steps[-1], numbers, side="right")
+    return result
+
+
+def _normal(
+    xp: Any,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    mean: float,
+    scale: float,
+    seed: float | None,
+) -> Any:
+    standard = xp.asarray(_generator(xp, seed).standard_normal(tuple(shape)))
+    return (standard * scale + mean).astype(dtype)
+
+
+def _uniform(
+    xp: Any,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    low: float,
+    high: float,
+    seed: float | None,
+) -> Any:
+    unit = xp.asarray(_generator(xp, seed).random_sample(tuple(shape)))
+    return (unit * (high - low) + low).astype(dtype)
+
+
+def _dtype_or_same(x: Any, dtype: int | None) -> np.dtype[Any]:
+    same: np.dtype[Any] = x.dtype
+    return same if dtype is None else numpy_dtype(dtype)
+
+
+def _generator(xp: Any, seed: float | None) -> Any:
+    # ONNX's seed is any float; the generator takes 32 bits
+    return xp.random.RandomState(None if seed is None else int(seed) % 2**32)

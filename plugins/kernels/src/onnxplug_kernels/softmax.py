@@ -1,0 +1,64 @@
+"""Softmax, its logarithm, and Hardmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.registry import operator
+
+
+@operator("Softmax", since=13)
+def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
+    return in_computing_dtype(_softmax, xp, x, axis=axis)
+
+
+@operator("Softmax", since=1, until=12)
+def softmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
+    return softmax(xp, _as_matrix(x, axis)).reshape(x.shape)
+
+
+@operator("LogSoftmax", since=13)
+def log_softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
+    return in_computing_dtype(_log_softmax, xp, x, axis=axis)
+
+
+@operator("LogSoftmax", since=1, until=12)
+def log_softmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
+    return log_softmax(xp, _as_matrix(x, axis)).reshape(x.shape)
+
+
+@operator("Hardmax", since=13)
+def hardmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
+    """One at the first largest element along *axis*, zero elsewhere."""
+    largest = xp.expand_dims(xp.argmax(x, axis=axis), axis)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    return (xp.arange(x.shape[axis]).reshape(shape) == largest).astype(x.dtype)
+
+
+@operator("Hardmax", since=1, until=12)
+def hardmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
+    return hardmax(xp, _as_matrix(x, axis)).reshape(x.shape)
+
+
+def _as_matrix(x: Any, axis: int) -> Any:
+    # before opset 13 the operators worked on a matrix: axes from *axis* on are columns
+    rows = 1
+    for size in x.shape[: axis % x.ndim if axis != x.ndim else axis]:
+        rows *= size
+    return x.reshape(rows, -1 if x.size else 0)
+
+
+def _softmax(xp: Any, x: Any, axis: int) -> Any:
+    if not x.size:
+        return x
+    exponentials = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
+    return exponentials / xp.sum(exponentials, axis=axis, keepdims=True)
+
+
+def _log_softmax(xp: Any, x: Any, axis: int) -> Any:
+    if not x.size:
+        return x
+    shifted = x - xp.max(x, axis=axis, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
