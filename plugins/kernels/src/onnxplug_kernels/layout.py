@@ -1,0 +1,377 @@
+"""Operators that place whole blocks of an array: cut, join, pad and permute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_kernels.registry import operator
+
+
+@operator("Transpose", since=1)
+def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
+    return x.transpose(perm)
+
+
+@operator("Concat", since=4)
+def concat(xp: Any, *inputs: Any, axis: int) -> Any:
+    return xp.concatenate(inputs, axis=axis)
+
+
+@operator("Concat", since=1, until=3)
+def concat_1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
+    return xp.concatenate(inputs, axis=axis)
+
+
+@operator("Slice", since=10)
+def slice_(
+    xp: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
+) -> Any:
+    return _slice(
+        x,
+        starts.tolist(),
+        ends.tolist(),
+        range(len(starts)) if axes is None else axes.tolist(),
+        [1] * len(starts) if steps is None else steps.tolist(),
+    )
+
+
+@operator("Slice", since=1, until=9)
+def slice_1(
+    xp: Any,
+    x: Any,
+    *,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None = None,
+) -> Any:
+    axes = range(len(starts)) if axes is None else axes
+    return _slice(x, starts, ends, axes, [1] * len(starts))
+
+
+@operator("Split", since=18)
+def split(
+    xp: Any,
+    x: Any,
+    split: Any = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    output_count: int = 1,
+) -> tuple[Any, ...]:
+    if split is not None:
+        return _split(x, split.tolist(), axis)
+    count = output_count if num_outputs is None else num_outputs
+    size = x.shape[axis]
+    chunk = -(-size // count)
+    return _split(x, [max(0, min(chunk, size - i * chunk)) for i in range(count)], axis)
+
+
+@operator("Split", since=13, until=17)
+def split_13(
+    xp: Any, x: Any, split: Any = None, *, axis: int = 0, output_count: int = 1
+) -> tuple[Any, ...]:
+    if split is not None:
+        return _split(x, split.tolist(), axis)
+    return _split_equally(x, output_count, axis)
+
+
+@operator("Split", since=2, until=12)
+def split_2(
+    xp: Any,
+    x: Any,
+    *,
+    axis: int = 0,
+    split: Sequence[int] | None = None,
+    output_count: int = 1,
+) -> tuple[Any, ...]:
+    if split is not None:
+        return _split(x, split, axis)
+    return _split_equally(x, output_count, axis)
+
+
+@operator("Split", since=1, until=1)
+def split_1(
+    xp: Any,
+    x: Any,
+    lengths: Any = None,
+    *,
+    axis: int = 0,
+    split: Sequence[int] | None = None,
+    output_count: int = 1,
+) -> tuple[Any, ...]:
+    # the lengths have the type of the input, which is floating
+    given = split if lengths is None else [int(n) for n in lengths.tolist()]
+    return split_2(xp, x, axis=axis, split=given, output_count=output_count)
+
+
+@operator("Pad", since=18)
+def pad(
+    xp: Any,
+    x: Any,
+    pads: Any,
+    constant_value: Any = None,
+    axes: Any = None,
+    *,
+    mode: str = "constant",
+) -> Any:
+    amounts = pads.tolist()
+    if axes is not None:
+        amounts = _for_all_axes(amounts, axes.tolist(), x.ndim)
+    return _pad(xp, x, amounts, mode, constant_value)
+
+
+@operator("Pad", since=11, until=17)
+def pad_11(
+    xp: Any, x: Any, pads: Any, constant_value: Any = None, *, mode: str = "constant"
+) -> Any:
+    return _pad(xp, x, pads.tolist(), mode, constant_value)
+
+
+@operator("Pad", since=2, until=10)
+def pad_2(
+    xp: Any,
+    x: Any,
+    *,
+    pads: Sequence[int],
+    mode: str = "constant",
+    value: float = 0.0,
+) -> Any:
+    return _pad(xp, x, pads, mode, value)
+
+
+@operator("Pad", since=1, until=1)
+def pad_1(
+    xp: Any,
+    x: Any,
+    *,
+    paddings: Sequence[int],
+    mode: str = "constant",
+    value: float = 0.0,
+) -> Any:
+    return _pad(xp, x, paddings, mode, value)
+
+
+@operator("CenterCropPad", since=18)
+def center_crop_pad(
+    xp: Any, x: Any, shape: Any, *, axes: Sequence[int] | None = None
+) -> Any:
+    amounts = [0] * (2 * x.ndim)
+    axes = range(x.ndim) if axes is None else axes
+    for axis, wanted in zip(axes, shape.tolist(), strict=True):
+        axis %= x.ndim
+        missing = wanted - x.shape[axis]
+        # an odd number leaves the smaller half at the start, cropped or padded
+        before = missing // 2 if missing > 0 else -(-missing // 2)
+        amounts[axis], amounts[axis + x.ndim] = before, missing - before
+    return _pad(xp, x, amounts, "constant", None)
+
+
+@operator("DepthToSpace", since=11)
+def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    batch, channels, height, width = x.shape
+    depth = channels // blocksize**2
+    if _depth_comes_first(mode):
+        blocks = x.reshape(batch, blocksize, blocksize, depth, height, width)
+        placed = blocks.transpose(0, 3, 4, 1, 5, 2)
+    else:
+        blocks = x.reshape(batch, depth, blocksize, blocksize, height, width)
+        placed = blocks.transpose(0, 1, 4, 2, 5, 3)
+    return placed.reshape(batch, depth, height * blocksize, width * blocksize)
+
+
+@operator("DepthToSpace", since=1, until=10)
+def depth_to_space_1(xp: Any, x: Any, *, blocksize: int) -> Any:
+    return depth_to_space(xp, x, blocksize=blocksize)
+
+
+@operator("SpaceToDepth", since=28)
+def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    batch, channels, height, width = x.shape
+    rows, columns = height // blocksize, width // blocksize
+    blocks = x.reshape(batch, channels, rows, blocksize, columns, blocksize)
+    order = (0, 3, 5, 1, 2, 4) if _depth_comes_first(mode) else (0, 1, 3, 5, 2, 4)
+    return blocks.transpose(order).reshape(
+        batch, channels * blocksize**2, rows, columns
+    )
+
+
+@operator("SpaceToDepth", since=1, until=27)
+def space_to_depth_1(xp: Any, x: Any, *, blocksize: int) -> Any:
+    return space_to_depth(xp, x, blocksize=blocksize)
+
+
+@operator("Trilu", since=14)
+def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    rows, columns = x.shape[-2:]
+    # beyond the corners nothing changes, and the array library need not count so far
+    diagonal = 0 if k is None else max(-rows, min(int(k.item()), columns))
+    zero = xp.asarray(_zero(x.dtype), dtype=x.dtype)
+    if upper:
+        below = xp.tri(rows, columns, diagonal - 1, dtype=bool)
+        return xp.where(below, zero, x)
+    return xp.where(xp.tri(rows, columns, diagonal, dtype=bool), x, zero)
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(
+    xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0
+) -> Any:
+    steps = x.shape[time_axis]
+    if sequence_lens.size and int(sequence_lens.max()) > steps:
+        raise ValueError(
+            f"ReverseSequence of {int(sequence_lens.max())} elements, but axis "
+            f"{time_axis} of the input has {steps}"
+        )
+    times = xp.arange(steps)[:, None]
+    sources = xp.where(times < sequence_lens, sequence_lens - 1 - times, times)
+    sequences = xp.moveaxis(x, (time_axis, batch_axis), (0, 1))
+    reversed_ = sequences[sources, xp.arange(x.shape[batch_axis])]
+    return xp.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
+
+
+def _slice(
+    x: Any,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> Any:
+    index = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step > 0:
+            index[axis] = slice(start, end, step)
+        else:
+            index[axis] = _backward(start, end, step, x.shape[axis])
+    return x[tuple(index)]
+
+
+def _backward(start: int, end: int, step: int, size: int) -> slice:
+    """A backward slice that, unlike Python's, reads element 0 from a start before it.
+
+    ONNX clamps the start to [0, size - 1] and the end to [-1, size - 1].
+    """
+    first = max(0, min(start + size if start < 0 else start, size - 1))
+    last = max(-1, min(end + size if end < 0 else end, size - 1))
+    return slice(first, None if last < 0 else last, step)
+
+
+def _split_equally(x: Any, count: int, axis: int) -> tuple[Any, ...]:
+    chunk, rest = divmod(x.shape[axis], count)
+    if rest:
+        raise ValueError(
+            f"Split of axis {axis} with size {x.shape[axis]} into {count} equal parts; "
+            f"expected a multiple of {count}, or the lengths of the parts"
+        )
+    return _split(x, [chunk] * count, axis)
+
+
+def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
+    if sum(lengths) != x.shape[axis] or min(lengths, default=0) < 0:
+        raise ValueError(
+            f"Split of axis {axis} into lengths {list(lengths)}; expected lengths of "
+            f"at least 0 that add up to its size, {x.shape[axis]}"
+        )
+    index = [slice(None)] * x.ndim
+    parts, start = [], 0
+    for length in lengths:
+        index[axis] = slice(start, start + length)
+        parts.append(x[tuple(index)])
+        start += length
+    return tuple(parts)
+
+
+def _for_all_axes(
+    amounts: Sequence[int], axes: Sequence[int], rank: int
+) -> Sequence[int]:
+    """Padding amounts of some axes, as those of every axis."""
+    result = [0] * (2 * rank)
+    for position, axis in enumerate(axes):
+        result[axis % rank] = amounts[position]
+        result[axis % rank + rank] = amounts[position + len(axes)]
+    return result
+
+
+def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
+    if len(amounts) != 2 * x.ndim:
+        raise ValueError(
+            f"Pad with {len(amounts)} amounts; expected two for each of "
+            f"{x.ndim} axes, {2 * x.ndim}"
+        )
+    before, after = amounts[: x.ndim], amounts[x.ndim :]
+    if min(amounts, default=0) < 0:
+        # elements are removed first: what is mirrored or wrapped is what remains
+        x = x[
+            tuple(
+                slice(max(0, -b), max(0, n - max(0, -a)))
+                for b, a, n in zip(before, after, x.shape, strict=True)
+            )
+        ]
+        before, after = [max(0, b) for b in before], [max(0, a) for a in after]
+    if not any(before) and not any(after):
+        return x
+    if mode == "constant":
+        return _pad_with(xp, x, before, after, value)
+    if mode not in _PADDING_SOURCES:
+        raise ValueError(
+            f"Pad in mode {mode!r}; expected constant, {', '.join(_PADDING_SOURCES)}"
+        )
+    for axis, (b, a) in enumerate(zip(before, after, strict=True)):
+        if b or a:
+            if not x.shape[axis]:
+                raise ValueError(
+                    f"Pad in mode {mode!r} along axis {axis}, which has no elements"
+                )
+            positions = np.arange(-b, x.shape[axis] + a)
+            sources = _PADDING_SOURCES[mode](positions, x.shape[axis])
+            x = xp.take(x, xp.asarray(sources), axis=axis)
+    return x
+
+
+def _pad_with(
+    xp: Any, x: Any, before: Sequence[int], after: Sequence[int], value: Any
+) -> Any:
+    sizes = list(zip(before, x.shape, after, strict=True))
+    result = xp.empty([sum(size) for size in sizes], dtype=x.dtype)
+    result[tuple(slice(b, b + n) for b, n, _ in sizes)] = x
+    value = _zero(x.dtype) if value is None else value
+    # each later axis has its border filled only where no earlier one's reaches
+    border = [slice(None)] * x.ndim
+    for axis, (b, n, a) in enumerate(sizes):
+        if b:
+            border[axis] = slice(b)
+            result[tuple(border)] = value
+        if a:
+            border[axis] = slice(b + n, None)
+            result[tuple(border)] = value
+        border[axis] = slice(b, b + n)
+    return result
+
+
+def _mirrored(positions: Any, size: int) -> Any:
+    period = max(1, 2 * (size - 1))
+    folded = positions % period
+    return np.minimum(folded, period - folded) if size > 1 else folded
+
+
+# where the element at each padded position comes from, along an axis of some size
+_PADDING_SOURCES: Final[Mapping[str, Callable[[Any, int], Any]]] = MappingProxyType(
+    {
+        "edge": lambda positions, size: np.clip(positions, 0, size - 1),
+        "reflect": _mirrored,
+        "wrap": lambda positions, size: positions % size,
+    }
+)
+
+
+def _depth_comes_first(mode: str) -> bool:
+    if mode not in ("DCR", "CRD"):
+        raise ValueError(f"depth rearranged in mode {mode!r}; expected DCR or CRD")
+    return mode == "DCR"
+
+
+def _zero(dtype: Any) -> Any:
+    return "" if dtype.kind == "O" else 0

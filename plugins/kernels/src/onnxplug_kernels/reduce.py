@@ -1,0 +1,183 @@
+"""Reductions over axes, and the positions of extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype
+from onnxplug_kernels.registry import operator
+
+# ``reduction(xp, x, axis, keepdims)``, where axis is as in numpy: ``None`` for all
+Reduction: TypeAlias = Callable[..., Any]
+
+
+def _sum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return x.sum(axis=axis, keepdims=keepdims, dtype=x.dtype)
+
+
+def _product(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return x.prod(axis=axis, keepdims=keepdims, dtype=x.dtype)
+
+
+def _mean(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    total = x.sum(axis=axis, keepdims=keepdims)
+    count = x.size // max(total.size, 1)
+    if x.dtype.kind not in "iu":
+        return total / count
+    # exact, and rounded toward zero as a conversion from the real mean is
+    return xp.sign(total) * (xp.abs(total) // count)
+
+
+def _l1_norm(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return _sum(xp, xp.abs(x), axis, keepdims)
+
+
+def _l2_norm(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return xp.sqrt(_sum_of_squares(xp, _as_floats(xp, x), axis, keepdims))
+
+
+def _sum_of_squares(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return _sum(xp, x * x, axis, keepdims)
+
+
+def _log_sum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return xp.log(_sum(xp, _as_floats(xp, x), axis, keepdims))
+
+
+def _log_sum_exp(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    x = _as_floats(xp, x)
+    largest = _maximum(xp, x, axis, True)
+    # an infinite one must not be subtracted from itself
+    shift = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
+    total = _sum(xp, xp.exp(x - shift), axis, keepdims)
+    return xp.log(total) + shift.reshape(total.shape)
+
+
+def _maximum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    if x.size:
+        return x.max(axis=axis, keepdims=keepdims)
+    return _constant(xp, x, axis, keepdims, _bounds(x.dtype)[0])
+
+
+def _minimum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    if x.size:
+        return x.min(axis=axis, keepdims=keepdims)
+    return _constant(xp, x, axis, keepdims, _bounds(x.dtype)[1])
+
+
+def _constant(xp: Any, x: Any, axis: Any, keepdims: bool, value: Any) -> Any:
+    # the sum of nothing exists and has the shape that is asked for
+    shape = x.sum(axis=axis, keepdims=keepdims).shape
+    return xp.full(shape, value, dtype=x.dtype)
+
+
+def _bounds(dtype: Any) -> tuple[Any, Any]:
+    """What every element of *dtype* lies between."""
+    if dtype.kind == "b":
+        return False, True
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return limits.min, limits.max
+    return -np.inf, np.inf
+
+
+def _as_floats(xp: Any, x: Any) -> Any:
+    return x.astype(xp.float64) if x.dtype.kind in "iu" else x
+
+
+_REDUCTIONS: Final[Mapping[str, Reduction]] = MappingProxyType(
+    {
+        "ReduceL1": _l1_norm,
+        "ReduceL2": _l2_norm,
+        "ReduceLogSum": _log_sum,
+        "ReduceLogSumExp": _log_sum_exp,
+        "ReduceMax": _maximum,
+        "ReduceMean": _mean,
+        "ReduceMin": _minimum,
+        "ReduceProd": _product,
+        "ReduceSum": _sum,
+        "ReduceSumSquare": _sum_of_squares,
+    }
+)
+
+
+def _with_axes_input(reduction: Reduction) -> Callable[..., Any]:
+    def kernel(
+        xp: Any,
+        x: Any,
+        axes: Any = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Any:
+        given = () if axes is None else tuple(axes.tolist())
+        axis = given if given or noop_with_empty_axes else None
+        return _reduce(xp, reduction, x, axis, keepdims)
+
+    return kernel
+
+
+def _with_axes_attribute(reduction: Reduction) -> Callable[..., Any]:
+    def kernel(xp: Any, x: Any, *, axes: Sequence[int] = (), keepdims: int = 1) -> Any:
+        return _reduce(xp, reduction, x, tuple(axes) or None, keepdims)
+
+    return kernel
+
+
+def _reduce(xp: Any, reduction: Reduction, x: Any, axis: Any, keepdims: int) -> Any:
+    # a scalar has no axes, yet models name its axis 0
+    result = in_computing_dtype(
+        reduction, xp, x, axis=axis if x.ndim else None, keepdims=bool(keepdims)
+    )
+    return xp.asarray(result, dtype=x.dtype)
+
+
+for _name, _reduction in _REDUCTIONS.items():
+    _since = 13 if _name == "ReduceSum" else 18
+    operator(_name, since=_since)(_with_axes_input(_reduction))
+    operator(_name, since=1, until=_since - 1)(_with_axes_attribute(_reduction))
+
+
+@operator("ArgMax", since=12)
+def arg_max(
+    xp: Any, x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Any:
+    return _arg_extreme(xp, xp.argmax, x, axis, keepdims, select_last_index)
+
+
+@operator("ArgMax", since=1, until=11)
+def arg_max_1(xp: Any, x: Any, *, axis: int = 0, keepdims: int = 1) -> Any:
+    return _arg_extreme(xp, xp.argmax, x, axis, keepdims, 0)
+
+
+@operator("ArgMin", since=12)
+def arg_min(
+    xp: Any, x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Any:
+    return _arg_extreme(xp, xp.argmin, x, axis, keepdims, select_last_index)
+
+
+@operator("ArgMin", since=1, until=11)
+def arg_min_1(xp: Any, x: Any, *, axis: int = 0, keepdims: int = 1) -> Any:
+    return _arg_extreme(xp, xp.argmin, x, axis, keepdims, 0)
+
+
+def _arg_extreme(
+    xp: Any,
+    function: Callable[..., Any],
+    x: Any,
+    axis: int,
+    keepdims: int,
+    select_last_index: int,
+) -> Any:
+    x = x.astype(computing_dtype(x.dtype), copy=False)
+    if select_last_index:
+        backward = function(xp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
+        positions = x.shape[axis] - 1 - backward
+    else:
+        positions = function(x, axis=axis, keepdims=bool(keepdims))
+    return xp.asarray(positions, dtype=xp.int64)

@@ -1,0 +1,44 @@
+"""Running sums and products."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.registry import operator
+
+# what stands before the first element of an exclusive scan, by the array function
+_NEUTRAL: Final = {"cumsum": 0, "cumprod": 1}
+
+
+@operator("CumSum", since=11)
+def cum_sum(xp: Any, x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
+    return in_computing_dtype(
+        _scan, xp, x, scan="cumsum", axis=axis, exclusive=exclusive, reverse=reverse
+    )
+
+
+@operator("CumProd", since=26)
+def cum_prod(
+    xp: Any, x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0
+) -> Any:
+    return in_computing_dtype(
+        _scan, xp, x, scan="cumprod", axis=axis, exclusive=exclusive, reverse=reverse
+    )
+
+
+def _scan(
+    xp: Any, x: Any, *, scan: str, axis: Any, exclusive: int, reverse: int
+) -> Any:
+    function = getattr(xp, scan)
+    axis = int(axis.item())
+    if reverse:
+        x = xp.flip(x, axis)
+    if exclusive:
+        result = xp.full_like(x, _NEUTRAL[scan])
+        former, latter = [slice(None)] * x.ndim, [slice(None)] * x.ndim
+        former[axis], latter[axis] = slice(None, -1), slice(1, None)
+        result[tuple(latter)] = function(x[tuple(former)], axis=axis, dtype=x.dtype)
+    else:
+        result = function(x, axis=axis, dtype=x.dtype)
+    return xp.flip(result, axis) if reverse else result
