@@ -1,0 +1,311 @@
+"""Attention, linear attention, and rotary position embedding.
+
+Inside, queries are [batch, kv heads, queries of each kv head, ...]: the query heads
+that share a key and value head (grouped-query attention) are rows of one product.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator as operators
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
+from onnxplug_kernels.registry import operator
+
+_AFTER_MATMUL: Final = 0
+_AFTER_SOFTCAP: Final = 1
+_AFTER_MASK: Final = 2
+_AFTER_SOFTMAX: Final = 3
+
+
+@operator("Attention", since=23)
+def attention(
+    xp: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    attn_mask: Any | None = None,
+    past_key: Any | None = None,
+    past_value: Any | None = None,
+    nonpad_kv_seqlen: Any | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = _AFTER_MATMUL,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+    output_count: int = 1,
+) -> Any:
+    """Scaled dot product attention of [batch, heads, sequence, size] arrays.
+
+    With [batch, sequence, heads * size] the numbers of heads say how to split.
+
+    Returns:
+        The result in the shape of the queries, the keys and the values including the
+        past ones, and the scores at the stage *qk_matmul_output_mode*.
+    """
+    _check_cache(past_key, past_value, nonpad_kv_seqlen)
+    dtype, rank = q.dtype, q.ndim
+    q = _split_heads(q, q_num_heads, "q_num_heads")
+    k = _split_heads(k, kv_num_heads, "kv_num_heads")
+    v = _split_heads(v, kv_num_heads, "kv_num_heads")
+    if past_key is not None:
+        k = xp.concatenate([past_key, k], axis=2)
+        v = xp.concatenate([past_value, v], axis=2)
+    wide = np.result_type(computing_dtype(dtype), computing_dtype(v.dtype))
+    batch, heads, queries, size = q.shape
+    keys = k.shape[2]
+    group = _group_size(heads, k.shape[1])
+    factor = 1 / math.sqrt(size) if scale is None else scale
+    scaled = q.astype(wide, copy=False) * wide.type(factor)
+    rows = scaled.reshape(batch, heads // group, group * queries, size)
+    scores = xp.matmul(rows, k.astype(wide, copy=False).swapaxes(-1, -2))
+    scores = scores.reshape(batch, heads, queries, keys)
+    stages = {_AFTER_MATMUL: scores}
+    if softcap > 0:
+        scores = xp.tanh(scores / wide.type(softcap)) * wide.type(softcap)
+    stages[_AFTER_SOFTCAP] = scores
+    if past_key is not None:
+        offset: Any = past_key.shape[2]
+    elif nonpad_kv_seqlen is not None:
+        offset = (nonpad_kv_seqlen - queries).reshape(-1, 1, 1, 1)
+    else:
+        offset = 0
+    right = 0 if is_causal else right_window_size
+    limits = _window(xp, queries, keys, offset, left_window_size, right)
+    if nonpad_kv_seqlen is not None:
+        limits.append(xp.arange(keys) < nonpad_kv_seqlen.reshape(-1, 1, 1, 1))
+    scores = _masked(xp, scores, limits, attn_mask)
+    stages[_AFTER_MASK] = scores
+    if softmax_precision is not None:
+        precise = computing_dtype(numpy_dtype(softmax_precision))
+        scores = scores.astype(np.result_type(wide, precise), copy=False)
+    weights = _softmax(xp, scores).astype(wide, copy=False)
+    stages[_AFTER_SOFTMAX] = weights
+    y = xp.matmul(
+        weights.reshape(batch, heads // group, group * queries, keys),
+        v.astype(wide, copy=False),
+    )
+    y = y.reshape(batch, heads, queries, v.shape[3]).astype(dtype, copy=False)
+    if rank == 3:
+        y = y.swapaxes(1, 2).reshape(batch, queries, heads * v.shape[3])
+    if output_count < 4:
+        return y, k, v
+    return y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False)
+
+
+@operator("RotaryEmbedding", since=23)
+def rotary_embedding(
+    xp: Any,
+    x: Any,
+    cos_cache: Any,
+    sin_cache: Any,
+    position_ids: Any | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Any:
+    """Pairs of elements of each head rotated by the angles of their position.
+
+    J. Su et al., "RoFormer" (2021).  *x* is [batch, heads, sequence, size] or [batch,
+    sequence, heads * size]; a pair is an element of the first half of the rotated part
+    and its counterpart in the second, or two neighbours if *interleaved*.
+    """
+    heads = _split_heads(x, num_heads, "num_heads")
+    rotated = rotary_embedding_dim or heads.shape[3]
+    half = rotated // 2
+    if position_ids is not None:
+        cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
+    for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
+        if cache.shape[-1] != half:
+            raise ValueError(
+                f"{name} has {cache.shape[-1]} angles for each position, expected "
+                f"{half}: half of the {rotated} elements to rotate"
+            )
+    wide = computing_dtype(x.dtype)
+    cos, sin = (cache.astype(wide)[:, None] for cache in (cos_cache, sin_cache))
+    if interleaved:
+        parts = slice(0, rotated, 2), slice(1, rotated, 2)
+    else:
+        parts = slice(0, half), slice(half, rotated)
+    real, imaginary = (heads[..., part].astype(wide, copy=False) for part in parts)
+    y = heads.copy()
+    y[..., parts[0]] = cos * real - sin * imaginary
+    y[..., parts[1]] = sin * real + cos * imaginary
+    return y.swapaxes(1, 2).reshape(x.shape) if x.ndim == 3 else y
+
+
+@operator("LinearAttention", since=27)
+def linear_attention(
+    xp: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    past_state: Any | None = None,
+    decay: Any | None = None,
+    beta: Any | None = None,
+    *,
+    chunk_size: int = 64,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> tuple[Any, Any]:
+    """Attention whose memory is one matrix for each key and value head.
+
+    S. Yang et al., "Gated Delta Networks" (2024).  At each time the state decays
+    (gated rules), then learns the outer product of key and value, the delta rules only
+    what it does not know yet.
+
+    Returns:
+        The result [batch, time, q heads * value size], and the last state [batch, kv
+        heads, key size, value size].
+    """
+    _check_rule(update_rule, decay, beta)
+    group = _group_size(q_num_heads, kv_num_heads)
+    q, k, v = (
+        _split_heads(x, heads, name).astype(np.float32)
+        for x, heads, name in (
+            (query, q_num_heads, "q_num_heads"),
+            (key, kv_num_heads, "kv_num_heads"),
+            (value, kv_num_heads, "kv_num_heads"),
+        )
+    )
+    batch, _, time, size = q.shape
+    q = q.reshape(batch, kv_num_heads, group, time, size)
+    q *= np.float32(scale or 1 / math.sqrt(size))
+    if decay is not None:
+        # one number for each head or for each element of its keys
+        gates = _split_heads(decay, kv_num_heads, "kv_num_heads")
+        gates = xp.exp(gates.astype(np.float32))
+    if beta is not None:
+        rates = _split_heads(beta, beta.shape[2], "kv_num_heads").astype(np.float32)
+    shape = (batch, kv_num_heads, size, v.shape[3])
+    if past_state is None:
+        state = xp.zeros(shape, dtype=np.float32)
+    elif past_state.shape == shape:
+        state = past_state.astype(np.float32)
+    else:
+        raise ValueError(f"past_state has shape {past_state.shape}, expected {shape}")
+    y = xp.empty((batch, time, kv_num_heads, group, v.shape[3]), dtype=np.float32)
+    for t in range(time):
+        new, at = v[:, :, t], k[:, :, t, None]
+        if decay is not None:
+            state = state * gates[:, :, t, :, None]
+        if beta is not None:
+            new = rates[:, :, t] * (new - xp.matmul(at, state)[:, :, 0])
+        state = state + at.swapaxes(2, 3) * new[:, :, None]
+        y[:, t] = xp.matmul(q[:, :, :, t], state)
+    result = y.reshape(batch, time, q_num_heads * v.shape[3])
+    state_dtype = query.dtype if past_state is None else past_state.dtype
+    return result.astype(query.dtype), state.astype(state_dtype)
+
+
+def _split_heads(x: Any, heads: int | None, attribute: str) -> Any:
+    """[batch, sequence, heads * size] as [batch, heads, sequence, size]."""
+    if x.ndim == 4:
+        return x
+    if not heads or x.ndim != 3 or x.shape[2] % heads:
+        raise ValueError(
+            f"an input of shape {x.shape} with {attribute} {heads}: expected rank 4, "
+            f"or rank 3 with a last axis that is a multiple of {attribute}"
+        )
+    batch, sequence, width = x.shape
+    return x.reshape(batch, sequence, heads, width // heads).swapaxes(1, 2)
+
+
+def _group_size(q_heads: int, kv_heads: int) -> int:
+    if not kv_heads or q_heads % kv_heads:
+        raise ValueError(
+            f"{q_heads} query heads for {kv_heads} key and value heads: expected a "
+            f"multiple"
+        )
+    return q_heads // kv_heads
+
+
+def _check_cache(past_key: Any, past_value: Any, nonpad_kv_seqlen: Any) -> None:
+    if (past_key is None) != (past_value is None):
+        raise ValueError("Attention has one of past_key and past_value, expected both")
+    if past_key is not None and nonpad_kv_seqlen is not None:
+        raise ValueError(
+            "Attention has past_key and nonpad_kv_seqlen, expected one cache at most"
+        )
+
+
+def _check_rule(update_rule: str, decay: Any, beta: Any) -> None:
+    needed = {
+        "linear": (False, False),
+        "gated": (True, False),
+        "delta": (False, True),
+        "gated_delta": (True, True),
+    }.get(update_rule)
+    if needed is None:
+        raise ValueError(
+            f"update_rule is {update_rule!r}, "
+            f"expected 'linear', 'gated', 'delta' or 'gated_delta'"
+        )
+    found = (decay is not None, beta is not None)
+    if found != needed:
+        raise ValueError(
+            f"update_rule {update_rule!r} with (decay, beta) given: {found}, "
+            f"expected {needed}"
+        )
+
+
+def _window(
+    xp: Any, queries: int, keys: int, offset: Any, left: int, right: int
+) -> list[Any]:
+    """Which keys each query may see: bools to be joined that broadcast to the scores.
+
+    A query lies *offset* keys behind its index; -1 leaves a side unbounded.
+    """
+    if left < 0 and right < 0:
+        return []
+    distance = xp.arange(keys) - (xp.arange(queries)[:, None] + offset)
+    limits = [distance >= -left] if left >= 0 else []
+    return [*limits, distance <= right] if right >= 0 else limits
+
+
+def _masked(xp: Any, scores: Any, limits: list[Any], mask: Any | None) -> Any:
+    """*scores* plus *mask*, but minus infinity where not allowed, even for NaN.
+
+    *limits* are bools that broadcast to the scores; so does *mask*, whose last axis may
+    also be shorter, and which is a bool or an addend.
+    """
+    if mask is not None:
+        missing = scores.shape[3] - mask.shape[-1]
+        if missing > 0 and mask.shape[-1] > 1:
+            filler = xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)
+            limits = [*limits, xp.arange(scores.shape[3]) < mask.shape[-1]]
+            mask = xp.concatenate([mask, filler], axis=-1)
+        if mask.dtype == bool:
+            limits = [*limits, mask]
+        else:
+            bias = mask.astype(scores.dtype, copy=False)
+            limits = [*limits, bias != -math.inf]
+            scores = scores + bias
+    if not limits:
+        return scores
+    allowed = functools.reduce(operators.and_, limits)
+    return xp.where(allowed, scores, scores.dtype.type(-math.inf))
+
+
+def _softmax(xp: Any, scores: Any) -> Any:
+    """Softmax over keys; zero for a query that may see none."""
+    if not scores.size:
+        return scores
+    largest = xp.max(scores, axis=-1, keepdims=True)
+    weights = scores - xp.where(largest == -math.inf, 0, largest)
+    xp.exp(weights, out=weights)
+    total = xp.sum(weights, axis=-1, keepdims=True)
+    weights /= xp.where(total == 0, 1, total)
+    return weights

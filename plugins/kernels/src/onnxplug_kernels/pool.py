@@ -1,0 +1,272 @@
+"""Pooling: AveragePool, MaxPool, LpPool, their global forms, and MaxUnpool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.registry import operator
+from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
+
+
+@operator("MaxPool", since=1)
+def max_pool(
+    xp: Any,
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+    output_count: int = 1,
+) -> Any:
+    """The largest element of each window, and where it is in the flattened input."""
+    windows = place_windows(
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    padded = pad(xp, wide, windows, _lowest(wide.dtype))
+    if output_count > 1:
+        y, indices = _max_with_indices(xp, padded, x.shape, windows, storage_order)
+        return y.astype(x.dtype, copy=False), indices
+    y = _reduce_windows(xp, xp.maximum, padded, windows)
+    return y.astype(x.dtype, copy=False)
+
+
+@operator("AveragePool", since=1)
+def average_pool(
+    xp: Any,
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    windows = place_windows(
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    total = _reduce_windows(xp, xp.add, pad(xp, wide, windows), windows)
+    for axis, size in enumerate(x.shape[2:]):
+        counts = _elements_inside(xp, windows, axis, size, bool(count_include_pad))
+        shape = [1] * (x.ndim - 2)
+        shape[axis] = -1
+        total /= counts.astype(wide.dtype).reshape(shape)
+    return total.astype(x.dtype, copy=False)
+
+
+@operator("LpPool", since=1)
+def lp_pool(
+    xp: Any,
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    p: float = 2,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    windows = place_windows(
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    powers = pad(xp, _powers(xp, wide, p), windows)
+    total = _reduce_windows(xp, xp.add, powers, windows)
+    return _root(xp, total, p).astype(x.dtype, copy=False)
+
+
+@operator("GlobalMaxPool", since=1)
+def global_max_pool(xp: Any, x: Any) -> Any:
+    return xp.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("GlobalAveragePool", since=1)
+def global_average_pool(xp: Any, x: Any) -> Any:
+    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    mean = xp.mean(wide, axis=tuple(range(2, x.ndim)), keepdims=True)
+    return mean.astype(x.dtype, copy=False)
+
+
+@operator("GlobalLpPool", since=1)
+def global_lp_pool(xp: Any, x: Any, *, p: float = 2) -> Any:
+    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    total = xp.sum(_powers(xp, wide, p), axis=tuple(range(2, x.ndim)), keepdims=True)
+    return _root(xp, total, p).astype(x.dtype, copy=False)
+
+
+@operator("MaxUnpool", since=9)
+def max_unpool(
+    xp: Any,
+    x: Any,
+    indices: Any,
+    output_shape: Any | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """Zeros, but the elements of *x* where *indices* say.
+
+    The indices count in the flattened array of the size that the attributes give;
+    with a larger *output_shape* that array lies at the start of each axis.
+    """
+    rank = x.ndim - 2
+    begin, end = split_pads(pads, rank)
+    spatial = [
+        (size - 1) * stride + taps - first - last
+        for size, stride, taps, first, last in zip(
+            x.shape[2:],
+            per_axis("strides", strides, rank),
+            per_axis("kernel_shape", kernel_shape, rank),
+            begin,
+            end,
+            strict=True,
+        )
+    ]
+    shape = [*x.shape[:2], *spatial]
+    flat = xp.zeros(math.prod(shape), dtype=x.dtype)
+    flat[indices.reshape(-1)] = x.reshape(-1)
+    unpooled = flat.reshape(shape)
+    if output_shape is None or output_shape.tolist() == shape:
+        return unpooled
+    whole = xp.zeros(output_shape.tolist(), dtype=x.dtype)
+    common = tuple(slice(min(sizes)) for sizes in zip(whole.shape, shape, strict=True))
+    whole[common] = unpooled[common]
+    return whole
+
+
+def _lowest(dtype: Any) -> Any:
+    if np.dtype(dtype).kind in "iu":
+        return np.iinfo(dtype).min
+    return -math.inf
+
+
+def _reduce_windows(
+    xp: Any, combine: Callable[..., Any], padded: Any, windows: Windows
+) -> Any:
+    """Each window's elements combined, one axis after the other."""
+    rank = len(windows.kernel)
+    result = padded
+    for axis, taps in enumerate(windows.kernel):
+        before = (slice(None),) * (padded.ndim - rank + axis)
+        source = result
+        result = source[(*before, windows.tap(axis, 0))]
+        for index in range(1, taps):
+            piece = source[(*before, windows.tap(axis, index))]
+            if index == 1:
+                result = combine(result, piece)
+            else:
+                combine(result, piece, out=result)
+    return xp.array(result) if result.base is not None else result
+
+
+def _max_with_indices(
+    xp: Any, padded: Any, shape: Sequence[int], windows: Windows, storage_order: int
+) -> tuple[Any, Any]:
+    """The first largest element of each window, and its index in the flat input.
+
+    *storage_order* 1 counts the spatial axes in column-major order.
+    """
+    rank = len(windows.kernel)
+    spatial = shape[2:]
+    order = range(rank) if storage_order else reversed(range(rank))
+    steps, step = [0] * rank, 1
+    for axis in order:
+        steps[axis], step = step, step * spatial[axis]
+    starts = xp.zeros(windows.count, dtype=xp.int64)
+    for axis in range(rank):
+        first = xp.arange(windows.count[axis]) * windows.strides[axis]
+        along = (first - windows.begin[axis]) * steps[axis]
+        starts = starts + along.reshape(-1, *(1,) * (rank - axis - 1))
+
+    best = xp.zeros((*shape[:2], *windows.count), dtype=padded.dtype)
+    where = xp.zeros(best.shape, dtype=xp.int64)
+    # padding has no index, so it must never win, not even over minus infinity
+    found = xp.zeros(windows.count, dtype=bool)
+    for index, positions in windows.taps():
+        values = padded[(..., *positions)]
+        inside = _tap_inside(xp, index, windows, spatial)
+        larger = (values > best) | ((values != values) & (best == best))
+        taken = inside & (larger | ~found)
+        shift = sum(
+            i * dilation * step
+            for i, dilation, step in zip(index, windows.dilations, steps, strict=True)
+        )
+        best = xp.where(taken, values, best)
+        where = xp.where(taken, starts + shift, where)
+        found |= inside
+    images = xp.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1,) * rank)
+    return best, where + images * math.prod(spatial)
+
+
+def _tap_inside(
+    xp: Any, index: Sequence[int], windows: Windows, spatial: Sequence[int]
+) -> Any:
+    """For which windows element *index* lies in the input: bool [*count]."""
+    rank = len(spatial)
+    inside = xp.ones(windows.count, dtype=bool)
+    for axis, size in enumerate(spatial):
+        first = index[axis] * windows.dilations[axis] - windows.begin[axis]
+        along = first + xp.arange(windows.count[axis]) * windows.strides[axis]
+        shape = (-1, *(1,) * (rank - axis - 1))
+        inside &= ((along >= 0) & (along < size)).reshape(shape)
+    return inside
+
+
+def _elements_inside(
+    xp: Any, windows: Windows, axis: int, size: int, include_pad: bool
+) -> Any:
+    """How many elements of each window along *axis* lie in the input.
+
+    With *include_pad* those in the padding count too, but never those that only
+    ceil_mode adds after it.
+    """
+    first = -windows.begin[axis] if include_pad else 0
+    last = size + windows.end[axis] if include_pad else size
+    starts = xp.arange(windows.count[axis]) * windows.strides[axis]
+    taps = xp.arange(windows.kernel[axis]) * windows.dilations[axis]
+    positions = (starts - windows.begin[axis])[:, None] + taps
+    return xp.sum((positions >= first) & (positions < last), axis=1)
+
+
+def _powers(xp: Any, x: Any, p: float) -> Any:
+    if p == 2:
+        return x * x
+    return xp.abs(x) if p == 1 else xp.abs(x) ** x.dtype.type(p)
+
+
+def _root(xp: Any, x: Any, p: float) -> Any:
+    if p == 2:
+        return xp.sqrt(x)
+    return x if p == 1 else x ** x.dtype.type(1 / p)

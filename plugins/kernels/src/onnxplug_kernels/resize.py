@@ -1,0 +1,453 @@
+"""Resampling: Resize, Upsample, GridSample, and AffineGrid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.registry import operator
+from onnxplug_kernels.sampling import (
+    Pixels,
+    Tap,
+    cubic_taps,
+    cubic_weight,
+    linear_taps,
+)
+
+_CUBIC_A: Final = -0.75
+
+
+@operator("Resize", since=11)
+def resize(
+    xp: Any,
+    x: Any,
+    roi: Any | None = None,
+    scales: Any | None = None,
+    sizes: Any | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = _CUBIC_A,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Any:
+    """Each axis resampled in turn, as the interpolations are separable."""
+    chosen = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
+    regions = _regions(roi, len(chosen))
+    targets = _targets(
+        [x.shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
+    )
+    resampled = _Resampling(
+        mode=mode,
+        nearest_mode=nearest_mode,
+        cubic_a=cubic_coeff_a,
+        antialias=bool(antialias),
+        exclude_outside=bool(exclude_outside),
+    )
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    y = x if mode == "nearest" else x.astype(_float_dtype(x.dtype), copy=False)
+    outside = []
+    # what shrinks first leaves less to do for the others, and inner axes are dearest
+    order = sorted(
+        zip(chosen, targets, regions, strict=True),
+        key=lambda item: (item[1][1], -item[0]),
+    )
+    for axis, (size, scale), region in order:
+        length = x.shape[axis]
+        if size == length and scale == 1 and not crops:
+            continue
+        points = _source_points(
+            xp, coordinate_transformation_mode, length, size, scale, region
+        )
+        y = resampled.along(xp, y, axis, points, scale)
+        if crops:
+            beyond = (points < 0) | (points > length - 1)
+            outside.append(beyond.reshape(-1, *(1,) * (x.ndim - 1 - axis)))
+    for beyond in outside:
+        y = xp.where(beyond, y.dtype.type(extrapolation_value), y)
+    return _narrowed(xp, y, x.dtype)
+
+
+@operator("Resize", since=10, until=10)
+def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    return _resize_by_scales(xp, x, scales.tolist(), mode)
+
+
+@operator("Upsample", since=9)
+def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    return _resize_by_scales(xp, x, scales.tolist(), mode)
+
+
+@operator("Upsample", since=7, until=8)
+def upsample_7(
+    xp: Any, x: Any, *, mode: str = "nearest", scales: Sequence[float]
+) -> Any:
+    return _resize_by_scales(xp, x, scales, mode)
+
+
+@operator("Upsample", since=1, until=6)
+def upsample_1(
+    xp: Any, x: Any, *, height_scale: float, mode: str = "nearest", width_scale: float
+) -> Any:
+    return _resize_by_scales(xp, x, (1.0, 1.0, height_scale, width_scale), mode)
+
+
+@operator("GridSample", since=20)
+def grid_sample(
+    xp: Any,
+    x: Any,
+    grid: Any,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Any:
+    """[N, C, *spatial] read at points of *grid* [N, *output, axes], innermost first.
+
+    A spatial axis reaches from -1 to 1, from the centres of its outermost elements with
+    *align_corners*, from their edges without.
+    """
+    batch, *output, rank = grid.shape
+    channels = x.shape[1]
+    if rank != x.ndim - 2 or mode not in ("linear", "nearest", "cubic"):
+        raise ValueError(
+            f"GridSample of an input {x.shape} with grid {grid.shape} and mode {mode!r}"
+            f": expected a last axis of {x.ndim - 2} and 'linear', 'nearest' or 'cubic'"
+        )
+    coordinates = grid.reshape(batch, math.prod(output), rank).astype(
+        computing_dtype(grid.dtype), copy=False
+    )
+    axes: list[list[Tap]] = []
+    for axis, size in enumerate(x.shape[2:]):
+        edge = 0.0 if align_corners else 0.5
+        low, high = -edge, size - 1 + edge
+        points = coordinates[:, :, rank - 1 - axis]
+        points = (points + 1) / 2 * (high - low) + low
+        # NaN has no place: it goes far outside
+        points = xp.where(xp.isnan(points), -1e6, points)
+        if mode == "nearest":
+            points = xp.rint(points)
+        # the cubic curve goes on beyond the border, as in PyTorch
+        if not (mode == "cubic" and padding_mode == "border"):
+            points = _padded(xp, points, padding_mode, size, low, high)
+        # far outside is outside, and must not overflow an index
+        points = xp.clip(points, -1e6, size + 1e6)
+        if mode == "nearest":
+            taps = [(points.astype(xp.int64), xp.ones_like(points))]
+        elif mode == "linear":
+            taps = linear_taps(xp, points)
+        else:
+            taps = cubic_taps(xp, points, _CUBIC_A)
+        axes.append(
+            [
+                (_padded_index(xp, index, padding_mode, size, low, high), weight)
+                for index, weight in taps
+            ]
+        )
+    if mode == "nearest":
+        y = Pixels(xp, x).gather([index for ((index, _),) in axes], xp.arange(batch))
+    else:
+        pixels = Pixels(xp, x.astype(_float_dtype(x.dtype), copy=False))
+        y = _narrowed(xp, pixels.read(axes, xp.arange(batch)), x.dtype)
+    return xp.ascontiguousarray(y.reshape(batch, channels, *output))
+
+
+@operator("GridSample", since=16, until=19)
+def grid_sample_16(
+    xp: Any,
+    x: Any,
+    grid: Any,
+    *,
+    align_corners: int = 0,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+) -> Any:
+    later = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return grid_sample(
+        xp,
+        x,
+        grid,
+        align_corners=align_corners,
+        mode=later,
+        padding_mode=padding_mode,
+    )
+
+
+@operator("AffineGrid", since=20)
+def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> Any:
+    """A regular grid moved by *theta* [N, axes, axes + 1]: [N, *spatial, axes].
+
+    The coordinates of a point are innermost axis first, as GridSample takes them.
+    """
+    batch, _, *spatial = size.tolist()
+    wide = computing_dtype(theta.dtype)
+    lines = []
+    for length in spatial:
+        steps = xp.arange(length, dtype=wide)
+        if align_corners:
+            lines.append(steps * wide.type(2 / max(length - 1, 1)) - 1)
+        else:
+            lines.append((2 * steps + 1) / wide.type(max(length, 1)) - 1)
+    mesh = xp.meshgrid(*lines, indexing="ij")
+    ones = xp.ones(spatial, dtype=wide)
+    points = xp.stack([*reversed(mesh), ones], axis=-1).reshape(-1, len(spatial) + 1)
+    moved = xp.matmul(points, theta.astype(wide, copy=False).swapaxes(1, 2))
+    grid = moved.reshape(batch, *spatial, len(spatial))
+    return grid.astype(theta.dtype, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resampling:
+    """How Resize reads between the elements of an axis."""
+
+    mode: str
+    nearest_mode: str = "round_prefer_floor"
+    cubic_a: float = _CUBIC_A
+    antialias: bool = False
+    exclude_outside: bool = False
+
+    def along(self, xp: Any, x: Any, axis: int, points: Any, scale: float) -> Any:
+        """*x* with *axis* read at *points*, the output being *scale* times as long."""
+        length = x.shape[axis]
+        if self.mode == "nearest":
+            index = xp.clip(self._nearest(xp, points), 0, length - 1)
+            return xp.take(x, index.astype(xp.int64), axis=axis)
+        column = (-1, *(1,) * (x.ndim - 1 - axis))
+        total: Any = None
+        for index, weight in self._taps(xp, points, length, scale):
+            pixels = xp.take(x, xp.clip(index, 0, length - 1), axis=axis)
+            pixels *= weight.astype(x.dtype).reshape(column)
+            total = pixels if total is None else xp.add(total, pixels, out=total)
+        return total
+
+    def _nearest(self, xp: Any, points: Any) -> Any:
+        match self.nearest_mode:
+            case "round_prefer_floor":
+                return xp.ceil(points - 0.5)
+            case "round_prefer_ceil":
+                return xp.floor(points + 0.5)
+            case "floor":
+                return xp.floor(points)
+            case "ceil":
+                return xp.ceil(points)
+        raise ValueError(
+            f"nearest_mode is {self.nearest_mode!r}, expected 'round_prefer_floor', "
+            f"'round_prefer_ceil', 'floor' or 'ceil'"
+        )
+
+    def _taps(self, xp: Any, points: Any, length: int, scale: float) -> list[Tap]:
+        if self.mode not in ("linear", "cubic"):
+            raise ValueError(
+                f"mode is {self.mode!r}, expected 'nearest', 'linear' or 'cubic'"
+            )
+        if self.antialias and scale < 1:
+            taps = self._stretched_taps(xp, points, scale)
+        elif self.mode == "linear":
+            taps = linear_taps(xp, points)
+        else:
+            taps = cubic_taps(xp, points, self.cubic_a)
+        if not self.exclude_outside:
+            return taps
+        taps = [
+            (index, xp.where((index >= 0) & (index < length), weight, 0))
+            for index, weight in taps
+        ]
+        return _normalized(xp, taps)
+
+    def _stretched_taps(self, xp: Any, points: Any, scale: float) -> list[Tap]:
+        """The filter stretched over all elements that fall on one of the output."""
+        radius = 1 if self.mode == "linear" else 2
+        low = xp.floor(points)
+        reach = math.ceil(radius / scale)
+        taps = []
+        for step in range(-reach, reach + 2):
+            index = low + step
+            distance = (index - points) * scale
+            if self.mode == "linear":
+                weight = xp.clip(1 - xp.abs(distance), 0, 1)
+            else:
+                weight = cubic_weight(xp, distance, self.cubic_a)
+            taps.append((index.astype(xp.int64), weight))
+        return _normalized(xp, taps)
+
+
+def _normalized(xp: Any, taps: list[Tap]) -> list[Tap]:
+    total = sum(weight for _, weight in taps)
+    total = xp.where(total == 0, 1, total)
+    return [(index, weight / total) for index, weight in taps]
+
+
+def _regions(roi: Any | None, count: int) -> list[tuple[float, float]]:
+    """(start, end) of each axis; the whole axis unless *roi* says."""
+    if roi is None or not roi.size:
+        return [(0.0, 1.0)] * count
+    if roi.size != 2 * count:
+        raise ValueError(f"roi has {roi.size} numbers for {count} axes")
+    numbers = roi.astype(np.float64).tolist()
+    return list(zip(numbers[:count], numbers[count:], strict=True))
+
+
+def _targets(
+    lengths: Sequence[int], scales: Any | None, sizes: Any | None, policy: str
+) -> list[tuple[int, float]]:
+    """(output length, scale) of each resized axis."""
+    if sizes is not None and sizes.size:
+        if len(sizes) != len(lengths):
+            raise ValueError(f"sizes has {len(sizes)} numbers for {len(lengths)} axes")
+        wanted = sizes.tolist()
+        ratios = [
+            size / length if length else 1.0
+            for size, length in zip(wanted, lengths, strict=True)
+        ]
+        match policy:
+            case "stretch":
+                return list(zip(wanted, ratios, strict=True))
+            case "not_larger":
+                ratio = min(ratios)
+            case "not_smaller":
+                ratio = max(ratios)
+            case _:
+                raise ValueError(
+                    f"keep_aspect_ratio_policy is {policy!r}, expected 'stretch', "
+                    f"'not_larger' or 'not_smaller'"
+                )
+        return [(math.floor(ratio * length + 0.5), ratio) for length in lengths]
+    if scales is None or len(scales) != len(lengths):
+        found = (
+            "neither sizes nor scales" if scales is None else f"{len(scales)} scales"
+        )
+        raise ValueError(f"Resize of {len(lengths)} axes has {found}")
+    return [
+        (_scaled_length(length, scale), scale)
+        for length, scale in zip(lengths, scales.tolist(), strict=True)
+    ]
+
+
+def _scaled_length(length: int, scale: float) -> int:
+    # in float32, as ONNX's shape inference: 10 * 0.7 is 7 there, but less in float64
+    return math.floor(np.float32(length) * np.float32(scale))
+
+
+def _source_points(
+    xp: Any,
+    mode: str,
+    length: int,
+    size: int,
+    scale: float,
+    region: tuple[float, float],
+) -> Any:
+    """Where in an axis of *length* each of *size* output elements lies."""
+    x = xp.arange(size, dtype=np.float64)
+    start, end = region
+    # an output length that scales give is taken before it is rounded down
+    exact = scale * length
+    match mode:
+        case "half_pixel":
+            return (x + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            offset = length / 2 * (1 - size / exact)
+            return offset + (x + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (x + 0.5) / scale - 0.5 if size > 1 else xp.zeros_like(x)
+        case "align_corners":
+            if size == 1:
+                return xp.zeros_like(x)
+            return x * (length - 1) / (exact - 1)
+        case "asymmetric":
+            return x / scale
+        case "tf_half_pixel_for_nn":
+            return (x + 0.5) / scale
+        case "tf_crop_and_resize":
+            if size == 1:
+                return xp.full_like(x, 0.5 * (start + end) * (length - 1))
+            step = (end - start) * (length - 1) / (exact - 1)
+            return start * (length - 1) + x * step
+    raise ValueError(
+        f"coordinate_transformation_mode is {mode!r}, expected 'half_pixel', "
+        f"'half_pixel_symmetric', 'pytorch_half_pixel', 'align_corners', 'asymmetric', "
+        f"'tf_half_pixel_for_nn' or 'tf_crop_and_resize'"
+    )
+
+
+def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
+    """Resize as it was before opset 11, asymmetric, and all of Upsample."""
+    if len(scales) != x.ndim:
+        raise ValueError(f"{len(scales)} scales for an input of shape {x.shape}")
+    linear = mode in ("linear", "bilinear", "trilinear")
+    y = x.astype(_float_dtype(x.dtype), copy=False) if linear else x
+    for axis, scale in enumerate(scales):
+        if scale == 1:
+            continue
+        # ONNX left the rounding open; its test cases and onnxruntime agree on this one
+        resampling = _Resampling(
+            mode="linear" if linear else mode,
+            nearest_mode="floor" if scale > 1 else "ceil",
+        )
+        size = _scaled_length(x.shape[axis], scale)
+        points = xp.arange(size, dtype=np.float64) / scale
+        y = resampling.along(xp, y, axis, points, scale)
+    return _narrowed(xp, y, x.dtype)
+
+
+def _padded(
+    xp: Any, points: Any, padding_mode: str, size: int, low: float, high: float
+) -> Any:
+    """*points* of an axis from *low* to *high* moved inside as *padding_mode* says."""
+    match padding_mode:
+        case "zeros":
+            return points
+        case "border":
+            return xp.clip(points, 0, size - 1)
+        case "reflection":
+            return _reflected(xp, points, low, high)
+    raise ValueError(
+        f"padding_mode is {padding_mode!r}, expected 'zeros', 'border' or 'reflection'"
+    )
+
+
+def _reflected(xp: Any, points: Any, low: float, high: float) -> Any:
+    """*points* mirrored at *low* and *high* until they are between."""
+    span = high - low
+    if span == 0:
+        return xp.full_like(points, low)
+    around = xp.mod(points - low, 2 * span)
+    return xp.where(around > span, 2 * span - around, around) + low
+
+
+def _padded_index(
+    xp: Any, index: Any, padding_mode: str, size: int, low: float, high: float
+) -> Any:
+    """*index* moved inside likewise; one outside reads zero."""
+    if padding_mode == "reflection":
+        index = _reflected(xp, index.astype(np.float64), low, high).astype(xp.int64)
+    if padding_mode != "zeros":
+        index = xp.clip(index, 0, size - 1)
+    return index
+
+
+def _float_dtype(dtype: Any) -> Any:
+    """The dtype to interpolate values of *dtype* in."""
+    return (
+        np.dtype(np.float64)
+        if np.dtype(dtype).kind in "iub"
+        else computing_dtype(dtype)
+    )
+
+
+def _narrowed(xp: Any, y: Any, dtype: Any) -> Any:
+    """*y* in *dtype*; integers are rounded, and cut off at their limits."""
+    if y.dtype == dtype:
+        return y
+    if np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        y = xp.clip(xp.rint(y), float(limits.min), float(limits.max))
+    return y.astype(dtype)

@@ -1,0 +1,423 @@
+"""Recurrent networks: RNN, GRU, LSTM.
+
+The projection of all inputs is one product; only the recurrence runs step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.registry import operator
+
+Activation = Callable[[Any], Any]
+
+Step = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+"""From the projected input of a step and the states before it to those after it."""
+
+# "foward" is the default of GRU-1's schema, misspelt
+_DIRECTIONS: Final = {
+    "forward": ("forward",),
+    "foward": ("forward",),
+    "reverse": ("reverse",),
+    "bidirectional": ("forward", "reverse"),
+}
+
+
+@operator("RNN", since=1)
+def rnn(
+    xp: Any,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any | None = None,
+    sequence_lens: Any | None = None,
+    initial_h: Any | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    output_sequence: int = 0,
+) -> tuple[Any, Any]:
+    """Returns (Y, Y_h); GRU and LSTM have the same shapes.
+
+    With layout 0, *x* is [time, batch, input], Y [time, directions, batch, hidden] and
+    Y_h [directions, batch, hidden]; with layout 1 the batch is the first axis of each.
+    """
+    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    chosen = _activations(
+        xp, activations or ("Tanh",) * 2, activation_alpha, activation_beta, clip
+    )
+
+    def steps() -> Iterator[Step]:
+        for weights, (f,) in zip(layer.weights, _groups(chosen, 1), strict=False):
+            yield _rnn_step(xp, weights, f)
+
+    y, (y_h,) = _run(layer, steps(), (initial_h,), merged_bias=True)
+    return y, y_h
+
+
+@operator("GRU", since=1)
+def gru(
+    xp: Any,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any | None = None,
+    sequence_lens: Any | None = None,
+    initial_h: Any | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    output_sequence: int = 0,
+) -> tuple[Any, Any]:
+    """Gates lie in the order update, reset, hidden in *w*, *r* and *b*."""
+    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    chosen = _activations(
+        xp,
+        activations or ("Sigmoid", "Tanh") * 2,
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
+
+    def steps() -> Iterator[Step]:
+        for weights, (f, g) in zip(layer.weights, _groups(chosen, 2), strict=False):
+            yield _gru_step(xp, weights, f, g, bool(linear_before_reset))
+
+    y, (y_h,) = _run(layer, steps(), (initial_h,), merged_bias=False)
+    return y, y_h
+
+
+@operator("LSTM", since=1)
+def lstm(
+    xp: Any,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any | None = None,
+    sequence_lens: Any | None = None,
+    initial_h: Any | None = None,
+    initial_c: Any | None = None,
+    p: Any | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    output_sequence: int = 0,
+) -> tuple[Any, Any, Any]:
+    """Gates lie in the order input, output, forget, cell in *w*, *r* and *b*.
+
+    The peepholes *p* [directions, 3 * hidden] are those of input, output, forget.
+
+    Returns:
+        (Y, Y_h, Y_c).
+    """
+    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    chosen = _activations(
+        xp,
+        activations or ("Sigmoid", "Tanh", "Tanh") * 2,
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
+
+    def steps() -> Iterator[Step]:
+        groups = _groups(chosen, 3)
+        for index, (weights, group) in enumerate(
+            zip(layer.weights, groups, strict=False)
+        ):
+            peepholes = None if p is None else p[index].astype(layer.x.dtype)
+            yield _lstm_step(xp, weights, group, peepholes, bool(input_forget))
+
+    y, (y_h, y_c) = _run(layer, steps(), (initial_h, initial_c), merged_bias=True)
+    return y, y_h, y_c
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Parameters of one direction: of inputs, recurrences, and the biases of both."""
+
+    w: Any
+    r: Any
+    input_bias: Any
+    recurrent_bias: Any
+
+    @property
+    def hidden(self) -> int:
+        return int(self.r.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What the three operators have in common, in the computing dtype, time first."""
+
+    xp: Any
+    x: Any
+    dtype: Any
+    weights: list[_Weights]
+    directions: tuple[str, ...]
+    lengths: Any | None
+    batch_first: bool
+
+    @classmethod
+    def of(
+        cls,
+        xp: Any,
+        x: Any,
+        w: Any,
+        r: Any,
+        b: Any | None,
+        sequence_lens: Any | None,
+        direction: str,
+        layout: int,
+    ) -> _Layer:
+        directions = _DIRECTIONS.get(direction.lower())
+        if directions is None or len(directions) != len(w):
+            raise ValueError(
+                f"direction is {direction!r} with weights for {len(w)} directions, "
+                f"expected forward or reverse with 1, or bidirectional with 2"
+            )
+        wide = computing_dtype(x.dtype)
+        w, r = w.astype(wide, copy=False), r.astype(wide, copy=False)
+        rows = w.shape[1]
+        if b is None:
+            biases = xp.zeros((len(w), 2 * rows), dtype=wide)
+        else:
+            biases = b.astype(wide, copy=False)
+        weights = [
+            _Weights(w[i], r[i], biases[i, :rows], biases[i, rows:])
+            for i in range(len(w))
+        ]
+        moved = x.swapaxes(0, 1) if layout else x
+        return cls(
+            xp,
+            moved.astype(wide, copy=False),
+            x.dtype,
+            weights,
+            directions,
+            sequence_lens,
+            bool(layout),
+        )
+
+
+def _run(
+    layer: _Layer,
+    steps: Iterator[Step],
+    initial: tuple[Any | None, ...],
+    *,
+    merged_bias: bool,
+) -> tuple[Any, list[Any]]:
+    """All directions: the hidden states of all times, and each last state.
+
+    With *merged_bias* the recurrent bias is part of the projected input.
+    """
+    xp, x = layer.xp, layer.x
+    time, batch, _ = x.shape
+    hidden = layer.weights[0].hidden
+    count = len(layer.directions)
+    y = xp.zeros((time, count, batch, hidden), dtype=x.dtype)
+    last = [xp.zeros((count, batch, hidden), dtype=x.dtype) for _ in initial]
+    for start, final in zip(initial, last, strict=True):
+        if start is not None:
+            final[:] = start.swapaxes(0, 1) if layer.batch_first else start
+    for index, (step, weights) in enumerate(zip(steps, layer.weights, strict=True)):
+        bias = weights.input_bias
+        if merged_bias:
+            bias = bias + weights.recurrent_bias
+        projected = xp.matmul(x.reshape(time * batch, x.shape[2]), weights.w.T) + bias
+        projected = projected.reshape(time, batch, len(weights.w))
+        times = range(time)
+        states = tuple(final[index] for final in last)
+        for t in times if layer.directions[index] == "forward" else reversed(times):
+            new = step(projected[t], states)
+            if layer.lengths is None:
+                y[t, index] = new[0]
+            else:
+                # a sequence that has not begun (in reverse) or has ended stays
+                active = (layer.lengths > t)[:, None]
+                y[t, index] = xp.where(active, new[0], 0)
+                new = tuple(
+                    xp.where(active, after, before)
+                    for after, before in zip(new, states, strict=True)
+                )
+            states = new
+        for final, state in zip(last, states, strict=True):
+            final[index] = state
+    results = [a.astype(layer.dtype, copy=False) for a in (y, *last)]
+    if layer.batch_first:
+        results[0] = results[0].transpose(2, 0, 1, 3)
+        results[1:] = [a.swapaxes(0, 1) for a in results[1:]]
+    return results[0], results[1:]
+
+
+def _rnn_step(xp: Any, weights: _Weights, f: Activation) -> Step:
+    recurrent = weights.r.T
+
+    def step(projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        (h,) = states
+        return (f(projected + xp.matmul(h, recurrent)),)
+
+    return step
+
+
+def _gru_step(
+    xp: Any, weights: _Weights, f: Activation, g: Activation, linear_before_reset: bool
+) -> Step:
+    size = weights.hidden
+    gates, hidden = weights.r[: 2 * size].T, weights.r[2 * size :].T
+    everything = weights.r.T
+    gate_bias = weights.recurrent_bias[: 2 * size]
+    hidden_bias = weights.recurrent_bias[2 * size :]
+
+    def step(projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        (h,) = states
+        recurrent = xp.matmul(h, everything if linear_before_reset else gates)
+        both = f(projected[:, : 2 * size] + recurrent[:, : 2 * size] + gate_bias)
+        update, reset = both[:, :size], both[:, size:]
+        if linear_before_reset:
+            history = reset * (recurrent[:, 2 * size :] + hidden_bias)
+        else:
+            history = xp.matmul(reset * h, hidden) + hidden_bias
+        candidate = g(projected[:, 2 * size :] + history)
+        return ((1 - update) * candidate + update * h,)
+
+    return step
+
+
+def _lstm_step(
+    xp: Any,
+    weights: _Weights,
+    activations: Sequence[Activation],
+    peepholes: Any | None,
+    input_forget: bool,
+) -> Step:
+    f, g, h = activations
+    size = weights.hidden
+    recurrent = weights.r.T
+    gate = [slice(i * size, (i + 1) * size) for i in range(4)]
+
+    def step(projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, cell = states
+        sums = projected + xp.matmul(hidden, recurrent)
+        into, out, forget, candidate = (sums[:, part] for part in gate)
+        if peepholes is not None:
+            into = into + peepholes[gate[0]] * cell
+            forget = forget + peepholes[gate[2]] * cell
+        into = f(into)
+        forget = 1 - into if input_forget else f(forget)
+        cell = forget * cell + into * g(candidate)
+        if peepholes is not None:
+            out = out + peepholes[gate[1]] * cell
+        return f(out) * h(cell), cell
+
+    return step
+
+
+def _groups(
+    activations: Sequence[Activation], size: int
+) -> Iterator[Sequence[Activation]]:
+    """*activations* of each direction."""
+    for start in range(0, len(activations), size):
+        yield activations[start : start + size]
+
+
+def _activations(
+    xp: Any,
+    names: Sequence[str],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    clip: float | None,
+) -> list[Activation]:
+    """The functions of *names*, applied after clipping.
+
+    The values of *alphas* and *betas* go in order to the functions that take one.
+    """
+    next_alpha, next_beta = iter(alphas), iter(betas)
+    chosen = []
+    for name in names:
+        kind = _ACTIVATIONS.get(name.lower())
+        if kind is None:
+            raise ValueError(
+                f"activation {name!r} is unknown, expected one of: "
+                f"{', '.join(sorted(_ACTIVATIONS))}"
+            )
+        function, alpha, beta = kind
+        if alpha is not None:
+            alpha = next(next_alpha, alpha)
+        if beta is not None:
+            beta = next(next_beta, beta)
+        chosen.append(_bound(xp, function, alpha, beta, clip))
+    return chosen
+
+
+def _bound(
+    xp: Any,
+    function: Callable[..., Any],
+    alpha: float | None,
+    beta: float | None,
+    clip: float | None,
+) -> Activation:
+    parameters = [value for value in (alpha, beta) if value is not None]
+
+    def apply(x: Any) -> Any:
+        if clip is not None:
+            x = xp.clip(x, x.dtype.type(-clip), x.dtype.type(clip))
+        return function(xp, x, *(x.dtype.type(value) for value in parameters))
+
+    return apply
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    return 1 / (1 + xp.exp(-x))
+
+
+def _leaky_relu(xp: Any, x: Any, alpha: Any) -> Any:
+    return xp.where(x >= 0, x, alpha * x)
+
+
+def _thresholded_relu(xp: Any, x: Any, alpha: Any) -> Any:
+    return xp.where(x >= alpha, x, 0)
+
+
+def _hard_sigmoid(xp: Any, x: Any, alpha: Any, beta: Any) -> Any:
+    return xp.clip(alpha * x + beta, 0, 1)
+
+
+def _elu(xp: Any, x: Any, alpha: Any) -> Any:
+    return xp.where(x >= 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
+
+
+_ACTIVATIONS: Final[
+    dict[str, tuple[Callable[..., Any], float | None, float | None]]
+] = {
+    "affine": (lambda xp, x, alpha, beta: alpha * x + beta, 1.0, 0.0),
+    "elu": (_elu, 1.0, None),
+    "hardsigmoid": (_hard_sigmoid, 0.2, 0.5),
+    "leakyrelu": (_leaky_relu, 0.01, None),
+    "relu": (lambda xp, x: xp.maximum(x, 0), None, None),
+    "scaledtanh": (lambda xp, x, alpha, beta: alpha * xp.tanh(beta * x), 1.0, 1.0),
+    "sigmoid": (_sigmoid, None, None),
+    "softplus": (lambda xp, x: xp.logaddexp(x, 0), None, None),
+    "softsign": (lambda xp, x: x / (1 + xp.abs(x)), None, None),
+    "tanh": (lambda xp, x: xp.tanh(x), None, None),
+    "thresholdedrelu": (_thresholded_relu, 1.0, None),
+}
+"""By lower-case name: the function, and the defaults of alpha and beta it takes."""

@@ -1,0 +1,99 @@
+"""Reading an array at points given by coordinates, with interpolation."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Tap = tuple[Any, Any]
+"""An index along one axis and the weight of what is read there."""
+
+
+def linear_taps(xp: Any, coordinates: Any) -> list[Tap]:
+    """The two neighbours of each coordinate, weighted by nearness."""
+    low = xp.floor(coordinates)
+    fraction = coordinates - low
+    index = low.astype(xp.int64)
+    return [(index, 1 - fraction), (index + 1, fraction)]
+
+
+def cubic_taps(xp: Any, coordinates: Any, a: float) -> list[Tap]:
+    """The four neighbours of each coordinate, weighted by cubic convolution.
+
+    R. Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981),
+    equation (4) with parameter *a*.
+    """
+    low = xp.floor(coordinates)
+    fraction = coordinates - low
+    index = low.astype(xp.int64)
+    return [
+        (index + step, cubic_weight(xp, fraction - step, a)) for step in range(-1, 3)
+    ]
+
+
+def cubic_weight(xp: Any, distance: Any, a: float) -> Any:
+    """Keys's cubic convolution kernel: zero at *distance* 2 and beyond."""
+    x = xp.abs(distance)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0))
+
+
+class Pixels:
+    """The elements of an array [images, channels, *spatial], to be read at points."""
+
+    def __init__(self, xp: Any, x: Any) -> None:
+        self._xp = xp
+        images, channels, *spatial = x.shape
+        # a row for each pixel, and one of zeros for what is outside
+        zero = "" if x.dtype == object else 0
+        rows = xp.moveaxis(x, 1, -1).reshape(images * math.prod(spatial), channels)
+        self._spatial = spatial
+        self._rows = xp.concatenate(
+            [rows, xp.full((1, channels), zero, dtype=x.dtype)], axis=0
+        )
+
+    def gather(self, indices: Sequence[Any], images: Any) -> Any:
+        """The pixels [batch, channels, points] at *indices*; points outside read zero.
+
+        Args:
+            indices: an integer array [batch, points] for each spatial axis.
+            images: which image each of the batch reads, integers [batch].
+        """
+        inside = functools.reduce(
+            operator.and_,
+            (
+                (index >= 0) & (index < size)
+                for index, size in zip(indices, self._spatial, strict=True)
+            ),
+        )
+        position = images[:, None]
+        for index, size in zip(indices, self._spatial, strict=True):
+            position = position * size + index
+        position = self._xp.where(inside, position, len(self._rows) - 1)
+        return self._xp.moveaxis(self._rows[position], -1, 1)
+
+    def contributions(
+        self, axes: Sequence[Sequence[Tap]], images: Any
+    ) -> Iterator[Any]:
+        """What each combination of taps, one of each axis, adds to each point.
+
+        Args:
+            axes: for each spatial axis its taps, of shape [batch, points].
+            images: which image each of the batch reads, integers [batch].
+
+        Yields:
+            [batch, channels, points]: pixels times the product of the weights.
+        """
+        for taps in itertools.product(*axes):
+            pixels = self.gather([index for index, _ in taps], images)
+            weight = functools.reduce(operator.mul, (weight for _, weight in taps))
+            yield pixels * weight[:, None, :]
+
+    def read(self, axes: Sequence[Sequence[Tap]], images: Any) -> Any:
+        """The interpolated values: the sum of :meth:`contributions`."""
+        return functools.reduce(operator.iadd, self.contributions(axes, images))
