@@ -1,0 +1,83 @@
+"""Negative log likelihood and softmax cross entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.registry import operator
+from onnxplug_kernels.softmax import log_softmax
+
+
+@operator("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(
+    xp: Any,
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:
+    dtype = computing_dtype(x.dtype)
+    weight = None if weight is None else weight.astype(dtype)
+    loss = _likelihood_loss(
+        xp, x.astype(dtype), target, weight, ignore_index, reduction
+    )
+    return xp.asarray(loss).astype(x.dtype)
+
+
+@operator("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(
+    xp: Any,
+    scores: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """The loss and the logarithm of the probabilities."""
+    dtype = computing_dtype(scores.dtype)
+    weights = None if weights is None else weights.astype(dtype)
+    log_prob = log_softmax(xp, scores.astype(dtype), axis=1)
+    loss = _likelihood_loss(xp, log_prob, labels, weights, ignore_index, reduction)
+    return xp.asarray(loss).astype(scores.dtype), log_prob.astype(scores.dtype)
+
+
+def _likelihood_loss(
+    xp: Any,
+    log_prob: Any,
+    target: Any,
+    weight: Any,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    """The loss of each target, or their sum, or their mean weighted alike.
+
+    Targets equal to *ignore_index* have no loss and no weight.
+    """
+    if target.shape != log_prob.shape[:1] + log_prob.shape[2:]:
+        raise ValueError(
+            f"the loss of scores of shape {log_prob.shape} takes targets of shape "
+            f"{log_prob.shape[:1] + log_prob.shape[2:]}, not {target.shape}"
+        )
+    counted = xp.ones(target.shape, dtype=bool)
+    if ignore_index is not None:
+        counted = target != ignore_index
+    # an ignored target need not be a class
+    classes = xp.where(counted, target, 0).astype(xp.int64)
+    picked = xp.take_along_axis(log_prob, xp.expand_dims(classes, 1), axis=1)
+    weights = counted.astype(log_prob.dtype)
+    if weight is not None:
+        weights = xp.where(counted, weight[classes], weights)
+    # an ignored score may be infinite, so no weight of zero could remove it
+    loss = -xp.where(counted, picked.squeeze(axis=1), 0) * weights
+    match reduction:
+        case "none":
+            return loss
+        case "sum":
+            return xp.sum(loss)
+        case "mean":
+            return xp.sum(loss) / xp.sum(weights)
+    raise ValueError(f"reduction is {reduction!r}, not 'none', 'sum' or 'mean'")

@@ -1,0 +1,370 @@
+"""Features made ready for a predictor: mapped, scaled, filled in, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_kernels.ml.scores import class_labels
+from onnxplug_kernels.prepared import attribute_array, prepared_once
+from onnxplug_kernels.registry import operator
+
+_DOMAIN = "ai.onnx.ml"
+
+
+@operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN)
+def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
+    """Columns of *x*; a vector is one row, and so is what is taken of it."""
+    return xp.take(xp.atleast_2d(x), indices.reshape(-1), axis=-1)
+
+
+@operator("Binarizer", since=1, domain=_DOMAIN)
+def binarizer(xp: Any, x: Any, *, threshold: float = 0.0) -> Any:
+    return xp.asarray(x > threshold).astype(x.dtype)
+
+
+@operator("FeatureVectorizer", since=1, domain=_DOMAIN)
+def feature_vectorizer(
+    xp: Any, *tensors: Any, inputdimensions: tuple[int, ...] = ()
+) -> Any:
+    """All features of each row, each input cut or filled to its number of them."""
+    columns = [_matrix(x) for x in tensors]
+    widths = inputdimensions or tuple(x.shape[1] for x in columns)
+    if len(widths) != len(columns):
+        raise ValueError(
+            f"FeatureVectorizer: inputdimensions has {len(widths)} entries "
+            f"for {len(columns)} inputs"
+        )
+    result = xp.zeros((columns[0].shape[0], sum(widths)), dtype=xp.float32)
+    start = 0
+    for x, width in zip(columns, widths, strict=True):
+        kept = min(width, x.shape[1])
+        result[:, start : start + kept] = x[:, :kept]
+        start += width
+    return result
+
+
+def _matrix(x: Any) -> Any:
+    return x.reshape(1, -1) if x.ndim < 2 else x.reshape(x.shape[0], -1)
+
+
+@operator("Imputer", since=1, domain=_DOMAIN)
+def imputer(
+    xp: Any,
+    x: Any,
+    *,
+    imputed_value_floats: tuple[float, ...] = (),
+    imputed_value_int64s: tuple[int, ...] = (),
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> Any:
+    floating = x.dtype.kind == "f"
+    values = imputed_value_floats if floating else imputed_value_int64s
+    replaced = replaced_value_float if floating else replaced_value_int64
+    _check_per_feature("imputed values", len(values), x)
+    missing = x == replaced if replaced == replaced else xp.isnan(x)
+    return xp.where(missing, attribute_array(xp, values, x.dtype), x)
+
+
+@operator("Normalizer", since=1, domain=_DOMAIN)
+def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
+    """Each row divided by its norm, unless that is zero."""
+    x = x.astype(xp.float32 if x.dtype == xp.float32 else xp.float64)
+    match norm:
+        case "MAX":
+            size = xp.max(x, axis=-1, keepdims=True)
+        case "L1":
+            size = xp.sum(xp.abs(x), axis=-1, keepdims=True)
+        case "L2":
+            size = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+        case _:
+            raise ValueError(f"Normalizer: norm is {norm!r}, not 'MAX', 'L1' or 'L2'")
+    return (x / xp.where(size == 0, 1, size)).astype(xp.float32)
+
+
+@operator("Scaler", since=1, domain=_DOMAIN)
+def scaler(
+    xp: Any,
+    x: Any,
+    *,
+    offset: tuple[float, ...] = (0.0,),
+    scale: tuple[float, ...] = (1.0,),
+) -> Any:
+    _check_per_feature("offsets", len(offset), x)
+    _check_per_feature("scales", len(scale), x)
+    x = x.astype(xp.float32 if x.dtype == xp.float32 else xp.float64)
+    shifted = x - attribute_array(xp, offset, x.dtype)
+    return (shifted * attribute_array(xp, scale, x.dtype)).astype(xp.float32)
+
+
+def _check_per_feature(what: str, count: int, x: Any) -> None:
+    features = x.shape[-1] if x.ndim else 1
+    if count not in (1, features):
+        raise ValueError(
+            f"found {count} {what} for {features} features; "
+            f"there should be one, or one per feature"
+        )
+
+
+@operator("OneHotEncoder", since=1, domain=_DOMAIN, host_only=True)
+def one_hot_encoder(
+    xp: Any,
+    x: Any,
+    *,
+    cats_int64s: tuple[int, ...] = (),
+    cats_strings: tuple[str, ...] = (),
+    zeros: int = 1,
+) -> Any:
+    """Along a new last axis, a one in the place of the category."""
+    categories = class_labels(cats_strings, cats_int64s)
+    values = x if x.dtype == object else x.astype(xp.int64)
+    places = _places(values, categories)
+    if not zeros and xp.any(places < 0):
+        raise ValueError(
+            f"OneHotEncoder: {values[places < 0][0]!r} is not among the categories, "
+            f"and zeros is 0"
+        )
+    hot = places[..., None] == xp.arange(len(categories))
+    return hot.astype(xp.float32)
+
+
+@operator("CategoryMapper", since=1, domain=_DOMAIN, host_only=True)
+def category_mapper(
+    xp: Any,
+    x: Any,
+    *,
+    cats_int64s: tuple[int, ...] = (),
+    cats_strings: tuple[str, ...] = (),
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Any:
+    if len(cats_int64s) != len(cats_strings):
+        raise ValueError(
+            f"CategoryMapper has {len(cats_int64s)} integers for "
+            f"{len(cats_strings)} strings; there should be as many"
+        )
+    strings = attribute_array(xp, cats_strings, object)
+    integers = attribute_array(xp, cats_int64s, xp.int64)
+    if x.dtype == object:
+        return _mapped(x, strings, integers, default_int64)
+    return _mapped(x, integers, strings, default_string)
+
+
+@operator("LabelEncoder", since=1, until=1, domain=_DOMAIN, host_only=True)
+def label_encoder_1(
+    xp: Any,
+    x: Any,
+    *,
+    classes_strings: tuple[str, ...] = (),
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Any:
+    """Strings to their places in the list, and places to strings."""
+    strings = attribute_array(xp, classes_strings, object)
+    if x.dtype == object:
+        places = _places(x, strings)
+        return xp.where(places < 0, default_int64, places).astype(xp.int64)
+    result = xp.full(x.shape, default_string, dtype=object)
+    known = (x >= 0) & (x < len(strings))
+    result[known] = strings[x[known]]
+    return result
+
+
+@operator("LabelEncoder", since=2, domain=_DOMAIN, host_only=True)
+def label_encoder(
+    xp: Any,
+    x: Any,
+    *,
+    default_float: float = -0.0,
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+    default_tensor: Any = None,
+    keys_floats: tuple[float, ...] = (),
+    keys_int64s: tuple[int, ...] = (),
+    keys_strings: tuple[str, ...] = (),
+    keys_tensor: Any = None,
+    values_floats: tuple[float, ...] = (),
+    values_int64s: tuple[int, ...] = (),
+    values_strings: tuple[str, ...] = (),
+    values_tensor: Any = None,
+) -> Any:
+    """The value of each key; of a repeated key, the last one."""
+    keys = _one_kind("keys", keys_strings, keys_int64s, keys_floats, keys_tensor)
+    values = _one_kind(
+        "values", values_strings, values_int64s, values_floats, values_tensor
+    )
+    if len(keys) != len(values):
+        raise ValueError(
+            f"LabelEncoder has {len(keys)} keys for {len(values)} values; "
+            f"there should be as many"
+        )
+    if default_tensor is not None:
+        default = default_tensor.reshape(-1)[0]
+    elif values.dtype == object:
+        default = default_string
+    else:
+        default = default_float if values.dtype.kind == "f" else default_int64
+    return _mapped(x, keys, values, default)
+
+
+@prepared_once
+def _one_kind(
+    name: str,
+    strings: tuple[str, ...],
+    integers: tuple[int, ...],
+    floats: tuple[float, ...],
+    tensor: Any,
+) -> Any:
+    """The one array that was given."""
+    found = [
+        np.asarray(values, dtype=dtype)
+        for values, dtype in ((strings, object), (integers, "q"), (floats, "f"))
+        if values
+    ]
+    if tensor is not None:
+        text = tensor.dtype.kind in "OUT"
+        found.append(tensor.reshape(-1).astype(object if text else tensor.dtype))
+    if len(found) != 1:
+        raise ValueError(
+            f"LabelEncoder takes its {name} from one attribute, but found "
+            f"{len(found)} of {name}_strings, {name}_int64s, {name}_floats and "
+            f"{name}_tensor"
+        )
+    return found[0]
+
+
+def _mapped(x: Any, keys: Any, values: Any, default: Any) -> Any:
+    places = _places(x, keys)
+    result = np.full(x.shape, default, dtype=values.dtype)
+    known = places >= 0
+    result[known] = values[places[known]]
+    return result
+
+
+def _places(x: Any, keys: Any) -> Any:
+    """For each element of *x*, where in *keys* it is (last), or -1.
+
+    All NaN are one key.
+    """
+    if (x.dtype == object) != (keys.dtype == object):
+        raise ValueError(
+            f"the keys are {_kind(keys)}, but the input to look up is {_kind(x)}"
+        )
+    if keys.dtype == object:
+        table = _table(keys)
+        found = (table.get(text, -1) for text in x.flat)
+        return np.fromiter(found, dtype=np.int64, count=x.size).reshape(x.shape)
+    if not len(keys):
+        return np.full(x.shape, -1)
+    ordered, places = _sorted(keys)
+    nearest = np.minimum(np.searchsorted(ordered, x), len(ordered) - 1)
+    candidate = ordered[nearest]
+    same = (candidate == x) | ((candidate != candidate) & (x != x))
+    return np.where(same, places[nearest], -1)
+
+
+def _kind(array: Any) -> str:
+    return "strings" if array.dtype == object else "numbers"
+
+
+@prepared_once
+def _table(keys: Any) -> dict[str, int]:
+    return {key: place for place, key in enumerate(keys)}
+
+
+@prepared_once
+def _sorted(keys: Any) -> tuple[Any, Any]:
+    # unique finds first places, and the last one is the first from behind
+    ordered, behind = np.unique(keys[::-1], return_index=True)
+    return ordered, len(keys) - 1 - behind
+
+
+@operator("CastMap", since=1, domain=_DOMAIN, host_only=True)
+def cast_map(
+    xp: Any,
+    x: Mapping[int, Any],
+    *,
+    cast_to: str = "TO_FLOAT",
+    map_form: str = "DENSE",
+    max_map: int = 1,
+) -> Any:
+    """The values by ascending key, or each in the place of its key, as one row."""
+    if cast_to not in _CASTS:
+        raise ValueError(
+            f"CastMap: cast_to is {cast_to!r}, "
+            f"not one of {', '.join(map(repr, _CASTS))}"
+        )
+    dtype, cast, empty = _CASTS[cast_to]
+    keys = sorted(x)
+    if map_form == "DENSE":
+        places: Iterable[int] = range(len(keys))
+        result = xp.full((1, len(keys)), empty, dtype=dtype)
+    elif map_form == "SPARSE":
+        if keys and not 0 <= keys[0] <= keys[-1] < max_map:
+            raise ValueError(
+                f"CastMap: the map has keys from {keys[0]} to {keys[-1]}, "
+                f"but a sparse result holds keys from 0 to max_map - 1, {max_map - 1}"
+            )
+        places = keys
+        result = xp.full((1, max_map), empty, dtype=dtype)
+    else:
+        raise ValueError(f"CastMap: map_form is {map_form!r}, not 'DENSE' or 'SPARSE'")
+    for place, key in zip(places, keys, strict=True):
+        result[0, place] = cast(x[key])
+    return result
+
+
+def _spelled(value: Any) -> str:
+    # numbers as C++'s std::to_string spells them, which ONNX Runtime uses
+    return value if isinstance(value, str) else f"{value:f}"
+
+
+# element type, conversion, and what is in a place without a value
+_CASTS: Final[Mapping[str, tuple[Any, Callable[[Any], Any], Any]]] = {
+    "TO_FLOAT": (np.float32, float, 0.0),
+    "TO_INT64": (np.int64, int, 0),
+    # "0.f" is what ONNX Runtime has there
+    "TO_STRING": (object, _spelled, "0.f"),
+}
+
+
+@operator("DictVectorizer", since=1, domain=_DOMAIN, host_only=True)
+def dict_vectorizer(
+    xp: Any,
+    x: Mapping[Any, Any],
+    *,
+    int64_vocabulary: tuple[int, ...] = (),
+    string_vocabulary: tuple[str, ...] = (),
+) -> Any:
+    """The values of the map in the order of the vocabulary, as one row.
+
+    They are of the type of the map's values; a plain float is a float32.
+    """
+    value = next(iter(x.values()), 0.0)
+    dtype: Any = xp.float32 if type(value) is float else xp.asarray(value).dtype
+    empty: Any = 0
+    if isinstance(value, str):
+        dtype, empty = object, ""
+    vocabulary = string_vocabulary or int64_vocabulary
+    return xp.array([[x.get(key, empty) for key in vocabulary]], dtype=dtype)
+
+
+@operator("ZipMap", since=1, domain=_DOMAIN, host_only=True)
+def zip_map(
+    xp: Any,
+    x: Any,
+    *,
+    classlabels_int64s: tuple[int, ...] = (),
+    classlabels_strings: tuple[str, ...] = (),
+) -> list[dict[Any, float]]:
+    """For each row, a map from the labels to its values."""
+    labels = class_labels(classlabels_strings, classlabels_int64s).tolist()
+    rows = xp.atleast_2d(x)
+    if rows.ndim != 2 or rows.shape[1] != len(labels):
+        raise ValueError(
+            f"ZipMap with {len(labels)} labels takes an input of shape "
+            f"[N, {len(labels)}], not {x.shape}"
+        )
+    return [dict(zip(labels, row, strict=True)) for row in rows.tolist()]

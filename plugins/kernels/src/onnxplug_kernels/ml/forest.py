@@ -1,0 +1,260 @@
+"""Decision trees as arrays, walked for all rows and trees at once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+LESS_EQUAL, LESS, GREATER_EQUAL, GREATER, EQUAL, NOT_EQUAL, MEMBER = range(7)
+"""How a node compares a feature with its threshold, numbered as ``TreeEnsemble``."""
+
+_COMPARISONS: Final[tuple[Callable[[Any, Any], Any], ...]] = (
+    operator.le,
+    operator.lt,
+    operator.ge,
+    operator.gt,
+    operator.eq,
+    operator.ne,
+)
+
+# rows * trees * votes that are worked on at once, to stay in the processor's cache
+_BLOCK: Final = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The sets that nodes test a feature against, as sorted arrays.
+
+    Attributes:
+        sets: the number of each node's set.
+        values: all members of all sets, once.
+        pairs: set * len(values) + place in values, for each member of each set.
+    """
+
+    sets: Any
+    values: Any
+    pairs: Any
+
+    def contain(self, xp: Any, nodes: Any, x: Any) -> Any:
+        place = xp.minimum(xp.searchsorted(self.values, x), len(self.values) - 1)
+        pair = self.sets[nodes] * len(self.values) + place
+        nearest = xp.minimum(xp.searchsorted(self.pairs, pair), len(self.pairs) - 1)
+        return (self.values[place] == x) & (self.pairs[nearest] == pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees whose nodes are numbered together: first those that branch, then leaves.
+
+    Attributes:
+        branches: how many nodes branch.
+        features, thresholds: what each branching node compares with what.
+        modes: how each does, or the one way in which all do.
+        missing_true: where a missing value goes the true way; ``None`` if nowhere.
+        children: the false child of node i at 2 * i, and the true one after it.
+        targets, weights: the votes of each leaf, filled up with votes of no weight
+            for the target ``target_count``.
+    """
+
+    roots: Any
+    branches: int
+    features: Any
+    feature_count: int
+    thresholds: Any
+    modes: Any
+    missing_true: Any
+    children: Any
+    members: Members | None
+    targets: Any
+    weights: Any
+    target_count: int
+
+    def scores(self, xp: Any, rows: Any, aggregate: str) -> Any:
+        """Of each row, the votes for each target put together; NaN for none."""
+        if rows.shape[1] < self.feature_count:
+            raise ValueError(
+                f"the trees look at feature {self.feature_count - 1}, "
+                f"but the input has {rows.shape[1]} features"
+            )
+        size = max(1, _BLOCK // (len(self.roots) * self.targets.shape[1]))
+        blocks = [
+            self._votes(xp, self._leaves(xp, rows[start : start + size]), aggregate)
+            for start in range(0, len(rows), size)
+        ]
+        return xp.concatenate(blocks) if blocks else xp.zeros((0, self.target_count))
+
+    def _leaves(self, xp: Any, rows: Any) -> Any:
+        """The leaf that each row reaches in each tree."""
+        values = rows.reshape(-1)
+        nodes = xp.tile(self.roots, len(rows))
+        row_starts = xp.arange(len(rows)) * rows.shape[1]
+        starts = xp.repeat(row_starts, len(self.roots))
+        walking = xp.nonzero(nodes < self.branches)[0]
+        while walking.size:
+            at = nodes[walking]
+            x = values[starts[walking] + self.features[at]]
+            at = self.children[2 * at + self._holds(xp, at, x)]
+            nodes[walking] = at
+            walking = walking[at < self.branches]
+        return nodes.reshape(len(rows), -1) - self.branches
+
+    def _holds(self, xp: Any, nodes: Any, x: Any) -> Any:
+        """Whether the condition of each of *nodes* holds for its feature in *x*."""
+        if isinstance(self.modes, int):
+            holds = self._compare(xp, self.modes, nodes, x)
+        else:
+            modes = self.modes[nodes]
+            holds = xp.zeros(nodes.shape, dtype=bool)
+            for mode in range(MEMBER + 1):
+                chosen = modes == mode
+                if xp.any(chosen):
+                    compared = self._compare(xp, mode, nodes[chosen], x[chosen])
+                    holds[chosen] = compared
+        if self.missing_true is not None:
+            holds = holds | (self.missing_true[nodes] & xp.isnan(x))
+        return holds
+
+    def _compare(self, xp: Any, mode: int, nodes: Any, x: Any) -> Any:
+        if mode != MEMBER:
+            return _COMPARISONS[mode](x, self.thresholds[nodes])
+        if self.members is None:
+            return xp.zeros(nodes.shape, dtype=bool)
+        return self.members.contain(xp, nodes, x)
+
+    def _votes(self, xp: Any, leaves: Any, aggregate: str) -> Any:
+        count, trees = leaves.shape
+        columns = self.target_count + 1
+        places = self.targets[leaves] + (xp.arange(count) * columns)[:, None, None]
+        places = places.reshape(-1)
+        weights = self.weights[leaves].reshape(-1)
+        size = count * columns
+        match aggregate:
+            case "SUM" | "AVERAGE":
+                totals = xp.bincount(places, weights=weights, minlength=size)
+                if aggregate == "AVERAGE":
+                    totals = totals / trees
+            case "MIN":
+                totals = xp.full(size, xp.inf)
+                xp.minimum.at(totals, places, weights)
+            case "MAX":
+                totals = xp.full(size, -xp.inf)
+                xp.maximum.at(totals, places, weights)
+            case _:
+                raise ValueError(
+                    f"aggregate_function is {aggregate!r}, "
+                    f"not 'SUM', 'AVERAGE', 'MIN' or 'MAX'"
+                )
+        voted = xp.bincount(places, minlength=size) > 0
+        return xp.where(voted, totals, xp.nan).reshape(count, columns)[:, :-1]
+
+
+def grown(
+    xp: Any,
+    *,
+    roots: Any,
+    features: Any,
+    thresholds: Any,
+    modes: Any,
+    missing_true: Any,
+    true_children: Any,
+    false_children: Any,
+    membership_values: Any = None,
+    leaf_count: int,
+    vote_leaves: Any,
+    vote_targets: Any,
+    vote_weights: Any,
+    target_count: int,
+) -> Forest:
+    """The forest of numpy arrays that describe it, as arrays of *xp*.
+
+    Args:
+        roots, true_children, false_children: nodes as :class:`Forest` numbers them.
+        membership_values: the sets of the nodes that test membership, in their
+            order, each ended by NaN.
+        vote_leaves: the leaf of each vote, leaves counted from zero.
+    """
+    children = np.stack((false_children, true_children), axis=1)
+    _check_trees(roots, children, leaf_count)
+    if target_count <= max(vote_targets.tolist(), default=-1):
+        raise ValueError(
+            f"a leaf votes for target {vote_targets.max()} of {target_count} targets; "
+            f"they are counted from zero"
+        )
+    targets, weights = _ballots(
+        leaf_count, vote_leaves, vote_targets, vote_weights, target_count
+    )
+    same = len(modes) > 0 and bool((modes == modes[0]).all())
+    return Forest(
+        roots=xp.asarray(roots),
+        branches=len(features),
+        features=xp.asarray(features),
+        feature_count=int(features.max(initial=-1)) + 1,
+        thresholds=xp.asarray(thresholds),
+        modes=int(modes[0]) if same else xp.asarray(modes),
+        missing_true=xp.asarray(missing_true) if missing_true.any() else None,
+        children=xp.asarray(children.reshape(-1)),
+        members=_members(xp, modes, membership_values),
+        targets=xp.asarray(targets),
+        weights=xp.asarray(weights),
+        target_count=target_count,
+    )
+
+
+def _check_trees(roots: Any, children: Any, leaf_count: int) -> None:
+    """Raise an error if there is no such node, or a walk would never end."""
+    count = len(children) + leaf_count
+    for nodes in (roots, children):
+        astray = nodes[(nodes < 0) | (nodes >= count)]
+        if astray.size:
+            raise ValueError(f"a tree leads to node {astray[0]} of {count} nodes")
+    level = roots
+    for _ in range(len(children) + 1):
+        level = np.unique(level[level < len(children)])
+        if not level.size:
+            return
+        level = children[level].reshape(-1)
+    raise ValueError("the nodes of a tree lead back to one of themselves")
+
+
+def _ballots(
+    leaf_count: int, leaves: Any, targets: Any, weights: Any, target_count: int
+) -> tuple[Any, Any]:
+    """Lists of votes of all leaves, made equally long."""
+    order = np.argsort(leaves, kind="stable")
+    counts = np.bincount(leaves, minlength=leaf_count)
+    starts = np.cumsum(counts) - counts
+    places = np.arange(len(order)) - np.repeat(starts, counts)
+    shape = (leaf_count, max(1, counts.max(initial=0)))
+    listed_targets = np.full(shape, target_count)
+    listed_targets[leaves[order], places] = targets[order]
+    listed_weights = np.zeros(shape)
+    listed_weights[leaves[order], places] = weights[order]
+    return listed_targets, listed_weights
+
+
+def _members(xp: Any, modes: Any, membership_values: Any) -> Members | None:
+    testing = modes == MEMBER
+    if not testing.any():
+        return None
+    if membership_values is None:
+        raise ValueError("nodes test membership, but there are no membership_values")
+    ends = np.isnan(membership_values)
+    # the last set may go without an end
+    if ends.sum() < testing.sum() - 1:
+        raise ValueError(
+            f"{testing.sum()} nodes test membership, but membership_values has "
+            f"{ends.sum()} sets, each ended by NaN"
+        )
+    numbers = np.cumsum(ends)[~ends]
+    values, places = np.unique(membership_values[~ends], return_inverse=True)
+    if not len(values):
+        return None
+    return Members(
+        sets=xp.asarray(np.cumsum(testing) - 1),
+        values=xp.asarray(values),
+        pairs=xp.asarray(np.sort(numbers * len(values) + places)),
+    )

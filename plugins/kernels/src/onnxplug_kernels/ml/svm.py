@@ -1,0 +1,251 @@
+"""Support vector machines, as LIBSVM and LIBLINEAR train them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels.ml.scores import (
+    class_labels,
+    feature_rows,
+    logistic,
+    transformed,
+    two_class_scores,
+)
+from onnxplug_kernels.prepared import attribute_array
+from onnxplug_kernels.registry import operator
+
+_DOMAIN = "ai.onnx.ml"
+
+
+@operator("SVMRegressor", since=1, domain=_DOMAIN)
+def svm_regressor(
+    xp: Any,
+    x: Any,
+    *,
+    coefficients: tuple[float, ...],
+    kernel_params: tuple[float, ...] = (),
+    kernel_type: str = "LINEAR",
+    n_supports: int = 0,
+    one_class: int = 0,
+    post_transform: str = "NONE",
+    rho: tuple[float, ...],
+    support_vectors: tuple[float, ...] = (),
+) -> Any:
+    """A value per row; for one class, 1 inside of it and -1 outside."""
+    rows = feature_rows(xp, x).astype(xp.float64)
+    if n_supports:
+        similarity = _kernel(
+            xp, rows, support_vectors, n_supports, kernel_type, kernel_params
+        )
+    else:
+        similarity = rows
+    if len(coefficients) != similarity.shape[1]:
+        raise ValueError(
+            f"SVMRegressor takes {similarity.shape[1]} coefficients, one for each "
+            f"{'support vector' if n_supports else 'feature'}, not {len(coefficients)}"
+        )
+    weights = attribute_array(xp, coefficients, xp.float64)
+    scores = (similarity @ weights + rho[0])[:, None]
+    if one_class:
+        return xp.where(scores > 0, 1, -1).astype(xp.float32)
+    return transformed(xp, scores, post_transform).astype(xp.float32)
+
+
+@operator("SVMClassifier", since=1, domain=_DOMAIN, host_only=True)
+def svm_classifier(
+    xp: Any,
+    x: Any,
+    *,
+    classlabels_ints: tuple[int, ...] = (),
+    classlabels_strings: tuple[str, ...] = (),
+    coefficients: tuple[float, ...],
+    kernel_params: tuple[float, ...] = (),
+    kernel_type: str = "LINEAR",
+    post_transform: str = "NONE",
+    prob_a: tuple[float, ...] = (),
+    prob_b: tuple[float, ...] = (),
+    rho: tuple[float, ...],
+    support_vectors: tuple[float, ...] = (),
+    vectors_per_class: tuple[int, ...] = (),
+) -> Any:
+    """The label and the scores of each row.
+
+    The scores are one per class if there are no support vectors or if there are
+    coefficients of probabilities, and otherwise one per pair of classes.
+    """
+    labels = class_labels(classlabels_strings, classlabels_ints)
+    rows = feature_rows(xp, x).astype(xp.float64)
+    vector_count = sum(vectors_per_class)
+    if not vector_count:
+        index, scores = _linear_classes(xp, rows, len(labels), coefficients, rho[0])
+        if len(labels) == 2 and not prob_a:
+            index = _second_of_two(xp, index, scores, coefficients)
+        scores = transformed(xp, scores, post_transform)
+        return labels[index], scores.astype(xp.float32)
+    if len(labels) < 2 or len(vectors_per_class) != len(labels):
+        raise ValueError(
+            f"SVMClassifier: vectors_per_class has {len(vectors_per_class)} entries "
+            f"for {len(labels)} labels; there should be as many, and at least two"
+        )
+    similarity = _kernel(
+        xp, rows, support_vectors, vector_count, kernel_type, kernel_params
+    )
+    weights = attribute_array(xp, coefficients, xp.float64)
+    scores = _pair_scores(xp, similarity, weights, vectors_per_class)
+    scores = scores + attribute_array(xp, rho, xp.float64)[: scores.shape[1]]
+    index = _most_votes(xp, scores, len(labels))
+    if prob_a:
+        slopes = attribute_array(xp, prob_a, xp.float64)
+        offsets = attribute_array(xp, prob_b, xp.float64)
+        # Platt scaling of each pair
+        pairs = 1 - logistic(xp, scores * slopes + offsets)
+        scores = _coupled(xp, xp.clip(pairs, 1e-7, 1 - 1e-7), len(labels))
+    elif len(labels) == 2:
+        scores = two_class_scores(
+            xp, scores[:, 0], post_transform, complement=post_transform != "NONE"
+        )
+        return labels[index], scores.astype(xp.float32)
+    scores = transformed(xp, scores, post_transform)
+    return labels[index], scores.astype(xp.float32)
+
+
+def _kernel(
+    xp: Any,
+    rows: Any,
+    support_vectors: tuple[float, ...],
+    count: int,
+    kernel_type: str,
+    kernel_params: tuple[float, ...],
+) -> Any:
+    """The similarity of each row to each of *count* support vectors."""
+    if len(support_vectors) != count * rows.shape[1]:
+        raise ValueError(
+            f"{count} support vectors of {rows.shape[1]} features take "
+            f"{count * rows.shape[1]} numbers, but found {len(support_vectors)}"
+        )
+    vectors = attribute_array(xp, support_vectors, xp.float64).reshape(count, -1)
+    gamma, coef0, degree = kernel_params or (0.0, 0.0, 0.0)
+    products = rows @ vectors.T
+    match kernel_type:
+        case "LINEAR":
+            return products
+        case "POLY":
+            return (gamma * products + coef0) ** degree
+        case "SIGMOID":
+            return xp.tanh(gamma * products + coef0)
+        case "RBF":
+            squares = xp.sum(rows * rows, axis=1)[:, None]
+            squares = squares + xp.sum(vectors * vectors, axis=1) - 2 * products
+            return xp.exp(-gamma * xp.maximum(squares, 0))
+    raise ValueError(
+        f"kernel_type is {kernel_type!r}, not 'LINEAR', 'POLY', 'RBF' or 'SIGMOID'"
+    )
+
+
+def _linear_classes(
+    xp: Any, rows: Any, classes: int, coefficients: tuple[float, ...], rho: float
+) -> tuple[Any, Any]:
+    if len(coefficients) != classes * rows.shape[1]:
+        raise ValueError(
+            f"SVMClassifier without support vectors takes {classes} * {rows.shape[1]} "
+            f"coefficients (classes * features), not {len(coefficients)}"
+        )
+    weights = attribute_array(xp, coefficients, xp.float64).reshape(classes, -1)
+    scores = rows @ weights.T + rho
+    return xp.argmax(scores, axis=1), scores
+
+
+def _second_of_two(
+    xp: Any, index: Any, scores: Any, coefficients: tuple[float, ...]
+) -> Any:
+    """Which of two classes, as ONNX Runtime decides without support vectors.
+
+    It takes the best score for the one of the second class.
+    """
+    positive = min(coefficients) >= 0
+    best = xp.max(scores, axis=1)
+    second = best >= 0.5 if positive else best > 0
+    return xp.where(second, 1, index)
+
+
+def _pair_scores(
+    xp: Any, similarity: Any, weights: Any, vectors_per_class: tuple[int, ...]
+) -> Any:
+    """A score for each pair of classes i < j, positive for i.
+
+    The support vectors are in the order of their classes.  Each has a weight against
+    each of the other classes: with i against j it is in row j - 1, with j against i
+    in row i.  Source: LIBSVM's ``svm_predict_values`` and its README on ``sv_coef``.
+    """
+    classes = len(vectors_per_class)
+    if weights.size != (classes - 1) * similarity.shape[1]:
+        raise ValueError(
+            f"SVMClassifier of {classes} classes and {similarity.shape[1]} support "
+            f"vectors takes {(classes - 1) * similarity.shape[1]} coefficients, "
+            f"not {weights.size}"
+        )
+    against = weights.reshape(classes - 1, -1)
+    ends = np.cumsum(vectors_per_class).tolist()
+    sums = xp.stack(
+        [
+            similarity[:, start:end] @ against[:, start:end].T
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
+    )
+    first, second = xp.triu_indices(classes, 1)
+    return (sums[first, :, second - 1] + sums[second, :, first]).T
+
+
+def _most_votes(xp: Any, scores: Any, classes: int) -> Any:
+    first, second = xp.triu_indices(classes, 1)
+    winners = xp.where(scores > 0, first, second)
+    votes = xp.stack(
+        [xp.sum(winners == label, axis=1) for label in range(classes)], axis=1
+    )
+    return xp.argmax(votes, axis=1)
+
+
+def _coupled(xp: Any, pairs: Any, classes: int) -> Any:
+    """Probabilities of classes from those of each class against each other one.
+
+    Source: T.-F. Wu, C.-J. Lin, R. C. Weng, Probability estimates for multi-class
+    classification by pairwise coupling, 2004, algorithm 2, with the tolerance and
+    the limit of LIBSVM's ``multiclass_probability``.
+    """
+    count = len(pairs)
+    first, second = xp.triu_indices(classes, 1)
+    r = xp.zeros((count, classes, classes))
+    r[:, first, second] = pairs
+    r[:, second, first] = 1 - pairs
+    q = -r * xp.swapaxes(r, 1, 2)
+    diagonal = xp.arange(classes)
+    q[:, diagonal, diagonal] = xp.sum(r * r, axis=1)
+    p = xp.full((count, classes), 1 / classes)
+    pending = xp.arange(count)
+    for _ in range(100):
+        product = (q[pending] @ p[pending][:, :, None])[:, :, 0]
+        mean = xp.sum(p[pending] * product, axis=1)
+        error = xp.max(xp.abs(product - mean[:, None]), axis=1)
+        unfinished = error >= 0.005 / classes
+        if not xp.any(unfinished):
+            break
+        pending = pending[unfinished]
+        p[pending] = _coupling_step(
+            p[pending], q[pending], product[unfinished], mean[unfinished]
+        )
+    return p
+
+
+def _coupling_step(p: Any, q: Any, product: Any, mean: Any) -> Any:
+    """Set each probability in turn to what the others ask for, and rescale."""
+    for label in range(p.shape[1]):
+        own = q[:, label, label]
+        change = (mean - product[:, label]) / own
+        p[:, label] += change
+        scale = 1 + change
+        mean = (mean + change * (change * own + 2 * product[:, label])) / scale**2
+        product = (product + change[:, None] * q[:, label]) / scale[:, None]
+        p /= scale[:, None]
+    return p

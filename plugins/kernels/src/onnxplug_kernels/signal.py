@@ -1,0 +1,198 @@
+"""Fourier transforms, windows, and the mel scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
+from onnxplug_kernels.registry import operator
+
+
+@operator("DFT", since=20)
+def dft(
+    xp: Any,
+    x: Any,
+    dft_length: Any = None,
+    axis: Any = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Any:
+    along = -2 if axis is None else axis.item()
+    return _dft(xp, x, dft_length, along, inverse=inverse, onesided=onesided)
+
+
+@operator("DFT", since=17, until=19)
+def dft_17(
+    xp: Any,
+    x: Any,
+    dft_length: Any = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Any:
+    return _dft(xp, x, dft_length, axis, inverse=inverse, onesided=onesided)
+
+
+def _dft(
+    xp: Any, x: Any, dft_length: Any, axis: int, *, inverse: int, onesided: int
+) -> Any:
+    along = axis % x.ndim
+    if not -x.ndim <= axis < x.ndim or along == x.ndim - 1:
+        raise ValueError(
+            f"DFT: axis is {axis}, but an input of rank {x.ndim} has signal axes "
+            f"0 to {x.ndim - 2}; the last one holds real and imaginary parts"
+        )
+    length = None if dft_length is None else int(dft_length.item())
+    signal = _signal(x.astype(computing_dtype(x.dtype)))
+    if inverse and onesided:
+        values = xp.fft.irfft(signal, n=length, axis=along)
+        return values[..., None].astype(x.dtype)
+    if inverse:
+        return _parts(xp, xp.fft.ifft(signal, n=length, axis=along), x.dtype)
+    spectrum = _spectrum(xp, signal, length, along, onesided)
+    return _parts(xp, spectrum, x.dtype)
+
+
+@operator("STFT", since=17)
+def stft(
+    xp: Any,
+    signal: Any,
+    frame_step: Any,
+    window: Any = None,
+    frame_length: Any = None,
+    *,
+    onesided: int = 1,
+) -> Any:
+    if frame_length is not None:
+        length = int(frame_length.item())
+    else:
+        length = signal.shape[1] if window is None else window.shape[0]
+    if window is not None and window.shape != (length,):
+        raise ValueError(
+            f"STFT: the window has shape {window.shape}, "
+            f"but frames of length {length} take one of shape {(length,)}"
+        )
+    dtype = computing_dtype(signal.dtype)
+    values = signal.astype(dtype)
+    values = _signal(values) if signal.ndim == 3 else values
+    step = int(frame_step.item())
+    count = max(0, (signal.shape[1] - length) // step + 1)
+    positions = xp.arange(count)[:, None] * step + xp.arange(length)
+    frames = values[:, positions]
+    if window is not None:
+        frames = frames * window.astype(dtype)
+    return _parts(xp, _spectrum(xp, frames, None, -1, onesided), signal.dtype)
+
+
+def _signal(x: Any) -> Any:
+    """The real or complex numbers whose parts are along the last axis."""
+    match x.shape[-1]:
+        case 1:
+            return x[..., 0]
+        case 2:
+            return x[..., 0] + 1j * x[..., 1]
+    raise ValueError(
+        f"the last axis holds real and imaginary parts, so its size is 1 or 2, "
+        f"not {x.shape[-1]}"
+    )
+
+
+def _parts(xp: Any, values: Any, dtype: Any) -> Any:
+    return xp.stack((values.real, values.imag), axis=-1).astype(dtype)
+
+
+def _spectrum(
+    xp: Any, signal: Any, length: int | None, axis: int, onesided: int
+) -> Any:
+    if not onesided:
+        return xp.fft.fft(signal, n=length, axis=axis)
+    if signal.dtype.kind != "c":
+        return xp.fft.rfft(signal, n=length, axis=axis)
+    spectrum = xp.moveaxis(xp.fft.fft(signal, n=length, axis=axis), axis, -1)
+    half = spectrum[..., : spectrum.shape[-1] // 2 + 1]
+    return xp.moveaxis(half, -1, axis)
+
+
+@operator("HannWindow", since=17)
+def hann_window(
+    xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
+) -> Any:
+    return _cosine_window(xp, size, (0.5, 0.5), output_datatype, periodic)
+
+
+@operator("HammingWindow", since=17)
+def hamming_window(
+    xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
+) -> Any:
+    # the exact coefficients, of which 0.54 and 0.46 are roundings
+    return _cosine_window(xp, size, (25 / 46, 21 / 46), output_datatype, periodic)
+
+
+@operator("BlackmanWindow", since=17)
+def blackman_window(
+    xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
+) -> Any:
+    return _cosine_window(xp, size, (0.42, 0.5, 0.08), output_datatype, periodic)
+
+
+def _cosine_window(
+    xp: Any,
+    size: Any,
+    coefficients: tuple[float, ...],
+    output_datatype: int,
+    periodic: int,
+) -> Any:
+    """A sum of cosines with alternating signs.
+
+    Source: F. J. Harris, On the use of windows for harmonic analysis with the
+    discrete Fourier transform, 1978 (https://ieeexplore.ieee.org/document/1455106).
+    """
+    length = int(size.item())
+    dtype = numpy_dtype(output_datatype)
+    if length == 1 and not periodic:
+        # the formula divides by zero; the limit of a symmetric window is its peak
+        return xp.ones(1, dtype=dtype)
+    period = length if periodic else length - 1
+    angles = xp.arange(length, dtype=xp.float64) * (2 * math.pi / max(period, 1))
+    window = xp.zeros(length, dtype=xp.float64)
+    for order, coefficient in enumerate(coefficients):
+        window += (-1) ** order * coefficient * xp.cos(order * angles)
+    return window.astype(dtype)
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weight_matrix(
+    xp: Any,
+    num_mel_bins: Any,
+    dft_length: Any,
+    sample_rate: Any,
+    lower_edge_hertz: Any,
+    upper_edge_hertz: Any,
+    *,
+    output_datatype: int = 1,
+) -> Any:
+    """Triangles over the bins of a one-sided spectrum, evenly apart in mel."""
+    bands, length = int(num_mel_bins.item()), int(dft_length.item())
+    lowest = _mel(float(lower_edge_hertz.item()))
+    highest = _mel(float(upper_edge_hertz.item()))
+    # dividing by the number of edges, not of gaps, is what ONNX's tests expect
+    edges = xp.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
+    hertz = 700 * (10 ** (edges / 2595) - 1)
+    bins = xp.floor((length + 1) * hertz / sample_rate.item())
+    left, center, right = bins[:-2], bins[1:-1], bins[2:]
+    position = xp.arange(length // 2 + 1, dtype=xp.float64)[:, None]
+    rising = (position - left) / xp.maximum(center - left, 1)
+    falling = (right - position) / xp.maximum(right - center, 1)
+    weights = xp.where(position < center, rising, falling)
+    inside = (position >= left) & (position < right)
+    weights = xp.where(inside, weights, 0)
+    # a triangle may be narrower than a bin, and still peaks at one
+    weights = xp.where(position == center, 1, weights)
+    return weights.astype(numpy_dtype(output_datatype))
+
+
+def _mel(hertz: float) -> float:
+    return 2595 * math.log10(1 + hertz / 700)
