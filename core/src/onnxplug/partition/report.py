@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from onnxplug.ep import Reason
+from onnxplug.ep import Reason, RefusalCode
 
 
 class PassedOver(NamedTuple):
@@ -208,6 +208,7 @@ class Explanation:
         counts = Counter(
             (passed.ep, node.op_type, str(passed.reason))
             for node, passed in self.refusals
+            if passed.reason.code is not RefusalCode.TAKEN
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")

@@ -1,0 +1,91 @@
+"""``onnxplug devices``: the hardware, and the EPs that can drive it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.cli.text import print_json, print_table
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpDevice, HardwareDevice
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    summary = "list the hardware, and the EPs that can drive it"
+    parser = commands.add_parser(
+        "devices",
+        parents=[common],
+        help=summary,
+        description=f"{summary.capitalize()}.",
+    )
+    parser.set_defaults(command=_devices)
+
+
+def _devices(arguments: argparse.Namespace) -> None:
+    from onnxplug import get_ep_devices, get_hardware_devices
+
+    hardware = get_hardware_devices()
+    ep_devices = get_ep_devices()
+    if arguments.json:
+        print_json(
+            {
+                "hardware": [_hardware_data(device) for device in hardware],
+                "ep_devices": [_ep_device_data(device) for device in ep_devices],
+            }
+        )
+        return
+    print_table(
+        ("HARDWARE", "VENDOR", "PCI ID", "DESCRIPTION"),
+        [
+            (device.type, device.vendor, _pci_id(device), _description(device))
+            for device in hardware
+        ],
+    )
+    print()
+    if not ep_devices:
+        print("No installed EP drives any of it; `onnxplug eps` lists the EPs.")
+        return
+    print_table(
+        ("EP", "HARDWARE", "DESCRIPTION", "VERSION"),
+        [
+            (
+                pair.ep_name,
+                pair.device.type,
+                _description(pair.device),
+                pair.metadata.get("version", ""),
+            )
+            for pair in ep_devices
+        ],
+    )
+
+
+def _hardware_data(device: HardwareDevice) -> dict[str, Any]:
+    return {
+        "type": str(device.type),
+        "vendor": device.vendor,
+        "vendor_id": device.vendor_id,
+        "device_id": device.device_id,
+        "metadata": dict(device.metadata),
+    }
+
+
+def _ep_device_data(pair: EpDevice) -> dict[str, Any]:
+    return {
+        "ep": pair.ep_name,
+        "ep_vendor": pair.ep_vendor,
+        "device": _hardware_data(pair.device),
+        "metadata": dict(pair.metadata),
+        "default_options": dict(pair.default_options),
+    }
+
+
+def _pci_id(device: HardwareDevice) -> str:
+    if not device.device_id:  # CPUs have none
+        return ""
+    return f"{device.vendor_id:04x}:{device.device_id:04x}"
+
+
+def _description(device: HardwareDevice) -> str:
+    return device.metadata.get("Description", "")

@@ -1,0 +1,133 @@
+"""``onnxplug explain``: where each node of a model runs, and why not elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.cli.failure import UsageError
+from onnxplug.cli.text import print_json, print_table
+
+if TYPE_CHECKING:
+    from onnxplug.partition.report import Explanation, NodePlacement, PassedOver
+
+
+def add_ep_option(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--ep``."""
+    parser.add_argument(
+        "--ep",
+        metavar="NAME[,NAME]",
+        type=_names,
+        help="the EPs to use, best first, such as cuda,cpu (default: cpu)",
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    summary = "show on which EP each node of a model runs, and why"
+    parser = commands.add_parser(
+        "explain",
+        parents=[common],
+        help=summary,
+        description=f"{summary.capitalize()}.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    add_ep_option(parser)
+    detail = parser.add_mutually_exclusive_group()
+    detail.add_argument("--nodes", action="store_true", help="list every node")
+    detail.add_argument(
+        "--why", metavar="NODE", help="only the nodes with this name or operator"
+    )
+    parser.set_defaults(command=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> None:
+    from onnxplug import InferenceSession
+
+    session = InferenceSession(arguments.model, providers=arguments.ep)
+    explanation = session.explain()
+    nodes = explanation.nodes
+    if arguments.why is not None:
+        nodes = _fitting(explanation, arguments.why)
+    if arguments.json:
+        data = explanation.to_dict()
+        kept = [index for index, n in enumerate(explanation.nodes) if n in nodes]
+        data["nodes"] = [data["nodes"][index] for index in kept]
+        print_json({"model": arguments.model, **data})
+        return
+    if arguments.why is not None:
+        _print_reasons(nodes)
+        return
+    print(explanation)
+    if arguments.nodes:
+        print()
+        _print_nodes(nodes)
+
+
+def _fitting(explanation: Explanation, wanted: str) -> list[NodePlacement]:
+    fitting = [
+        node
+        for node in explanation.nodes
+        if wanted in (node.name, node.node) or wanted == node.op_type
+    ]
+    if fitting:
+        return fitting
+    names = [node.name or node.node for node in explanation.nodes]
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"  Did you mean {near[0]!r}?" if near else ""
+    raise UsageError(
+        f"no node that runs has the name or operator {wanted!r}.{hint}\n"
+        "Nodes may have been folded or removed before; --nodes lists those that run."
+    )
+
+
+def _print_nodes(nodes: list[NodePlacement]) -> None:
+    rows = [
+        (
+            node.node,
+            node.graph,
+            node.ep,
+            "" if node.partition < 0 else str(node.partition),
+            "\n".join(map(str, _preferred(node))),
+        )
+        for node in nodes
+    ]
+    header = ("NODE", "IN", "EP", "PARTITION", "PASSED OVER")
+    # most models have one graph, and most nodes run on the EP asked first
+    shown = [
+        column
+        for column, name in enumerate(header)
+        if name not in ("IN", "PASSED OVER") or any(row[column] for row in rows)
+    ]
+    print_table(
+        [header[column] for column in shown],
+        [[row[column] for column in shown] for row in rows],
+        right=("PARTITION",),
+    )
+
+
+def _print_reasons(nodes: list[NodePlacement]) -> None:
+    for node in nodes:
+        where = f" in {node.graph}" if node.graph else ""
+        number = "" if node.partition < 0 else f", partition {node.partition}"
+        print(f"{node.node}{where} runs on {node.ep}{number}")
+        for passed in node.passed_over:
+            print(f"  not on {passed}")
+        if not node.passed_over:
+            print("  no other EP was asked")
+
+
+def _preferred(node: NodePlacement) -> list[PassedOver]:
+    """The EPs that would have had the node, had they taken it."""
+    from onnxplug.ep import RefusalCode
+
+    return [
+        passed
+        for passed in node.passed_over
+        if passed.reason.code is not RefusalCode.TAKEN
+    ]

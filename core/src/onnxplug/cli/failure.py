@@ -1,0 +1,21 @@
+"""What ends a command early, apart from the library's own errors."""
+
+from __future__ import annotations
+
+
+class CommandFailed(Exception):
+    """The command cannot do what it was asked; the text is shown.  Exit code 1."""
+
+
+class UsageError(CommandFailed):
+    """What was written on the command line does not fit.  Exit code 2."""
+
+
+class MissingPackage(CommandFailed, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed.\n"
+            f"Install it: python -m pip install {package}"
+        )

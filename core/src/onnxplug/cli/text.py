@@ -1,0 +1,103 @@
+"""Text for people: tables, numbers with units.
+
+Tables are plain; on a terminal, where the optional package rich is installed, it
+fits them to the terminal's width.  Colour and weight are left to rich, which knows
+``NO_COLOR``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
+from typing import Any
+
+_GAP = "  "
+
+
+def print_json(data: Any) -> None:
+    """One JSON document, indented, in plain characters and valid numbers."""
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+) -> None:
+    """A table; the columns named in *right* are aligned to the right."""
+    if sys.stdout.isatty() and _print_rich_table(header, rows, right):
+        return
+    for line in format_table(header, rows, right=right):
+        print(line)
+
+
+def format_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+) -> list[str]:
+    """The lines of a plain table; a cell may have several lines."""
+    cells = [[cell.split("\n") for cell in row] for row in (header, *rows)]
+    widths = [
+        max(len(line) for row in cells for line in row[column])
+        for column in range(len(header))
+    ]
+    lines = []
+    for row in cells:
+        for parts in zip_longest(*row, fillvalue=""):
+            aligned = (
+                part.rjust(width) if name in right else part.ljust(width)
+                for name, part, width in zip(header, parts, widths, strict=True)
+            )
+            lines.append(_GAP.join(aligned).rstrip())
+    return lines
+
+
+def _print_rich_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]
+) -> bool:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(name, justify="right" if name in right else "left")
+    for row in rows:
+        # Text, because a cell's brackets are a shape and not rich's markup
+        table.add_row(*map(Text, row))
+    Console().print(table)
+    return True
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a fitting unit."""
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """``[N, 3, 224, ?]``."""
+    if shape is None:
+        return "of any shape"
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar of *share* (0 to 1) of *width*, in steps of an eighth of a character."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    # no block for 0 of 8
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

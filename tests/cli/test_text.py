@@ -1,0 +1,73 @@
+"""Tables and numbers."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from onnxplug.cli.text import bar, duration, format_table, print_table, shape_text
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert format_table(
+        ("EP", "NODES"),
+        [("CPUExecutionProvider", "12"), ("toy", "3")],
+        right=("NODES",),
+    ) == [
+        "EP                    NODES",
+        "CPUExecutionProvider     12",
+        "toy                       3",
+    ]
+
+
+def test_a_cell_may_have_several_lines() -> None:
+    rows = [("a", "one\ntwo"), ("b", "")]
+    assert format_table(("X", "WHY"), rows) == ["X  WHY", "a  one", "   two", "b"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_without_rich_gets_the_plain_table(monkeypatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    print_table(("X", "Y"), [("1", "[2]")])
+    assert terminal.getvalue() == "X  Y\n1  [2]\n"
+
+
+@pytest.mark.parametrize("no_color", [True, False])
+def test_rich_shows_cells_as_they_are_and_obeys_no_color(monkeypatch, no_color) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1" if no_color else "")
+    print_table(("X", "Y"), [("1", "[bold]2")], right=("Y",))
+    assert "[bold]2" in terminal.getvalue()
+    assert "\x1b[3" not in terminal.getvalue()  # no colour; weight may be
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 µs"), (12.3e-6, "12.3 µs"), (0.00123, "1.23 ms"), (61.2, "61.2 s")],
+)
+def test_durations_have_a_fitting_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, ""), (0.5, "██"), (1 / 32, "▏"), (1, "████"), (2, "████")]
+)
+def test_bars_are_drawn_in_eighths(share: float, text: str) -> None:
+    assert bar(share, width=4) == text
+
+
+def test_shapes_tell_what_is_unknown() -> None:
+    assert shape_text(["N", 3, None]) == "[N, 3, ?]"
+    assert shape_text(()) == "[]"
+    assert shape_text(None) == "of any shape"
