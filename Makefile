@@ -1,0 +1,66 @@
+# The commands that people and CI use.  They need Python 3.11 or newer with its venv
+# module; everything else is installed into .venv.
+#
+#   make demo    classify a handwritten digit
+#   make test    run all tests
+#   make lint    check style and types
+#   make bench   run the benchmarks
+#   make clean   remove what the others made
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PLUGINS := kernels cpu
+PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
+EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/runtime.stamp
+	@echo '$$ onnxplug run demo/digits.onnx demo/seven.png'
+	@$(BIN)/onnxplug run demo/digits.onnx demo/seven.png
+
+test: $(VENV)/development.stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/development.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src)
+
+bench: $(VENV)/development.stamp
+	@for script in $(filter-out %/machine.py,$(sort $(wildcard benchmarks/*.py))); do \
+	  echo "$$ python $$script"; \
+	  $(BIN)/python "$$script" || exit; \
+	done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
+
+# A stamp is newer than what it was made from, so a second `make` installs nothing.
+
+$(VENV)/created.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "onnxplug needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
+	@echo 'creating $(VENV) …'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # knows --group
+	@touch $@
+
+$(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
+	@echo 'installing onnxplug and its plugins $(PLUGINS) …'
+	@$(BIN)/python -m pip install --quiet $(EDITABLE)
+	@touch $@
+
+$(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml
+	@echo 'installing what tests and checks need …'
+	@$(BIN)/python -m pip install --quiet --group dev
+	@touch $@

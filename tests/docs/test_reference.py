@@ -1,0 +1,60 @@
+"""The reference pages are complete, and links lead somewhere."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from onnxplug import errors
+from onnxplug.cli.main import build_parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "core/*.md", "plugins/*/*.md", "demo/*.md")
+    for page in ROOT.glob(pattern)
+)
+
+
+def error_rows() -> list[str]:
+    """The table of errors as it should be."""
+    rows = []
+    for name, error in vars(errors).items():
+        if inspect.isclass(error) and error.__module__ == errors.__name__:
+            bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+            sentence = inspect.getdoc(error).split("\n\n")[0].replace("\n", " ")
+            rows.append(f"| `{name}` | {bases} | {sentence.replace('``', '`')} |")
+    return rows
+
+
+def test_every_error_is_described_in_its_own_words() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text("utf-8")
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    assert table == error_rows()
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    found = set()
+    for action in parser._actions:
+        found.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                found |= {name} | options(command)
+    return found
+
+
+def test_every_command_and_option_is_described() -> None:
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    described = set(re.findall(r"`(--?[a-z-]+|[a-z]+)[` ]", page))
+    assert options(build_parser()) - {"-h"} <= described | {"--version"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,164 @@
+"""The wheels hold what they should, and work where the repository is not."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import email.message
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "onnxplug": ROOT / "core",
+    "onnxplug-kernels": ROOT / "plugins" / "kernels",
+    "onnxplug-cpu": ROOT / "plugins" / "cpu",
+}
+EVERY = pytest.mark.parametrize("name", FOLDERS)
+
+
+def call(*words: object, folder: Path | None = None) -> str:
+    """What a command prints; its errors are shown when it fails."""
+    # nothing of the environment that runs the tests, and no warning of a new pip
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env=clean | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The wheel of each distribution."""
+    built = {}
+    for name, folder in FOLDERS.items():
+        out = tmp_path_factory.mktemp(name)
+        call(sys.executable, "-m", "build", "--wheel", "--outdir", out, folder)
+        (built[name],) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: Mapping[str, Path], tmp_path_factory) -> Path:
+    """The commands of a fresh environment that has the three wheels."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    commands = folder / ("Scripts" if sys.platform == "win32" else "bin")
+    core, *plugins = wheels.values()
+    # by path, so that no index can supply a distribution of the same name
+    call(commands / "python", "-m", "pip", "install", f"{core}[cli]", *plugins)
+    return commands
+
+
+def names(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def read(wheel: Path, ending: str) -> str:
+    (name,) = (name for name in names(wheel) if name.endswith(ending))
+    return zipfile.ZipFile(wheel).read(name).decode()
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    return email.message_from_string(read(wheel, ".dist-info/METADATA"))
+
+
+@EVERY
+def test_a_wheel_has_one_package_and_nothing_else(wheels, name: str) -> None:
+    package = name.replace("-", "_")
+    tops = {entry.split("/")[0] for entry in names(wheels[name])}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {package}
+    assert f"{package}/py.typed" in names(wheels[name])
+    assert not [entry for entry in names(wheels[name]) if "__pycache__" in entry]
+
+
+@EVERY
+def test_a_wheel_has_its_licence_and_description(wheels, name: str) -> None:
+    found = metadata(wheels[name])
+    assert found["Name"] == name
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["License-File"] == "LICENSE"
+    assert "Apache License" in read(wheels[name], ".dist-info/licenses/LICENSE")
+    assert str(found.get_payload()).lstrip().startswith(f"# {name}")
+
+
+@EVERY
+def test_a_wheel_is_pure_python(wheels, name: str) -> None:
+    assert wheels[name].name.endswith("-py3-none-any.whl")
+
+
+@EVERY
+def test_a_package_knows_its_version(wheels, name: str) -> None:
+    version = metadata(wheels[name])["Version"]
+    package = name.replace("-", "_")
+    source = zipfile.ZipFile(wheels[name]).read(f"{package}/__init__.py").decode()
+    assert f'"{version}"' in source
+
+
+def test_the_entry_points_are_a_command_and_an_ep(wheels) -> None:
+    found = configparser.ConfigParser(delimiters="=")
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    for wheel in (wheels["onnxplug"], wheels["onnxplug-cpu"]):
+        found.read_string(read(wheel, ".dist-info/entry_points.txt"))
+    assert {section: dict(found[section]) for section in found.sections()} == {
+        "console_scripts": {"onnxplug": "onnxplug.cli.main:main"},
+        "onnxplug.execution_providers": {"CPUExecutionProvider": "onnxplug_cpu.plugin"},
+    }
+
+
+def test_the_core_depends_on_no_plugin(wheels) -> None:
+    always = [
+        requirement
+        for requirement in metadata(wheels["onnxplug"]).get_all("Requires-Dist", [])
+        if "extra ==" not in requirement
+    ]
+    assert always
+    assert not [requirement for requirement in always if "onnxplug" in requirement]
+
+
+def test_the_demo_runs_where_the_repository_is_not(
+    installed: Path, tmp_path: Path
+) -> None:
+    for name in ("digits.onnx", "seven.png"):
+        shutil.copy(ROOT / "demo" / name, tmp_path)
+    argv = (installed / "onnxplug", "run", "digits.onnx", "seven.png", "--json")
+    found = json.loads(call(*argv, folder=tmp_path))
+    assert found["classes"][0]["label"] == "7"
+    assert {part["ep"] for part in found["partitions"]} == {"CPUExecutionProvider"}
+
+    where = call(
+        installed / "python", "-c", "import onnxplug; print(onnxplug.__file__)"
+    )
+    assert Path(where.strip()).is_relative_to(installed.parent)
+
+
+def test_an_installed_ep_is_found_without_being_imported(installed: Path) -> None:
+    script = (
+        "import sys, onnxplug; records = onnxplug.get_plugins(); "
+        "print([(r.name, str(r.state), r.distribution) for r in records], "
+        "'onnxplug_cpu' in sys.modules)"
+    )
+    found = call(installed / "python", "-c", script)
+    assert found == "[('CPUExecutionProvider', 'found', 'onnxplug-cpu')] False\n"
