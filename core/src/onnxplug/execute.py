@@ -33,9 +33,10 @@ class Run:
         self.deadline = deadline
         self.cancelled = False
         self._streams: dict[MemoryLocation, Stream | None] = {}
-        # arrays that queued copies read or write; they must outlive the queue
-        self._in_flight: list[Any] = []
-        self._pending: dict[int, Stream] = {}
+        # arrays that queued copies read or write and that no stream keeps in order;
+        # they must outlive the copies
+        self._in_flight: dict[MemoryLocation, list[Any]] = {}
+        self._pending: dict[int, MemoryLocation] = {}
 
     def stream(self, location: MemoryLocation) -> Stream | None:
         """The run's stream on *location*, made when first asked for."""
@@ -58,46 +59,76 @@ class Run:
         if isinstance(value, list):
             return [self.copy(item, hop) for item in value]
         stream = self.stream(hop.stream_at)
+        if stream is None or self._pending.get(id(value)) != hop.stream_at:
+            # another device's copy to the host may still be filling it
+            value = self.settle(value)
         if stream is not None:
-            other = hop.source if hop.stream_at == hop.target else hop.target
-            self._order(stream, other)
+            self._order(hop)
         target = self.memory.empty(hop.target, value, stream)
         hop.transfer.copy([(value, target)], stream)
         if stream is not None:
-            self._in_flight += (value, target)
+            # device memory is reused in the order of its own stream: no need to hold it
+            held = self._in_flight.setdefault(hop.stream_at, [])
+            if hop.source != hop.stream_at:
+                held.append(value)
+            if hop.target != hop.stream_at:
+                held.append(target)
             if hop.target.host_accessible:
-                self._pending[id(target)] = stream
+                self._pending[id(target)] = hop.stream_at
         return target
 
-    def _order(self, stream: Stream, other: MemoryLocation) -> None:
-        # the copy must see what earlier work on the other device has made
-        before = self._streams.get(other)
-        if before is None or before is stream:
+    def _order(self, hop: Hop) -> None:
+        """Let the copy see what earlier work on the other device has made."""
+        other = hop.source if hop.stream_at == hop.target else hop.target
+        stream, before = self.stream(hop.stream_at), self._streams.get(other)
+        if stream is None or before is None or before is stream:
             return
-        if type(before) is type(stream):
+        if self.memory.ep_at(other) == self.memory.ep_at(hop.stream_at):
             stream.wait(before)
         else:
-            before.synchronize()
+            self.synchronize(other)
 
     def settle(self, value: Any) -> Any:
         """*value*, waited for when a queued copy still fills it."""
         if self._pending and value is not None:
             if isinstance(value, list):
                 return [self.settle(item) for item in value]
-            stream = self._pending.pop(id(value), None)
-            if stream is not None:
-                stream.synchronize()
+            location = self._pending.get(id(value))
+            if location is not None:
+                self.synchronize(location)
         return value
+
+    def synchronize(self, location: MemoryLocation) -> None:
+        """Wait for the work queued at *location*; its failure is told as the EP's."""
+        stream = self._streams.get(location)
+        if stream is None:
+            return
+        try:
+            stream.synchronize()
+        except OnnxplugError:
+            raise
+        # work of an EP may raise anything; it is reported as the EP's failure
+        except Exception as error:
+            ep = self.memory.ep_at(location)
+            raise EpError(
+                f"{ep} failed in run: {type(error).__name__}: {error}",
+                ep=ep,
+                stage="run",
+            ) from error
+        self._in_flight.pop(location, None)
+        self._pending = {
+            key: place for key, place in self._pending.items() if place != location
+        }
 
     def finish(self) -> None:
         """Wait for all queued work, and release the streams."""
         error: BaseException | None = None
-        for stream in self._streams.values():
+        for location, stream in self._streams.items():
             if stream is None:
                 continue
             # every stream is waited for and closed, even if an earlier one failed
             try:
-                stream.synchronize()
+                self.synchronize(location)
             except BaseException as raised:  # noqa: BLE001
                 error = error or raised
             finally:
@@ -165,9 +196,8 @@ def _run_partition(step: RunPartition, slots: list[Any], run: Run) -> Sequence[A
         return run_partition(step, arguments, nothing_bound, context)
     with step.turnstile:
         results = run_partition(step, arguments, nothing_bound, context)
-        if stream is not None:
-            # the next run may start only when this one's work is done
-            stream.synchronize()
+        # the next run may start only when this one's work is done
+        run.synchronize(step.location)
         return results
 
 

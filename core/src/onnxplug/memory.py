@@ -115,6 +115,11 @@ class Memory:
             )
         return allocator.empty(like.shape, dtype, stream)
 
+    def ep_at(self, location: MemoryLocation) -> str:
+        """The name of the EP that works in *location*."""
+        factory = self._factories.get(location)
+        return factory.name if factory is not None else str(location)
+
     def create_stream(self, location: MemoryLocation) -> Stream | None:
         """A stream on *location*, for one run."""
         factory = self._factories.get(location)

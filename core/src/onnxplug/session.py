@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST
-from onnxplug.errors import EpError, EpWarning, UnknownOutput
+from onnxplug.errors import EpError, EpWarning, RunError, UnknownOutput
 from onnxplug.execute import Run, execute
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.load import load_model
@@ -82,13 +83,15 @@ class InferenceSession:
         skipped = config["optimization.disable_specified_optimizers"]
         disabled = {*(disabled_optimizers or ()), *filter(None, skipped.split(";"))}
         report = prepare(model, evaluate=_evaluator(chosen), disabled=disabled)
-        self._builder = _Builder(model.graph, chosen, failed)
-        self._plan, self._memory = self._builder.build()
-        self._explanation = self._builder.explanation
+        builder = _Builder(model.graph, chosen, failed)
+        self._plan, self._memory = builder.build()
+        self._explanation = builder.explanation
         self._explanation.passes = {
             name: list(report.changed(name)) for name in report.counts
         }
-        self._chosen = self._builder.chosen
+        self._chosen = builder.chosen
+        # also closes a session that is dropped, or alive when the interpreter ends
+        self._closer = weakref.finalize(self, builder.close)
         graph = model.graph
         self._output_names = list(graph.outputs)
         self._checker = InputChecker(
@@ -96,6 +99,19 @@ class InferenceSession:
             {name: weight.array for name, weight in graph.defaults.items()},
         )
         self._run_all = self._straight_path() or self._planned
+
+    def close(self) -> None:
+        """Release what the EPs hold; called again, it does nothing.
+
+        A session that is dropped is closed too, and so is one used by ``with``.
+        """
+        self._closer()
+
+    def __enter__(self) -> InferenceSession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def run(
         self,
@@ -116,8 +132,10 @@ class InferenceSession:
         Raises:
             InputError: an input is missing, unknown or does not fit.
             UnknownOutput: there is no such output.
-            RunError: an EP failed while running.
+            RunError: an EP failed while running, or the session was closed.
         """
+        if not self._closer.alive:
+            raise RunError("the session is closed; create another one to run the model")
         inputs = self._checker.check(input_feed)
         results = own(self._run_all(inputs), inputs)
         if not output_names:
@@ -208,12 +226,20 @@ class _Builder:
         self.chosen = chosen
         self.failed = failed
         self.explanation = Explanation()
+        self.compiled: compiling.CompiledGraph | None = None
 
     def build(self) -> tuple[Plan, Memory]:
+        try:
+            return self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self) -> tuple[Plan, Memory]:
         while True:
             self.explanation = Explanation()
             try:
-                compiled = compiling.compile_graph(
+                self.compiled = compiling.compile_graph(
                     self.graph,
                     [_candidate(ep) for ep in self.chosen],
                     self.explanation,
@@ -223,9 +249,16 @@ class _Builder:
             except EpError as error:
                 self._do_without(error)
         memory = Memory((ep.factory, ep.provider.location) for ep in self.chosen)
-        plan = make_plan(compiled, memory, self.explanation)
+        plan = make_plan(self.compiled, memory, self.explanation)
         self._tell_outcomes()
         return plan, memory
+
+    def close(self) -> None:
+        """Close the partitions, then the EPs."""
+        if self.compiled is not None:
+            self.compiled.close()
+        for ep in self.chosen:
+            ep.provider.close()
 
     def _do_without(self, error: EpError) -> None:
         """Drop the EP that failed, if the user named another that can do its work."""

@@ -101,6 +101,6 @@ class DataTransfer(ABC):
         """Fill the second array of each pair from the first, of equal shape and dtype.
 
         With a *stream* the copies are queued on it, and the arrays may be used before
-        it is synchronised only by work on that stream; with ``None`` they are done
-        when the call returns.
+        it is synchronised only by work on that stream; the caller keeps arrays of host
+        memory alive until then.  With ``None`` they are done when the call returns.
         """

@@ -42,7 +42,7 @@ class CompiledPartition(ABC):
 
     max_concurrent_runs: int | None = None
     """``None``: ``run`` may be called from any number of threads at once; otherwise
-    the host serialises, and says so in the session's report."""
+    the host serialises, queued work included, and says so in the session's report."""
 
     tiers: Mapping[str, int] = {}
     """(optional) How many nodes run in which of the EP's tiers, for reports."""
@@ -70,6 +70,8 @@ class CompiledPartition(ABC):
 
         Returns:
             One array per output; an output may be an input itself, or a view of one.
+            With a stream, arrays of the EP's memory may still be computed by work
+            queued on it, but have their final shape and dtype; host arrays are ready.
 
         Raises:
             OutputMismatch: a bound array has not the output's shape or dtype; raised

@@ -1,0 +1,132 @@
+"""What a simulated EP claims, what it has, and where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from onnxplug import ep
+from onnxplug.testing.simulated.kernels import KERNELS
+
+
+class Stage(StrEnum):
+    """Where a simulated EP can be made to fail."""
+
+    LOAD = "load"
+    DEVICES = "devices"
+    CREATE = "create"
+    GET_CAPABILITY = "get_capability"
+    COMPILE = "compile"
+    RUN = "run"
+    WORK = "work"
+    """In work queued on a stream: the stream's ``synchronize`` raises it."""
+
+
+class SimulatedFailure(RuntimeError):
+    """Raised because ``Knobs.fail_at`` says so."""
+
+
+FREE_COPIES: Final[Mapping[str, str]] = {
+    "copy_cost_us": "0",
+    "copy_cost_us_per_mib": "0",
+}
+"""Device metadata by which the host gives nothing back because of its copies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """How a simulated EP behaves.  The default claims all it can, and never fails.
+
+    Attributes:
+        name: the EP's name; ``<Space>ExecutionProvider`` has the memory ``<space>``.
+
+        device_type: what kind of devices it drives.
+        device_count: how many, at most.
+        virtual: the devices are its own, with metadata ``is_virtual``; otherwise it
+            takes those that the host found.
+        device_metadata: facts about each pair of EP and device.
+        findings: what it tells ``onnxplug doctor``.
+
+        ops: operators it takes, ``domain.Name`` outside ONNX's domain.  What it has no
+            function for, ``Loop``, ``If`` and ``Scan`` included, is run whole by
+            ``onnx.reference``.
+        dtypes: element types it takes.
+        refuse: operators it refuses all the same, and why.
+        claim_probability: the share of what it can take that it claims, by *seed*.
+        fuse: sequences of operators, each feeding the next, claimed as atomic groups.
+        groups: sets of node indices claimed as atomic groups, convex or not.
+        random_groups: how many atomic groups of two or three claimed nodes to make, by
+            *seed*; they are rarely convex.
+        keeps_constants: what its claims say.
+        silent_nodes: indices it neither claims nor refuses, against the contract.
+        doubled_nodes: indices it claims and refuses, against the contract.
+
+        decline_ops: ``compile`` gives back partitions with one of these operators.
+        decline_partitions: which calls of ``compile`` give back, counted from 0.
+        refuse_session: why ``compile`` refuses the session; empty: it does not.
+
+        memory_limit: bytes each device has; ``None`` for no limit.
+        on_host: element types that partitions take and leave on the host, as other EPs
+            do with shapes.
+        streams: work is deferred; otherwise it is done when a call returns.
+        max_concurrent_runs: what its partitions say: 1, which they check, or ``None``.
+        seed: of all random choices.  For work on streams ``None`` means newest first,
+            which breaks the order of any two streams that do not wait for each other.
+
+        fail_at: the stage at which it raises ``SimulatedFailure``.
+    """
+
+    name: str = "SimulatedExecutionProvider"
+
+    device_type: ep.DeviceType = ep.DeviceType.NPU
+    device_count: int = 1
+    virtual: bool = True
+    device_metadata: Mapping[str, str] = field(default_factory=lambda: FREE_COPIES)
+    findings: tuple[ep.Finding, ...] = ()
+
+    ops: frozenset[str] = frozenset(KERNELS)
+    dtypes: frozenset[ep.DataType] = frozenset(
+        {
+            ep.DataType.FLOAT32,
+            ep.DataType.FLOAT64,
+            ep.DataType.INT32,
+            ep.DataType.INT64,
+            ep.DataType.BOOL,
+        }
+    )
+    refuse: Mapping[str, ep.Reason] = field(default_factory=dict)
+    claim_probability: float = 1.0
+    fuse: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[frozenset[int], ...] = ()
+    random_groups: int = 0
+    keeps_constants: bool = False
+    silent_nodes: frozenset[int] = frozenset()
+    doubled_nodes: frozenset[int] = frozenset()
+
+    decline_ops: frozenset[str] = frozenset()
+    decline_partitions: frozenset[int] = frozenset()
+    refuse_session: str = ""
+
+    memory_limit: int | None = None
+    on_host: frozenset[ep.DataType] = frozenset()
+    streams: bool = True
+    max_concurrent_runs: Literal[1] | None = 1
+    seed: int | None = None
+
+    fail_at: Stage | None = None
+
+    @property
+    def space(self) -> str:
+        """The name of the devices' memory."""
+        return self.name.removesuffix("ExecutionProvider").lower()
+
+    def check(self, stage: Stage) -> None:
+        """Fail if it is to fail at *stage*.
+
+        Raises:
+            SimulatedFailure: it is.
+        """
+        if self.fail_at is stage:
+            raise SimulatedFailure(f"{self.name} was told to fail at {stage}")

@@ -1,0 +1,123 @@
+"""Every public signature of the SPI, as text.
+
+``python core/tests/ep/snapshot.py`` writes it to ``spi_snapshot.txt`` beside this file.
+Do so after a change of the SPI, together with a higher ``SPI_VERSION``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+from onnxplug import ep
+
+FILE = Path(__file__).with_name("spi_snapshot.txt")
+
+
+def render() -> str:
+    """The SPI's version, then each public name with all that plugins may rely on."""
+    lines = [f"SPI {'.'.join(map(str, ep.SPI_VERSION))}"]
+    for name in sorted(ep.__all__):
+        lines += ["", *_described(name, getattr(ep, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _described(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, pluggy.HookimplMarker):
+        yield f"{name} = HookimplMarker({value.project_name!r})"
+    elif _is_alias(value):
+        yield f"{name}: {str(value).replace(f'{ep.__name__}.types.', '')}"
+    elif inspect.isclass(value):
+        yield f"{_kind(value)} {name}({', '.join(_bases(value))})"
+        yield from (f"  {line}" for line in _members(value))
+    elif inspect.isfunction(value):
+        yield f"def {name}{inspect.signature(value)}"
+    else:
+        yield f"{name} = {value!r}"
+
+
+def _is_alias(value: Any) -> bool:
+    return value is Any or isinstance(value, types.UnionType)
+
+
+def _kind(cls: type) -> str:
+    if dataclasses.is_dataclass(cls):
+        frozen = "frozen " if cls.__dataclass_params__.frozen else ""
+        return f"{frozen}dataclass"
+    return "protocol" if _is_protocol(cls) else "class"
+
+
+def _is_protocol(cls: type) -> bool:
+    return typing.Protocol in cls.__bases__
+
+
+def _bases(cls: type) -> list[str]:
+    return [base.__name__ for base in cls.__bases__ if base is not object]
+
+
+def _members(cls: type) -> Iterator[str]:
+    if issubclass(cls, enum.Enum):
+        yield from (f"{member.name} = {member.value!r}" for member in cls)
+    if _has_own_constructor(cls):
+        yield f"def __init__{inspect.signature(cls.__init__)}"
+    if dataclasses.is_dataclass(cls):
+        yield from map(_field, dataclasses.fields(cls))
+    else:
+        yield from _annotated(cls)
+    for name, value in sorted(vars(cls).items()):
+        if not name.startswith("_"):
+            yield from _method(name, value)
+
+
+def _has_own_constructor(cls: type) -> bool:
+    return "__init__" in vars(cls) and not (
+        dataclasses.is_dataclass(cls) or _is_protocol(cls)
+    )
+
+
+def _field(field: dataclasses.Field[Any]) -> str:
+    keyword = "*" if field.kw_only else ""
+    text = f"{keyword}{field.name}: {field.type}"
+    if field.default is not dataclasses.MISSING:
+        return f"{text} = {field.default!r}"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"{text} = {field.default_factory.__name__}()"
+    return text
+
+
+def _annotated(cls: type) -> Iterator[str]:
+    defaults = getattr(cls, "_field_defaults", vars(cls))
+    for name, annotation in inspect.get_annotations(cls).items():
+        if not name.startswith("_"):
+            # a NamedTuple wraps its annotations
+            annotation = getattr(annotation, "__forward_arg__", annotation)
+            default = f" = {defaults[name]!r}" if name in defaults else ""
+            yield f"{name}: {annotation}{default}"
+
+
+def _method(name: str, value: Any) -> Iterator[str]:
+    function = (
+        value.__func__ if isinstance(value, classmethod | staticmethod) else value
+    )
+    decorators = [type(value).__name__] if function is not value else []
+    if isinstance(value, property):
+        decorators, function = ["property"], value.fget
+    if not inspect.isfunction(function):
+        return  # an annotated attribute, a field or an enum's member: told above
+    if getattr(function, "__isabstractmethod__", False):
+        decorators.append("abstract")
+    prefix = "".join(f"@{decorator} " for decorator in decorators)
+    yield f"{prefix}def {name}{inspect.signature(function)}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(render(), "utf-8")
+    print(f"wrote {FILE}")

@@ -1,0 +1,141 @@
+"""The simulated EP's factory: devices, options, what sessions share, and failures."""
+
+from __future__ import annotations
+
+import pluggy
+import pytest
+
+from onnxplug import ep, hookspecs
+from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug.testing import (
+    Knobs,
+    SimulatedDataTransfer,
+    SimulatedFactory,
+    SimulatedFailure,
+    SimulatedPlugin,
+    SimulatedStream,
+    Stage,
+)
+
+HERE = ep.MemoryLocation("simulated", 0)
+GPUS = [
+    HardwareDevice(type=DeviceType.CPU, vendor="one"),
+    HardwareDevice(type=DeviceType.GPU, vendor="two", device_id=2),
+    HardwareDevice(type=DeviceType.GPU, vendor="three", device_id=3),
+]
+
+
+def load(plugin: SimulatedPlugin) -> list[ep.EpFactory]:
+    plugins = pluggy.PluginManager("onnxplug")
+    plugins.add_hookspecs(hookspecs)
+    plugins.register(plugin)
+    plugins.check_pending()
+    return plugins.hook.onnxplug_ep_factories(host=None)
+
+
+def test_the_plugin_gives_its_one_factory() -> None:
+    plugin = SimulatedPlugin()
+    assert load(plugin) == [plugin.factory]
+
+
+def test_loading_fails_on_demand() -> None:
+    with pytest.raises(SimulatedFailure, match="told to fail at load"):
+        load(SimulatedPlugin(Knobs(fail_at=Stage.LOAD)))
+
+
+# devices
+
+
+def test_its_own_devices_are_virtual() -> None:
+    factory = SimulatedFactory(Knobs(device_type=DeviceType.GPU, device_count=3))
+    pairs = list(factory.supported_devices(GPUS))
+    assert [pair.device.device_id for pair in pairs] == [0, 1, 2]
+    assert {pair.device.metadata["is_virtual"] for pair in pairs} == {"1"}
+    assert {pair.device.type for pair in pairs} == {DeviceType.GPU}
+    assert str(pairs[1]) == "SimulatedExecutionProvider on gpu (simulated gpu 1)"
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, ["two"]), (9, ["two", "three"])])
+def test_it_can_take_devices_of_the_host(count: int, expected: list[str]) -> None:
+    knobs = Knobs(device_type=DeviceType.GPU, device_count=count, virtual=False)
+    pairs = SimulatedFactory(knobs).supported_devices(GPUS)
+    assert [pair.device.vendor for pair in pairs] == expected
+
+
+def test_pairs_carry_metadata() -> None:
+    factory = SimulatedFactory(Knobs(device_metadata={"copy_cost_us": "7"}))
+    (pair,) = factory.supported_devices([])
+    assert pair.metadata == {"version": "0.1.0", "ordinal": "0", "copy_cost_us": "7"}
+    assert pair.ep_vendor == "onnxplug"
+
+
+def test_looking_for_devices_fails_on_demand() -> None:
+    factory = SimulatedFactory(Knobs(fail_at=Stage.DEVICES))
+    with pytest.raises(SimulatedFailure, match="fail at devices"):
+        factory.supported_devices([])
+
+
+# EPs
+
+
+def test_an_ep_works_on_the_first_device_given() -> None:
+    factory = SimulatedFactory(Knobs(device_count=3))
+    pairs = list(factory.supported_devices([]))
+    provider = factory.create(pairs[1:], {"tag": "left"}, None)
+    assert provider.location == ep.MemoryLocation("simulated", 1)
+    assert provider.options == {"tag": "left"}
+    assert factory.created == [provider]
+
+
+def test_creating_fails_on_demand() -> None:
+    factory = SimulatedFactory(Knobs(fail_at=Stage.CREATE))
+    with pytest.raises(SimulatedFailure, match="fail at create"):
+        factory.create(list(factory.supported_devices([])), {}, None)
+
+
+def test_there_is_an_option_of_each_kind() -> None:
+    kinds = [type(option.default) for option in SimulatedFactory.options.values()]
+    assert sorted(kind.__name__ for kind in kinds) == ["bool", "float", "int", "str"]
+
+
+def test_two_simulated_eps_have_two_memories() -> None:
+    left = SimulatedFactory(Knobs(name="LeftExecutionProvider"))
+    right = SimulatedFactory(Knobs(name="RightExecutionProvider"))
+    assert (left.name, right.name) == (
+        "LeftExecutionProvider",
+        "RightExecutionProvider",
+    )
+    assert left.allocator().location == ep.MemoryLocation("left", 0)
+    assert SimulatedFactory.name == "SimulatedExecutionProvider"
+    assert not right.transfer.can_copy(left.allocator().location, ep.HOST)
+
+
+# what sessions share
+
+
+def test_a_location_has_one_allocator_and_the_factory_one_transfer() -> None:
+    factory = SimulatedFactory()
+    assert factory.create_allocator(HERE) is factory.create_allocator(HERE)
+    assert factory.create_allocator(ep.HOST) is None
+    transfer = factory.create_data_transfer()
+    assert isinstance(transfer, SimulatedDataTransfer)
+    assert transfer is factory.create_data_transfer()
+
+
+def test_streams_are_made_for_its_own_memory_alone() -> None:
+    factory = SimulatedFactory()
+    first, second = factory.create_stream(HERE), factory.create_stream(HERE)
+    assert isinstance(first, SimulatedStream)
+    assert first is not second
+    assert factory.schedule.open_streams == [first, second]
+    assert factory.create_stream(ep.HOST) is None
+
+
+def test_streams_can_be_switched_off() -> None:
+    assert SimulatedFactory(Knobs(streams=False)).create_stream(HERE) is None
+
+
+def test_findings_are_told_to_doctor() -> None:
+    finding = ep.Finding(level=ep.Level.ERROR, message="no power", remedy="plug it in")
+    assert list(SimulatedFactory(Knobs(findings=(finding,))).diagnose()) == [finding]
+    assert list(SimulatedFactory().diagnose()) == []

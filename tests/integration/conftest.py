@@ -1,0 +1,31 @@
+"""Simulated accelerators beside the CPU EP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from onnxplug.plugins import registry
+from onnxplug.testing import Knobs, SimulatedFactory
+
+
+@pytest.fixture
+def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
+    """Makes simulated EPs known for one test: ``simulated(**knobs)``.
+
+    Afterwards no stream may be open.
+    """
+    factories: list[SimulatedFactory] = []
+
+    def make(**knobs: Any) -> SimulatedFactory:
+        factory = SimulatedFactory(Knobs(**knobs))
+        registry.add(factory)
+        factories.append(factory)
+        return factory
+
+    yield make
+    for factory in factories:
+        registry.remove(factory.name)
+    assert [f.schedule.open_streams for f in factories] == [[]] * len(factories)
