@@ -36,6 +36,7 @@ from onnxplug.partition.report import (
     GivenBack,
     NodePlacement,
     PartitionPlacement,
+    PassedOver,
 )
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -173,16 +174,25 @@ class _Compiler:
                 if node not in left
             )
             return True
-        raise UnassignedNode(
-            "\n".join(
-                [
-                    f"no EP runs {describe(node)}"
-                    + (f" in {self.where}:" if self.where else ":")
-                    + "".join(f"\n  {passed}" for passed in refusals[node])
-                    for node in nodes[:5]
-                ]
-                + ([f"… and {len(nodes) - 5} more nodes"] if len(nodes) > 5 else [])
-            ),
+        raise self._unassigned(nodes, refusals)
+
+    def _unassigned(
+        self,
+        nodes: Sequence[Node],
+        refusals: Mapping[Node, Sequence[PassedOver]],
+    ) -> UnassignedNode:
+        where = f" in {self.where}" if self.where else ""
+        lines = []
+        for node in nodes[:5]:
+            lines.append(f"no EP runs {describe(node)}{where}:")
+            lines += [f"  {passed}" for passed in refusals[node]]
+        if len(nodes) > 5:
+            lines.append(f"and {len(nodes) - 5} more nodes")
+        for expanded in self.explanation.expanded[:5]:
+            lines.append(f"{expanded.node} was replaced by its function body, since:")
+            lines += [f"  {passed}" for passed in expanded.refusals]
+        return UnassignedNode(
+            "\n".join(lines),
             reasons={
                 describe(node): [str(passed) for passed in refusals[node]]
                 for node in nodes
