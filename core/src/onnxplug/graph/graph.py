@@ -6,19 +6,23 @@ one producer (an input, a constant or a node).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug import ep
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
-from onnxplug.errors import InvalidModel
+from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph.node import Node
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
     import numpy as np
+
+_MAX_DENSE: Final = 1 << 31  # bytes that a sparse tensor may become
 
 
 class Graph:
@@ -97,7 +101,7 @@ class Graph:
         weight = self.weight(name)
         return None if weight is None else weight.array
 
-    def assigned_to(self, node: Node) -> str | None:
+    def assigned_to(self, node: ep.Node) -> str | None:
         """The EP that took *node* so far, while capabilities are asked for."""
         return self.assignments.get(node.index)
 
@@ -254,19 +258,31 @@ def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
 
     Raises:
         InvalidModel: an index lies outside the shape.
+        UnsupportedModel: the array would be so large that it must be a trap.
     """
     import numpy as np
 
-    dense = np.zeros(sparse.shape, sparse.values.dtype)
-    indices = sparse.indices
-    try:
-        if indices.ndim == 1:
-            dense.reshape(-1)[indices] = sparse.values
-        else:
-            dense[tuple(indices.T)] = sparse.values
-    except IndexError as error:
+    shape, indices = sparse.shape, sparse.indices
+    needed = math.prod(shape) * sparse.values.dtype.itemsize
+    if needed > _MAX_DENSE:
+        raise UnsupportedModel(
+            f"a sparse tensor of shape {list(shape)} would take {needed} bytes when "
+            f"made dense; onnxplug makes at most {_MAX_DENSE}"
+        )
+    is_linear = indices.ndim == 1
+    bounds = math.prod(shape) if is_linear else np.array(shape, np.int64)
+    outside = (indices < 0) | (indices >= bounds)
+    if outside.any():
         raise InvalidModel(
-            f"a sparse tensor of shape {list(sparse.shape)} has an index outside it: "
-            f"{error}"
-        ) from error
+            f"a sparse tensor of shape {list(shape)} has an index outside it: "
+            f"{indices[outside][0]}"
+        )
+    if not is_linear:
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        indices = indices @ np.array(strides, np.int64)
+    is_text = sparse.values.dtype == object
+    dense = (
+        np.full(shape, "", object) if is_text else np.zeros(shape, sparse.values.dtype)
+    )
+    dense.reshape(-1)[indices] = sparse.values
     return dense

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.graph.weight import Weight
 
@@ -33,6 +33,10 @@ class AttributeType(IntEnum):
     TYPE_PROTOS = 14
 
 
+# asked for at every node, and looking an enum's member up is slow
+_GRAPH_TYPES: Final = (AttributeType.GRAPH, AttributeType.GRAPHS)
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A typed attribute.
@@ -40,7 +44,8 @@ class Attribute:
     Attributes:
         type: ONNX's type of the attribute, which an empty tuple would not show.
         value: int, float, str (bytes when not UTF-8), ``Weight``, ``SparseTensor`` of
-            arrays, ``Graph``, ``ValueType``, or a tuple of one of these.
+            arrays, ``Graph``, ``ValueType``, or a tuple of one of these; ``None``
+            with a reference.
         reference: inside a function, the name of the function's attribute that gives
             the value; empty otherwise.
     """
@@ -107,12 +112,17 @@ class Node:
 
     @property
     def subgraphs(self) -> Mapping[str, Graph]:
-        """The attributes that are graphs."""
-        return {
-            name: attribute.value
-            for name, attribute in self.typed_attributes.items()
-            if attribute.type is AttributeType.GRAPH
-        }
+        """The attributes that are graphs; those in a list as ``name[index]``."""
+        bodies: dict[str, Graph] = {}
+        for name, attribute in self.typed_attributes.items():
+            if attribute.type not in _GRAPH_TYPES or attribute.value is None:
+                continue  # None: given by the function that is called
+            if attribute.type is AttributeType.GRAPH:
+                bodies[name] = attribute.value
+            else:
+                for index, body in enumerate(attribute.value):
+                    bodies[f"{name}[{index}]"] = body
+        return bodies
 
     @property
     def captures(self) -> tuple[str, ...]:

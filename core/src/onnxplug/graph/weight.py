@@ -24,16 +24,18 @@ class Weight:
         shape: sizes; ``()`` for a scalar.
     """
 
-    __slots__ = ("_array", "_materialise", "dtype", "shape")
+    __slots__ = ("_array", "_materialise", "_raw", "dtype", "shape")
 
     def __init__(
         self,
         dtype: DataType,
         shape: tuple[int, ...],
         materialise: Callable[[], np.ndarray[Any, Any]],
+        raw: memoryview | None = None,
     ) -> None:
         self.dtype: Final = dtype
         self.shape: Final = shape
+        self._raw: Final = raw
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
 
@@ -57,6 +59,20 @@ class Weight:
             self._array = array
             self._materialise = None
         return self._array
+
+    def raw(self) -> np.ndarray[Any, Any]:
+        """The bytes of ONNX's ``raw_data``, uint8 in one dimension; not for strings.
+
+        They are a view of the model's bytes where those have this form, and of the
+        array where it has; the array is then not even made.
+        """
+        import numpy as np
+
+        if self._raw is not None:
+            return np.frombuffer(self._raw, np.uint8)
+        from onnxplug.graph.packing import to_raw
+
+        return to_raw(self.array, self.dtype)
 
     @property
     def size(self) -> int:

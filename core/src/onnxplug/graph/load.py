@@ -1,0 +1,199 @@
+"""Models from wherever they are: a path, bytes, a file object, a ``ModelProto``.
+
+Owns: which IR versions and opsets are read.  onnx is not imported, and weights are
+not read: they stay ranges of the mapped file until they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from onnxplug.errors import InvalidModel, ModelError, ModelNotFound, UnsupportedModel
+from onnxplug.graph import tags
+from onnxplug.graph.external import ExternalData, map_file
+from onnxplug.graph.graph import Function, Model
+from onnxplug.graph.parse import GraphParser, read_opset_imports
+from onnxplug.graph.tensor import read_entry
+from onnxplug.graph.wire import Message, signed
+
+_NEWEST_IR: Final = 14
+_NEWEST_OPSETS: Final = {"": 28, "ai.onnx.ml": 5}
+
+# A smaller file is read rather than mapped, since a mapped file that is overwritten
+# in place takes the process down with it, and reading this much costs a millisecond.
+_MAPPED_FROM: Final = 1 << 20
+
+
+def load_model(source: Any, *, external_data_folder: Path | None = None) -> Model:
+    """Read a model.
+
+    Args:
+        source: a path (str or path-like), bytes or another buffer, a binary file
+            object, or an ``onnx.ModelProto``.
+        external_data_folder: what locations of external data are relative to; for a
+            path, the model's own folder unless given.
+
+    Raises:
+        ModelNotFound: there is no file at the path.
+        InvalidModel: the source is not a valid model; ``ExternalDataError`` if the
+            fault is in its external data.
+        UnsupportedModel: it is newer than this onnxplug.
+    """
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    folder = external_data_folder
+    if path is None:
+        data, described = _in_memory(source)
+    else:
+        data, described = _on_disk(path), repr(str(path))
+        folder = path.parent if folder is None else folder
+    try:
+        model = _read_model(data, ExternalData(folder, path))
+    except ModelError as error:
+        raise type(error)(f"cannot load {described}: {error}") from error
+    model.path = path
+    return model
+
+
+def parse_function(data: bytes) -> Function:
+    """The function in a serialized ``FunctionProto``.
+
+    Raises:
+        InvalidModel: it is not one.
+    """
+    message = Message.whole(memoryview(data))
+    return GraphParser(ExternalData(None)).function(message, {"": 1})
+
+
+def _on_disk(path: Path) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size >= _MAPPED_FROM:
+                return map_file(file.fileno(), status.st_size)
+            return memoryview(file.read())
+    except FileNotFoundError as error:
+        raise ModelNotFound(
+            f"there is no model at {str(path)!r} (in {os.getcwd()!r})"
+        ) from error
+    except IsADirectoryError as error:
+        raise InvalidModel(
+            f"{str(path)!r} is a folder; name the model file in it"
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL character
+        raise InvalidModel(
+            f"cannot read the model at {str(path)!r}: {error}"
+        ) from error
+
+
+def _in_memory(source: Any) -> tuple[memoryview, str]:
+    """The bytes of a model that is not a path, and what to call it."""
+    kind = f"a model from {type(source).__name__}"
+    if hasattr(source, "SerializeToString"):
+        try:
+            return memoryview(source.SerializeToString()), kind
+        except Exception as error:  # whatever this protobuf raises beyond 2 GiB
+            raise InvalidModel(
+                f"{kind} cannot be serialized: {error}; save it with its weights as "
+                "external data and load it by its path"
+            ) from error
+    if hasattr(source, "read"):
+        source = source.read()
+    try:
+        view = memoryview(source)
+    except TypeError as error:
+        raise InvalidModel(
+            f"{kind} gave {type(source).__name__}; expected a path, bytes, a file "
+            "opened in binary mode, or an onnx.ModelProto"
+        ) from error
+    # weights are views of the bytes, which must therefore be flat and stay as they are
+    if not (view.readonly and view.c_contiguous):
+        view = memoryview(view.tobytes())
+    return view.cast("B"), kind
+
+
+def _read_model(data: memoryview, external: ExternalData) -> Model:
+    message = Message.whole(data)
+    numbers = {tags.MODEL_IR_VERSION: 0, tags.MODEL_MODEL_VERSION: 0}
+    text = {
+        tags.MODEL_PRODUCER_NAME: "",
+        tags.MODEL_PRODUCER_VERSION: "",
+        tags.MODEL_DOMAIN: "",
+        tags.MODEL_DOC_STRING: "",
+    }
+    metadata: dict[str, str] = {}
+    graphs: list[Message] = []
+    opsets: list[Message] = []
+    functions: list[Message] = []
+    for tag, start, end in message.fields():
+        match tag:
+            case tags.MODEL_GRAPH:
+                graphs.append(message.child(start, end))
+            case tags.MODEL_OPSET_IMPORT:
+                opsets.append(message.child(start, end))
+            case tags.MODEL_FUNCTIONS:
+                functions.append(message.child(start, end))
+            case tags.MODEL_METADATA_PROPS:
+                key, value = read_entry(message.child(start, end))
+                metadata[key] = value
+            case _ if tag in numbers:
+                numbers[tag] = signed(start)
+            case _ if tag in text:
+                text[tag] = message.text(start, end, errors="replace")
+    if len(graphs) != 1:
+        raise InvalidModel(
+            f"found {len(graphs)} graphs in its {len(data)} bytes, expected one; "
+            "is it an ONNX file?"
+        )
+    ir_version = numbers[tags.MODEL_IR_VERSION]
+    opset_imports = read_opset_imports(opsets) or {"": 1}
+    _require_supported(ir_version, opset_imports)
+    parser = GraphParser(external, overridable=ir_version >= 4)
+    return Model(
+        graph=parser.main_graph(graphs[0], opset_imports),
+        ir_version=ir_version,
+        functions=_functions(parser, functions, opset_imports),
+        producer_name=text[tags.MODEL_PRODUCER_NAME],
+        producer_version=text[tags.MODEL_PRODUCER_VERSION],
+        domain=text[tags.MODEL_DOMAIN],
+        model_version=numbers[tags.MODEL_MODEL_VERSION],
+        doc_string=text[tags.MODEL_DOC_STRING],
+        metadata=metadata,
+    )
+
+
+def _functions(
+    parser: GraphParser, messages: list[Message], opset_imports: Mapping[str, int]
+) -> dict[tuple[str, str, str], Function]:
+    functions: dict[tuple[str, str, str], Function] = {}
+    for message in messages:
+        function = parser.function(message, opset_imports)
+        key = (function.domain, function.name, function.overload)
+        if key in functions:
+            raise InvalidModel(f"two functions are {':'.join(key)!r}")
+        _require_supported(None, function.body.opset_imports)
+        functions[key] = function
+    return functions
+
+
+def _require_supported(
+    ir_version: int | None, opset_imports: Mapping[str, int]
+) -> None:
+    if ir_version is not None and ir_version < 1:
+        raise InvalidModel("it does not say its IR version; is it an ONNX file?")
+    if ir_version is not None and ir_version > _NEWEST_IR:
+        raise UnsupportedModel(
+            f"it has IR version {ir_version}, and this onnxplug reads up to "
+            f"{_NEWEST_IR}; upgrade onnxplug, or export the model with an older one"
+        )
+    for domain, newest in _NEWEST_OPSETS.items():
+        version = opset_imports.get(domain, 0)
+        if version > newest:
+            raise UnsupportedModel(
+                f"it uses opset {version} of domain {domain or 'ai.onnx'!r}, and this "
+                f"onnxplug reads up to {newest}; upgrade onnxplug, or export the model "
+                "with an older opset"
+            )

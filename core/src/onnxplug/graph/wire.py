@@ -1,0 +1,228 @@
+"""Protobuf's wire format: one message at a time, as tags and ranges of bytes.
+
+Owns: the bounds.  Whatever the bytes, scanning a message ends in a list of fields that
+lie within it, or in ``InvalidModel`` with the byte offset.  Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug.errors import InvalidModel
+
+if TYPE_CHECKING:
+    import numpy as np
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+FIXED32: Final = 5
+
+_MAX_DEPTH: Final = 100  # messages in messages; protobuf's own limit
+_MAX_VARINT: Final = 10  # bytes
+_MAX_TAG: Final = (1 << 32) - 1
+_64_BITS: Final = (1 << 64) - 1
+_CHUNK: Final = 1 << 20  # bytes of varints decoded at a time, which bounds memory
+
+
+def tag(number: int, wire_type: int) -> int:
+    """The tag of field *number*, as it is written before the field."""
+    return number << 3 | wire_type
+
+
+def signed(value: int) -> int:
+    """The int32 or int64 that a varint holds: two's complement of 64 bits."""
+    return value if value < 1 << 63 else value - (1 << 64)
+
+
+class Message:
+    """A serialized message: a range of a buffer.
+
+    Attributes:
+        data: the whole buffer, of which offsets are counted from the start.
+        start: the first byte of the message.
+        end: the byte after its last.
+    """
+
+    __slots__ = ("_depth", "data", "end", "start")
+
+    def __init__(self, data: memoryview, start: int, end: int, depth: int = 1) -> None:
+        self.data: Final = data
+        self.start: Final = start
+        self.end: Final = end
+        self._depth: Final = depth
+
+    @classmethod
+    def whole(cls, data: memoryview) -> Message:
+        """The message that fills *data*, a contiguous buffer of bytes."""
+        return cls(data, 0, len(data))
+
+    def child(self, start: int, end: int) -> Message:
+        """The message in the range of one of this message's fields.
+
+        Raises:
+            InvalidModel: messages are nested too deeply.
+        """
+        if self._depth == _MAX_DEPTH:
+            raise InvalidModel(
+                f"byte {start}: messages are nested more than {_MAX_DEPTH} deep; "
+                "protobuf allows no more"
+            )
+        return Message(self.data, start, end, self._depth + 1)
+
+    def fields(self) -> list[tuple[int, int, int]]:
+        """The fields in order of appearance.
+
+        Each is (tag, start, end) of its bytes; for a varint (tag, value, offset), the
+        value unsigned.  Since a tag holds the wire type, comparing tags also skips
+        fields of an unexpected wire type, as protobuf does.
+
+        Raises:
+            InvalidModel: the bytes are not a message.
+        """
+        # The one hot loop of loading: bytes are read first and found to lie beyond
+        # the end afterwards, and varints of one byte, nearly all of them, stay inline.
+        data, end = self.data, self.end
+        position = self.start
+        found: list[tuple[int, int, int]] = []
+        append = found.append
+        try:
+            while position < end:
+                field = data[position]
+                position += 1
+                if field > 0x7F:
+                    field, position = _varint(data, position - 1, end)
+                wire_type = field & 7
+                if wire_type == BYTES:
+                    length = data[position]
+                    position += 1
+                    if length > 0x7F:
+                        length, position = _varint(data, position - 1, end)
+                    start = position
+                    position += length
+                elif wire_type == VARINT:
+                    value = data[position]
+                    start = position
+                    position += 1
+                    if value > 0x7F:
+                        value, position = _varint(data, start, end)
+                    if field < 8 or field > _MAX_TAG:
+                        raise _bad_tag(field, start)
+                    append((field, value, start))
+                    continue
+                else:
+                    start = position
+                    position += _fixed_width(wire_type, start)
+                if position > end:
+                    break
+                if field < 8 or field > _MAX_TAG:
+                    raise _bad_tag(field, start)
+                append((field, start, position))
+        except IndexError as error:
+            raise _truncated(position, end) from error
+        if position > end:
+            raise _truncated(position, end)
+        return found
+
+    def text(self, start: int, end: int, errors: str = "strict") -> str:
+        """The UTF-8 text in a range.
+
+        Raises:
+            InvalidModel: it is not UTF-8, and *errors* is ``strict``.
+        """
+        try:
+            return str(self.data[start:end], "utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise InvalidModel(
+                f"byte {start + error.start}: a name is not UTF-8: "
+                f"{bytes(self.data[start:end][:40])!r}"
+            ) from error
+
+    def varints(self, start: int, end: int) -> np.ndarray[Any, Any]:
+        """The packed varints in a range, as uint64.
+
+        Raises:
+            InvalidModel: the range does not hold whole varints.
+        """
+        return _packed_varints(self.data[start:end], start)
+
+
+def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    """A varint of any length, and the offset after it."""
+    value = shift = 0
+    for index in range(position, min(position + _MAX_VARINT, end)):
+        byte = data[index]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & _64_BITS, index + 1
+        shift += 7
+    if position + _MAX_VARINT > end:
+        raise _truncated(position, end)
+    raise InvalidModel(
+        f"byte {position}: a varint of more than {_MAX_VARINT} bytes; "
+        "the file is damaged or not an ONNX model"
+    )
+
+
+def _fixed_width(wire_type: int, position: int) -> int:
+    if wire_type == FIXED32:
+        return 4
+    if wire_type == FIXED64:
+        return 8
+    kind = "a group, which ONNX does not use" if wire_type in (3, 4) else "not defined"
+    raise InvalidModel(
+        f"byte {position}: wire type {wire_type} is {kind}; "
+        "the file is damaged or not an ONNX model"
+    )
+
+
+def _truncated(position: int, end: int) -> InvalidModel:
+    return InvalidModel(
+        f"byte {end}: the message ends here, within a field that reaches byte "
+        f"{position}; the file is truncated, damaged or not an ONNX model"
+    )
+
+
+def _bad_tag(field: int, position: int) -> InvalidModel:
+    return InvalidModel(
+        f"byte {position}: {field >> 3} is not a field number; "
+        "the file is damaged or not an ONNX model"
+    )
+
+
+def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if not packed:
+        return np.empty(0, np.uint64)
+    octets = np.frombuffer(packed, np.uint8)
+    if octets[-1] > 0x7F:
+        end = offset + len(packed)
+        raise _truncated(end + 1, end)
+    is_last = octets < 0x80
+    count = int(np.count_nonzero(is_last))
+    if count == octets.size:
+        return octets.astype(np.uint64)
+    values = np.empty(count, np.uint64)
+    position = done = 0
+    while position < octets.size:
+        last = np.flatnonzero(is_last[position : position + _CHUNK]) + position
+        first = np.empty_like(last)
+        first[:1] = position
+        first[1:] = last[:-1] + 1
+        lengths = last - first + 1
+        longest = int(lengths.max(initial=_MAX_VARINT + 1 if not last.size else 0))
+        if longest > _MAX_VARINT:
+            raise InvalidModel(
+                f"byte {offset + position} or after: a varint of more than "
+                f"{_MAX_VARINT} bytes; the file is damaged"
+            )
+        part = values[done : done + last.size]
+        part[:] = octets[first] & 0x7F
+        for index in range(1, longest):
+            longer = np.flatnonzero(lengths > index)
+            septets = (octets[first[longer] + index] & 0x7F).astype(np.uint64)
+            part[longer] |= septets << np.uint64(7 * index)
+        done += last.size
+        position = int(last[-1]) + 1
+    return values
