@@ -1,0 +1,140 @@
+"""Operators that ONNX defines by other operators become these.
+
+Used for nodes that no EP takes.  The bodies are those of the operator schemas
+(``OpSchema`` with a function body, fixed or made for the types of a call).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from onnxplug.graph import Function, Graph, Node
+from onnxplug.prepare.constants import lift_constants
+from onnxplug.prepare.inline import adopt_imports, find_conflict
+from onnxplug.prepare.instantiate import instantiate
+from onnxplug.prepare.scopes import Names
+
+
+def expand_node(graph: Graph, node: Node) -> bool:
+    """Replace *node* of *graph*, which may be a body, by its function body, in place.
+
+    The new nodes' constants are lifted; types of new values are unknown until
+    :func:`~onnxplug.prepare.infer.infer_types` is called.
+
+    Returns:
+        Whether it was replaced; ``False`` when the operator has no function body for
+        this opset, or one that needs types which are not known.
+    """
+    return bool(expand_nodes(graph, (node,)))
+
+
+def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """As :func:`expand_node` for several nodes of one graph, in one go.
+
+    Returns:
+        Those of *nodes* that were replaced.
+    """
+    names = Names(graph)
+    bodies: dict[int, list[Node]] = {}
+    expanded: list[Node] = []
+    for node in nodes:
+        body = _body(graph, node, names)
+        if body is not None:
+            bodies[node.index] = body
+            expanded.append(node)
+    if expanded:
+        graph.replace_nodes(
+            [new for node in graph.nodes for new in bodies.get(node.index, (node,))]
+        )
+        lift_constants(graph)
+    return expanded
+
+
+def _body(graph: Graph, node: Node, names: Names) -> list[Node] | None:
+    for function in _functions(graph, node):
+        if find_conflict(function, graph) is None:
+            adopt_imports(function, graph)
+            return instantiate(function, node, graph, names)
+    return None
+
+
+def _functions(graph: Graph, node: Node) -> Iterator[Function]:
+    """The bodies of *node*'s operator for *graph*'s opset, newest first."""
+    import onnx.defs
+
+    opset = graph.opset(node.domain)
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return
+    for version in sorted(schema.function_opset_versions, reverse=True):
+        if version <= opset:
+            data = schema.get_function_with_opset_version(version)
+            yield from _complete(data, schema, node)
+    made = sorted(schema.context_dependent_function_opset_versions, reverse=True)
+    call = _call(graph, node, schema) if made else None
+    if call is None:
+        return
+    for version in made:
+        if version <= opset:
+            data = schema.get_context_dependent_function_with_opset_version(
+                version, *call
+            )
+            yield from _complete(data, schema, node)
+
+
+def _complete(data: bytes, schema: Any, node: Node) -> Iterator[Function]:
+    """The function in *data*, if there is one that makes all that *node* wants.
+
+    The defaults of the operator's attributes become the function's.  A body may leave
+    out outputs, such as ``Mean`` of LayerNormalization-17, which no node may want then.
+    """
+    import onnx
+
+    from onnxplug.graph.load import parse_function
+
+    if not data:
+        return
+    proto = onnx.FunctionProto.FromString(data)
+    made = dict.fromkeys([*proto.input, *(n for o in proto.node for n in o.output)])
+    for position, name in enumerate(proto.output):
+        if name in made:
+            continue
+        if node.outputs[position : position + 1] not in ((), (None,)):
+            return
+        proto.output[position] = next(iter(made))  # any value will do
+    present = {attribute.name for attribute in proto.attribute_proto}
+    for name, attribute in sorted(schema.attributes.items()):
+        if attribute.default_value.type and name not in present:
+            proto.attribute_proto.append(attribute.default_value)
+            if name in proto.attribute:
+                proto.attribute.remove(name)
+    for inner in proto.node:
+        for attribute in inner.attribute:  # that of Bernoulli leaves out a type
+            if attribute.ref_attr_name in schema.attributes and not attribute.type:
+                attribute.type = schema.attributes[attribute.ref_attr_name].type.value
+    yield parse_function(proto.SerializeToString())
+
+
+def _call(graph: Graph, node: Node, schema: Any) -> tuple[bytes, list[bytes]] | None:
+    """The node and its input types as ONNX wants them; None if a type is unknown."""
+    import onnx
+
+    from onnxplug.graph.export import node_to_proto, type_to_proto
+
+    types: list[bytes] = []
+    for name in node.inputs:
+        proto = onnx.TypeProto()
+        if name is not None:
+            type = graph.value(name).type
+            if type is None or getattr(type, "dtype", ...) is None:
+                return None
+            proto = type_to_proto(type)
+        types.append(proto.SerializeToString())
+    call = node_to_proto(node)
+    given = {attribute.name for attribute in call.attribute}
+    for name, attribute in sorted(schema.attributes.items()):
+        if attribute.default_value.type and name not in given:
+            call.attribute.append(attribute.default_value)
+    return call.SerializeToString(), types

@@ -1,0 +1,180 @@
+"""A function's body as nodes of the graph that calls it.
+
+Every value that the body makes gets a new name, in control-flow bodies too; formal
+inputs and outputs become the call's; attributes that refer get the call's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from onnxplug.errors import InvalidModel
+from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
+from onnxplug.prepare.scopes import Names
+from onnxplug.prepare.types import without_names
+
+
+def instantiate(
+    function: Function, call: Node, graph: Graph, names: Names
+) -> list[Node]:
+    """The nodes that stand for *call* of *function* in *graph*.
+
+    New names read ``<name of the call or its operator>/<name in the function>``.
+    Attributes with defaults count as set; an inner attribute that refers to one that
+    is not set is left out (ONNX IR specification, *Functions*).
+
+    Raises:
+        InvalidModel: the call has more inputs or outputs than the function, or wants
+            an output that nothing makes.
+    """
+    body = function.body
+    _check_call(function, call)
+    prefix = names.fresh(label(call)) + "/"
+    attributes = {**function.attribute_defaults, **call.typed_attributes}
+    copy = _Copy(graph, names, prefix, attributes)
+    inputs = (*call.inputs, *[None] * (len(body.inputs) - len(call.inputs)))
+    values: dict[str, str | None] = dict(zip(body.inputs, inputs, strict=True))
+    made = body.producers().keys()
+    forwards: list[Node] = []
+    for formal, actual in zip(body.outputs, call.outputs, strict=False):
+        if actual is None:
+            continue
+        if formal in made and formal not in values:
+            values[formal] = actual
+        else:  # an input handed through, or a value that is given out twice
+            forwards.append(
+                Node("Identity", (formal,), (actual,), name=f"{prefix}{formal}")
+            )
+    nodes = copy.nodes(body, values)
+    for forward in forwards:
+        formal = forward.inputs[0] or ""
+        source = values.get(formal)
+        if source is None:
+            raise InvalidModel(
+                f"{describe(call)} wants output {formal!r} of the function "
+                f"{function.name!r}, which no node of the function makes and no input "
+                "of the call supplies"
+            )
+        forward.inputs = (source,)
+    # names of sizes hold within one call only, so they do not come along
+    for name, type in body.types.items():
+        given = values[name] if name in made else None
+        if given is not None and graph.types.get(given) is None:
+            graph.types[given] = without_names(type)
+    return [*nodes, *forwards]
+
+
+def label(node: Node) -> str:
+    """The node's name, or its operator where it has none."""
+    return node.name or node.op_type
+
+
+def describe(node: Node) -> str:
+    """The node in words, for errors and reports."""
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    if node.name:
+        return f"{operator} {node.name!r}"
+    made = ", ".join(repr(name) for name in node.outputs if name)
+    return f"{operator} (unnamed, makes {made})"
+
+
+def _check_call(function: Function, call: Node) -> None:
+    for kind, given, formal in (
+        ("inputs", call.inputs, function.body.inputs),
+        ("outputs", call.outputs, function.body.outputs),
+    ):
+        if len(given) > len(formal):
+            raise InvalidModel(
+                f"{describe(call)} has {len(given)} {kind}; "
+                f"the function {function.name!r} has {len(formal)}"
+            )
+
+
+class _Copy:
+    """Copies nodes with new names for what they make."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        names: Names,
+        prefix: str,
+        attributes: Mapping[str, Attribute],
+    ) -> None:
+        self._opset_imports = graph.opset_imports
+        self._names = names
+        self._prefix = prefix
+        self._attributes = attributes
+
+    def nodes(self, body: Graph, values: dict[str, str | None]) -> list[Node]:
+        """Copies of *body*'s nodes; *values* grows by the names given."""
+        for node in body.nodes:
+            for name in filter(None, node.outputs):
+                if name not in values:
+                    values[name] = self._names.fresh(self._prefix + name)
+        return [self._node(node, values) for node in body.nodes]
+
+    def _node(self, node: Node, values: Mapping[str, str | None]) -> Node:
+        attributes: dict[str, Attribute] = {}
+        for name, attribute in node.typed_attributes.items():
+            if attribute.reference:
+                given = self._attributes.get(attribute.reference)
+                if given is not None:
+                    # a body given by the caller sees the caller's values
+                    attributes[name] = self._attribute(given, {})
+            else:
+                attributes[name] = self._attribute(attribute, values)
+        return Node(
+            node.op_type,
+            tuple(values.get(name, name) if name else None for name in node.inputs),
+            tuple(values.get(name, name) if name else None for name in node.outputs),
+            attributes,
+            domain=node.domain,
+            name=self._prefix + label(node),
+            overload=node.overload,
+        )
+
+    def _attribute(
+        self, attribute: Attribute, values: Mapping[str, str | None]
+    ) -> Attribute:
+        if attribute.type is AttributeType.GRAPH:
+            return replace(attribute, value=self._graph(attribute.value, values))
+        if attribute.type is AttributeType.GRAPHS:
+            bodies = tuple(self._graph(body, values) for body in attribute.value)
+            return replace(attribute, value=bodies)
+        return attribute
+
+    def _graph(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:
+        values = dict(outer)
+        own = (*graph.inputs, *graph.defaults, *graph.constants)
+        for name in dict.fromkeys(own):
+            values[name] = self._names.fresh(self._prefix + name)
+        for node in graph.nodes:  # what the body makes hides what is around it
+            for name in filter(None, node.outputs):
+                values[name] = self._names.fresh(self._prefix + name)
+        nodes = self.nodes(graph, values)
+
+        def renamed(name: str) -> str:
+            new = values.get(name, name)
+            if new is None:
+                raise InvalidModel(
+                    f"body {graph.name!r} of the call {self._prefix.rstrip('/')!r} "
+                    f"gives out {name!r}, an input that the call leaves out"
+                )
+            return new
+
+        return Graph(
+            graph.name,
+            inputs=[renamed(name) for name in graph.inputs],
+            outputs=[renamed(name) for name in graph.outputs],
+            nodes=nodes,
+            constants={renamed(n): weight for n, weight in graph.constants.items()},
+            defaults={renamed(n): weight for n, weight in graph.defaults.items()},
+            types={
+                new: without_names(type)
+                for name, type in graph.types.items()
+                if (new := values.get(name, name)) is not None
+            },
+            opset_imports=self._opset_imports,
+            doc_string=graph.doc_string,
+        )

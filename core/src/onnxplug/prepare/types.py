@@ -1,0 +1,156 @@
+"""What two sources say of a value's type, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+
+GENERATED: Final = "unk__"
+"""How names of dimensions begin that ``onnx.shape_inference`` makes up."""
+
+
+class Contradiction(Exception):
+    """Two types that no value can both have."""
+
+
+def is_known(type: ValueType | None) -> bool:
+    """Whether the element type and the rank are known."""
+    match type:
+        case TensorType(dtype, shape) | SparseTensorType(dtype, shape):
+            return dtype is not None and shape is not None
+        case SequenceType(element) | OptionalType(element):
+            return element is not None
+    return type is not None
+
+
+def has_sizes(type: ValueType | None) -> bool:
+    """Whether nothing is unknown but sizes that the model names."""
+    match type:
+        case TensorType(dtype, shape) | SparseTensorType(dtype, shape):
+            return (
+                dtype is not None
+                and shape is not None
+                and not any(
+                    size is None
+                    or (isinstance(size, str) and size.startswith(GENERATED))
+                    for size in shape
+                )
+            )
+    return is_known(type)
+
+
+def merged(ours: ValueType | None, theirs: ValueType | None) -> ValueType | None:
+    """What is known when both are true; sizes that contradict become unknown.
+
+    Sizes are forgiven since many models carry stale ones; element types are not.
+
+    Raises:
+        Contradiction: the kinds or element types differ.
+    """
+    if ours is None or theirs is None or ours == theirs:
+        return ours if theirs is None else theirs
+    match ours, theirs:
+        case TensorType(), TensorType():
+            dtype = _merged_dtype(ours.dtype, theirs.dtype)
+            return TensorType(dtype, _merged_shape(ours.shape, theirs.shape))
+        case SparseTensorType(), SparseTensorType():
+            dtype = _merged_dtype(ours.dtype, theirs.dtype)
+            return SparseTensorType(dtype, _merged_shape(ours.shape, theirs.shape))
+        case SequenceType(), SequenceType():
+            return SequenceType(merged(ours.element, theirs.element))
+        case OptionalType(), OptionalType():
+            return OptionalType(merged(ours.element, theirs.element))
+        case MapType(), MapType():
+            return ours
+    raise Contradiction
+
+
+def _merged_dtype(ours: DataType | None, theirs: DataType | None) -> DataType | None:
+    if ours is None or theirs is None:
+        return ours or theirs
+    if ours is not theirs:
+        raise Contradiction
+    return ours
+
+
+def _merged_shape(
+    ours: tuple[Dimension, ...] | None, theirs: tuple[Dimension, ...] | None
+) -> tuple[Dimension, ...] | None:
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    if len(ours) != len(theirs):
+        return None
+    return tuple(map(_merged_size, ours, theirs))
+
+
+def _merged_size(ours: Dimension, theirs: Dimension) -> Dimension:
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    if isinstance(ours, int):
+        return ours if isinstance(theirs, str) or ours == theirs else None
+    if isinstance(theirs, int) or ours.startswith(GENERATED):
+        return theirs
+    return ours
+
+
+def with_sizes(
+    type: ValueType | None, sizes: Mapping[str, int | str]
+) -> ValueType | None:
+    """*type* with what *sizes* says in place of the names of dimensions in it."""
+    match type:
+        case TensorType(dtype, shape) if shape is not None:
+            return TensorType(dtype, _sized(shape, sizes))
+        case SparseTensorType(dtype, shape) if shape is not None:
+            return SparseTensorType(dtype, _sized(shape, sizes))
+        case SequenceType(element):
+            return SequenceType(with_sizes(element, sizes))
+        case OptionalType(element):
+            return OptionalType(with_sizes(element, sizes))
+    return type
+
+
+def without_names(type: ValueType | None, prefix: str = "") -> ValueType | None:
+    """*type* without the names of dimensions that begin with *prefix*."""
+    match type:
+        case TensorType(dtype, shape) if shape is not None:
+            return TensorType(dtype, _anonymous(shape, prefix))
+        case SparseTensorType(dtype, shape) if shape is not None:
+            return SparseTensorType(dtype, _anonymous(shape, prefix))
+        case SequenceType(element):
+            return SequenceType(without_names(element, prefix))
+        case OptionalType(element):
+            return OptionalType(without_names(element, prefix))
+    return type
+
+
+def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
+    """The names of dimensions in *type*."""
+    match type:
+        case TensorType(_, shape) | SparseTensorType(_, shape) if shape is not None:
+            return tuple(size for size in shape if isinstance(size, str))
+        case SequenceType(element) | OptionalType(element):
+            return names_of_sizes(element)
+    return ()
+
+
+def _sized(
+    shape: tuple[Dimension, ...], sizes: Mapping[str, int | str]
+) -> tuple[Dimension, ...]:
+    return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in shape)
+
+
+def _anonymous(shape: tuple[Dimension, ...], prefix: str) -> tuple[Dimension, ...]:
+    return tuple(
+        None if isinstance(d, str) and d.startswith(prefix) else d for d in shape
+    )
