@@ -398,3 +398,20 @@ def test_the_result_is_that_of_onnx_runtime(run):
     for condition in (np.array(True), np.array(False)):
         (expected,) = session.run(None, {"x": X, "c": condition})
         assert run(model.graph, X, condition)[0].tolist() == expected.tolist()
+
+
+def test_a_reference_without_a_type_takes_that_of_the_call() -> None:
+    proto = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21, "local" : 1] >
+        agraph (float[2] x) => (float[2] y) { y = local.Steep <slope = 0.5> (x) }
+        < opset_import: ["" : 21], domain: "local" >
+        Steep <slope> (a) => (b) { b = LeakyRelu <alpha = @slope> (a) }
+        """
+    )
+    (reference,) = proto.functions[0].node[0].attribute
+    reference.ClearField("type")
+    model = load_model(proto)
+    inline_functions(model)
+    (node,) = model.graph.nodes
+    assert node.attributes == {"alpha": 0.5}

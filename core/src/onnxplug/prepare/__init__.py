@@ -6,26 +6,20 @@ of control flow are rewritten in place.
 
 from __future__ import annotations
 
-import difflib
-import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from onnxplug.errors import OptionError
-from onnxplug.graph import Model
-from onnxplug.prepare.constants import lift_constants
-from onnxplug.prepare.duplicates import merge_duplicates
-from onnxplug.prepare.eliminate import eliminate
-from onnxplug.prepare.expand import expand_node, expand_nodes
-from onnxplug.prepare.fold import Evaluate, fold
-from onnxplug.prepare.infer import fix_free_dimensions, infer_types
-from onnxplug.prepare.inline import inline_functions
+from onnxplug.graph import Graph, Model, Node
 from onnxplug.prepare.report import PassRecord, Report
+from onnxplug.prepare.scopes import all_graphs
+from onnxplug.prepare.types import is_known
+
+if TYPE_CHECKING:
+    from onnxplug.prepare.fold import Evaluate
 
 __all__ = [
     "PASSES",
-    "Evaluate",
     "PassRecord",
     "Report",
     "expand_node",
@@ -35,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(NamedTuple):
     """What a pass is given.
 
     Attributes:
@@ -50,15 +43,80 @@ class Task:
     sizes_changed: bool
 
 
+# Each pass is imported when there is something for it to do: a small model that states
+# its types is ready to run before half of them would be read.
+
+
+def _inline(task: Task) -> list[str]:
+    if not task.model.functions:
+        return []
+    from onnxplug.prepare.inline import inline_functions
+
+    return inline_functions(task.model)
+
+
+def _constants(task: Task) -> list[str]:
+    if not any(node.op_type == "Constant" for node in _nodes(task)):
+        return []
+    from onnxplug.prepare.constants import lift_constants
+
+    return lift_constants(task.model.graph)
+
+
+def _infer(task: Task) -> list[str]:
+    if not task.sizes_changed and all(
+        is_known(graph.types.get(name))
+        for graph in all_graphs(task.model.graph)
+        for node in graph.nodes
+        for name in node.outputs
+        if name
+    ):
+        return []
+    return infer_types(task.model.graph, every_size=task.sizes_changed)
+
+
+def _fold(task: Task) -> list[str]:
+    if not any(
+        node.op_type in ("Shape", "Size", "CastLike")
+        or all(
+            name is None or (node.graph and node.graph.weight(name))
+            for name in node.inputs
+        )
+        for node in _nodes(task)
+    ):
+        return []
+    from onnxplug.prepare.fold import fold
+
+    return fold(task.model.graph, task.evaluate)
+
+
+def _duplicates(task: Task) -> list[str]:
+    if sum(1 for _ in _nodes(task)) < 2:
+        return []
+    from onnxplug.prepare.duplicates import merge_duplicates
+
+    return merge_duplicates(task.model.graph)
+
+
+def _eliminate(task: Task) -> list[str]:
+    from onnxplug.prepare.eliminate import eliminate
+
+    return eliminate(task.model.graph)
+
+
+def _nodes(task: Task) -> Iterable[Node]:
+    return (node for graph in all_graphs(task.model.graph) for node in graph.nodes)
+
+
 Pass: TypeAlias = Callable[[Task], list[str]]
 
 PASSES: Final[Mapping[str, Pass]] = {
-    "inline": lambda task: inline_functions(task.model),
-    "constants": lambda task: lift_constants(task.model.graph),
-    "infer": lambda task: infer_types(task.model.graph, every_size=task.sizes_changed),
-    "fold": lambda task: fold(task.model.graph, task.evaluate),
-    "duplicates": lambda task: merge_duplicates(task.model.graph),
-    "eliminate": lambda task: eliminate(task.model.graph),
+    "inline": _inline,
+    "constants": _constants,
+    "infer": _infer,
+    "fold": _fold,
+    "duplicates": _duplicates,
+    "eliminate": _eliminate,
 }
 """The passes by name, in the order in which they run."""
 
@@ -89,6 +147,8 @@ def prepare(
     """
     _check_names(disabled)
     if free_dimensions:
+        from onnxplug.prepare.infer import fix_free_dimensions
+
         fix_free_dimensions(model.graph, free_dimensions)
     records: list[PassRecord] = []
     sizes_changed = bool(free_dimensions)
@@ -99,17 +159,9 @@ def prepare(
                 continue
             if name == "infer" and round > 1 and not sizes_changed:
                 continue
-            started = time.perf_counter()
             task = Task(model=model, evaluate=evaluate, sizes_changed=sizes_changed)
             changed = run(task)
-            records.append(
-                PassRecord(
-                    name=name,
-                    round=round,
-                    changed=tuple(changed),
-                    seconds=time.perf_counter() - started,
-                )
-            )
+            records.append(PassRecord(name, round, tuple(changed)))
             if name == "infer":
                 sizes_changed = False
             elif name == "fold":
@@ -123,9 +175,30 @@ def prepare(
     )
 
 
+def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
+    """Complete what is known of values; see :mod:`onnxplug.prepare.infer`."""
+    from onnxplug.prepare.infer import infer_types
+
+    return infer_types(graph, every_size=every_size)
+
+
+def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """Replace nodes by function bodies; see :mod:`onnxplug.prepare.expand`."""
+    from onnxplug.prepare.expand import expand_nodes
+
+    return expand_nodes(graph, nodes)
+
+
+def expand_node(graph: Graph, node: Node) -> bool:
+    """As :func:`expand_nodes`, for one node: whether it was replaced."""
+    return bool(expand_nodes(graph, (node,)))
+
+
 def _check_names(disabled: Collection[str]) -> None:
     for name in disabled:
         if name not in PASSES:
+            import difflib
+
             near = difflib.get_close_matches(name, PASSES, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise OptionError(

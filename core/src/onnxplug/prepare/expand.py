@@ -110,10 +110,6 @@ def _complete(data: bytes, schema: Any, node: Node) -> Iterator[Function]:
             proto.attribute_proto.append(attribute.default_value)
             if name in proto.attribute:
                 proto.attribute.remove(name)
-    for inner in proto.node:
-        for attribute in inner.attribute:  # that of Bernoulli leaves out a type
-            if attribute.ref_attr_name in schema.attributes and not attribute.type:
-                attribute.type = schema.attributes[attribute.ref_attr_name].type.value
     yield parse_function(proto.SerializeToString())
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassRecord:
+class PassRecord(NamedTuple):
     """One run of one pass that was not switched off.
 
     Attributes:
@@ -14,17 +13,14 @@ class PassRecord:
         round: 1 for the first time that the passes ran; later rounds work on what
             earlier ones left.
         changed: what was changed, described in words: nodes, or names of values.
-        seconds: how long it took; not compared.
     """
 
     name: str
     round: int
     changed: tuple[str, ...]
-    seconds: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """What :func:`~onnxplug.prepare.prepare` did.
 
     Attributes:
