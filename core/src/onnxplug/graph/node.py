@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class AttributeType(IntEnum):
     """``AttributeProto.AttributeType`` of the ONNX IR specification."""
 
+    UNDEFINED = 0
     FLOAT = 1
     INT = 2
     STRING = 3

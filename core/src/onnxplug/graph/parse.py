@@ -243,6 +243,9 @@ class GraphParser:
             values[_INTS] = ints
         if floats:
             values[_FLOATS] = floats
+        if reference and not number:
+            # the type comes with the value that a call gives
+            return name, Attribute(AttributeType.UNDEFINED, None, reference)
         if not number and not values:
             raise InvalidModel(
                 f"byte {message.start}: attribute {name!r} has neither type nor value"
