@@ -47,7 +47,7 @@ def _parameters() -> Iterator[object]:
         yield pytest.param(name, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("name", _parameters())
+@pytest.mark.parametrize("name", list(_parameters()))
 def test_case(name: str, suite_counts: dict[str, int]) -> None:
     suite_counts.setdefault("cases", 0)
     suite_counts["cases"] += 1
