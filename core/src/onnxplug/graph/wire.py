@@ -1,14 +1,14 @@
 """Protobuf's wire format: one message at a time, as tags and ranges of bytes.
 
 Owns: the bounds.  Whatever the bytes, scanning a message ends in a list of fields that
-lie within it, or in ``InvalidModel`` with the byte offset.  Nothing is copied.
+lie within it, or in ``MalformedModel`` with the byte offset.  Nothing is copied.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.errors import InvalidModel
+from onnxplug.errors import MalformedModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,10 +61,10 @@ class Message:
         """The message in the range of one of this message's fields.
 
         Raises:
-            InvalidModel: messages are nested too deeply.
+            MalformedModel: messages are nested too deeply.
         """
         if self._depth == _MAX_DEPTH:
-            raise InvalidModel(
+            raise MalformedModel(
                 f"byte {start}: messages are nested more than {_MAX_DEPTH} deep; "
                 "protobuf allows no more"
             )
@@ -78,7 +78,7 @@ class Message:
         fields of an unexpected wire type, as protobuf does.
 
         Raises:
-            InvalidModel: the bytes are not a message.
+            MalformedModel: the bytes are not a message.
         """
         # The one hot loop of loading: bytes are read first and found to lie beyond
         # the end afterwards, and varints of one byte, nearly all of them, stay inline.
@@ -128,12 +128,12 @@ class Message:
         """The UTF-8 text in a range.
 
         Raises:
-            InvalidModel: it is not UTF-8, and *errors* is ``strict``.
+            MalformedModel: it is not UTF-8, and *errors* is ``strict``.
         """
         try:
             return str(self.data[start:end], "utf-8", errors)
         except UnicodeDecodeError as error:
-            raise InvalidModel(
+            raise MalformedModel(
                 f"byte {start + error.start}: a name is not UTF-8: "
                 f"{bytes(self.data[start:end][:40])!r}"
             ) from error
@@ -142,7 +142,7 @@ class Message:
         """The packed varints in a range, as uint64.
 
         Raises:
-            InvalidModel: the range does not hold whole varints.
+            MalformedModel: the range does not hold whole varints.
         """
         return _packed_varints(self.data[start:end], start)
 
@@ -158,7 +158,7 @@ def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
         shift += 7
     if position + _MAX_VARINT > end:
         raise _truncated(position, end)
-    raise InvalidModel(
+    raise MalformedModel(
         f"byte {position}: a varint of more than {_MAX_VARINT} bytes; "
         "the file is damaged or not an ONNX model"
     )
@@ -170,21 +170,21 @@ def _fixed_width(wire_type: int, position: int) -> int:
     if wire_type == FIXED64:
         return 8
     kind = "a group, which ONNX does not use" if wire_type in (3, 4) else "not defined"
-    raise InvalidModel(
+    raise MalformedModel(
         f"byte {position}: wire type {wire_type} is {kind}; "
         "the file is damaged or not an ONNX model"
     )
 
 
-def _truncated(position: int, end: int) -> InvalidModel:
-    return InvalidModel(
+def _truncated(position: int, end: int) -> MalformedModel:
+    return MalformedModel(
         f"byte {end}: the message ends here, within a field that reaches byte "
         f"{position}; the file is truncated, damaged or not an ONNX model"
     )
 
 
-def _bad_tag(field: int, position: int) -> InvalidModel:
-    return InvalidModel(
+def _bad_tag(field: int, position: int) -> MalformedModel:
+    return MalformedModel(
         f"byte {position}: {field >> 3} is not a field number; "
         "the file is damaged or not an ONNX model"
     )
@@ -213,7 +213,7 @@ def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
         lengths = last - first + 1
         longest = int(lengths.max(initial=_MAX_VARINT + 1 if not last.size else 0))
         if longest > _MAX_VARINT:
-            raise InvalidModel(
+            raise MalformedModel(
                 f"byte {offset + position} or after: a varint of more than "
                 f"{_MAX_VARINT} bytes; the file is damaged"
             )

@@ -63,6 +63,14 @@ def _constants(task: Task) -> list[str]:
     return lift_constants(task.model.graph)
 
 
+def _differentiate(task: Task) -> list[str]:
+    if not any(node.op_type == "Gradient" for node in _nodes(task)):
+        return []
+    from onnxplug.prepare.differentiate import differentiate
+
+    return differentiate(task.model.graph)
+
+
 def _infer(task: Task) -> list[str]:
     if not task.sizes_changed and all(
         is_known(graph.types.get(name))
@@ -113,6 +121,7 @@ Pass: TypeAlias = Callable[[Task], list[str]]
 PASSES: Final[Mapping[str, Pass]] = {
     "inline": _inline,
     "constants": _constants,
+    "differentiate": _differentiate,
     "infer": _infer,
     "fold": _fold,
     "duplicates": _duplicates,
