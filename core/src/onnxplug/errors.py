@@ -7,16 +7,62 @@ says what failed, what was found and expected, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 
 class OnnxplugError(Exception):
     """Base of all errors of onnxplug."""
 
 
+# The statuses of ONNX Runtime, by its names, for code that catches them...
+
+
+class Fail(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 1: something did not work."""
+
+    code: ClassVar[int] = 1
+
+
+class InvalidArgument(OnnxplugError, ValueError):
+    """ONNX Runtime's status 2: an argument does not fit."""
+
+    code: ClassVar[int] = 2
+
+
+class NoSuchFile(OnnxplugError, FileNotFoundError):
+    """ONNX Runtime's status 3: there is no such file."""
+
+    code: ClassVar[int] = 3
+
+
+class InvalidProtobuf(OnnxplugError, ValueError):
+    """ONNX Runtime's status 7: the bytes are no ONNX model."""
+
+    code: ClassVar[int] = 7
+
+
+class NotImplemented(OnnxplugError, NotImplementedError):
+    """ONNX Runtime's status 9: nothing computes what the model asks for."""
+
+    code: ClassVar[int] = 9
+
+
+class InvalidGraph(OnnxplugError, ValueError):
+    """ONNX Runtime's status 10: the model contradicts itself."""
+
+    code: ClassVar[int] = 10
+
+
+class EPFail(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 11: an EP failed."""
+
+    code: ClassVar[int] = 11
+
+
 # Plugins...
 
 
-class PluginError(OnnxplugError, RuntimeError):
+class PluginError(Fail):
     """A plugin cannot be used.
 
     Attributes:
@@ -44,8 +90,20 @@ class PluginLoadError(PluginError, ImportError):
     """The plugin raised while it was imported or asked for its factories."""
 
 
-class OptionError(OnnxplugError, ValueError):
+class PluginBlocked(PluginError):
+    """A setting, ``ONNXPLUG_BLOCK`` or ``ONNXPLUG_PLUGINS``, keeps the plugin out."""
+
+
+class LibraryInUse(PluginError):
+    """A library cannot be unregistered while sessions use its EPs."""
+
+
+class OptionError(InvalidArgument):
     """An option that does not exist, or a value that it does not accept."""
+
+
+class OptionWarning(UserWarning):
+    """An option of ONNX Runtime was set that has no effect here."""
 
 
 # Models...
@@ -55,26 +113,30 @@ class ModelError(OnnxplugError, ValueError):
     """The model cannot be used."""
 
 
-class ModelNotFound(ModelError, FileNotFoundError):
+class ModelNotFound(ModelError, NoSuchFile):
     """There is no file at the model's path."""
 
 
-class InvalidModel(ModelError):
+class InvalidModel(ModelError, InvalidGraph):
     """The model's bytes or structure are not valid ONNX."""
 
 
-class UnsupportedModel(ModelError, NotImplementedError):
+class MalformedModel(InvalidModel, InvalidProtobuf):
+    """The model's bytes are not a protobuf message as ONNX defines it."""
+
+
+class UnsupportedModel(ModelError, Fail, NotImplementedError):
     """The model is valid, but newer than this onnxplug, or of a kind it cannot run."""
 
 
-class ExternalDataError(InvalidModel):
+class ExternalDataError(InvalidModel, Fail):
     """External data is missing, truncated, or outside the model's folder."""
 
 
 # Execution providers...
 
 
-class EpError(OnnxplugError, RuntimeError):
+class EpError(EPFail):
     """An EP failed.
 
     Attributes:
@@ -92,7 +154,7 @@ class EpWarning(UserWarning):
     """An EP that was asked for is not used, or runs nothing; the text says why."""
 
 
-class UnassignedNode(OnnxplugError, NotImplementedError):
+class UnassignedNode(NotImplemented):
     """No chosen EP runs some node.
 
     Attributes:
@@ -118,14 +180,14 @@ class Declined(OnnxplugError):
         self.reason = reason
 
 
-class SessionRefused(OnnxplugError, RuntimeError):
+class SessionRefused(EPFail):
     """Raised by an EP's ``compile`` when the session must not be created at all."""
 
 
 # Running...
 
 
-class RunError(OnnxplugError, RuntimeError):
+class RunError(Fail):
     """A run failed."""
 
 
@@ -145,7 +207,7 @@ class RunCancelled(RunError):
     """The run was cancelled, or its deadline passed, before it finished."""
 
 
-class InputError(OnnxplugError, ValueError):
+class InputError(InvalidArgument):
     """What was fed to a session does not fit its inputs.
 
     Attributes:
@@ -161,9 +223,9 @@ class InputTypeError(InputError, TypeError):
     """A fed value is of the wrong kind or element type."""
 
 
-class UnknownOutput(OnnxplugError, ValueError):
+class UnknownOutput(InvalidArgument):
     """An output was asked for that the model does not have."""
 
 
-class OutputMismatch(OnnxplugError, ValueError):
+class OutputMismatch(InvalidArgument):
     """An array bound to an output has not the shape or element type produced."""

@@ -60,6 +60,14 @@ def _is_protocol(cls: type) -> bool:
 
 
 def _bases(cls: type) -> list[str]:
+    if issubclass(cls, BaseException):
+        # what plugins rely on is which builtin error it is
+        kinds = [kind for kind in cls.__mro__ if kind.__module__ == "builtins"]
+        return [
+            kind.__name__
+            for kind in kinds
+            if not any(other is not kind and issubclass(other, kind) for other in kinds)
+        ]
     return [base.__name__ for base in cls.__bases__ if base is not object]
 
 

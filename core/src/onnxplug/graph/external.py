@@ -11,9 +11,12 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.errors import ExternalDataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class ExternalData:
@@ -22,9 +25,18 @@ class ExternalData:
     Args:
         folder: where locations are relative to; ``None`` when there is none.
         model: the model's file, if it came from one.
+        files: contents by location, which are used instead of files.
+        arrays: weights by the tensor's name, whose files are not looked at.
     """
 
-    def __init__(self, folder: Path | None, model: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        model: Path | None = None,
+        *,
+        files: Mapping[str, memoryview] | None = None,
+        arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    ) -> None:
         self._folder: Final = folder
         roots = [] if folder is None else [folder.resolve()]
         if model is not None:
@@ -32,7 +44,8 @@ class ExternalData:
             # and links to both from another.
             roots.append(model.resolve().parent)
         self._roots: Final = roots
-        self._files: dict[str, memoryview] = {}
+        self._files: dict[str, memoryview] = dict(files or {})
+        self._arrays: Final = dict(arrays or {})
 
     def read(self, entries: Mapping[str, str], nbytes: int, tensor: str) -> memoryview:
         """The *nbytes* bytes of *tensor*, which its ``external_data`` describes.
@@ -41,6 +54,8 @@ class ExternalData:
             ExternalDataError: they are missing, outside the model's folder, or not
                 as many.
         """
+        if tensor in self._arrays:
+            return self._given(tensor, nbytes)
         location = entries.get("location", "")
         if location not in self._files:
             self._files[location] = self._map(location, tensor)
@@ -59,6 +74,16 @@ class ExternalData:
                 "the file is truncated or belongs to another model"
             )
         return data[offset : offset + length]
+
+    def _given(self, tensor: str, nbytes: int) -> memoryview:
+        array = self._arrays[tensor]
+        if array.nbytes != nbytes:
+            raise ExternalDataError(
+                f"tensor {tensor!r} is given as {array.dtype}{list(array.shape)} of "
+                f"{array.nbytes} bytes; the model needs {nbytes}.  Replacement "
+                "tensor's dimensions do not match."
+            )
+        return array.reshape(-1).view("u1").data.toreadonly()
 
     def _map(self, location: str, tensor: str) -> memoryview:
         path = self._resolve(location, tensor)

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.errors import InvalidModel, ModelError, ModelNotFound, UnsupportedModel
 from onnxplug.graph import tags
@@ -20,6 +20,9 @@ from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
 from onnxplug.graph.wire import Message, signed
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _NEWEST_IR: Final = 14
 _NEWEST_OPSETS: Final = {"": 28, "ai.onnx.ml": 5}
 
@@ -28,7 +31,13 @@ _NEWEST_OPSETS: Final = {"": 28, "ai.onnx.ml": 5}
 _MAPPED_FROM: Final = 1 << 20
 
 
-def load_model(source: Any, *, external_data_folder: Path | None = None) -> Model:
+def load_model(
+    source: Any,
+    *,
+    external_data_folder: Path | None = None,
+    external_files: Mapping[str, memoryview] | None = None,
+    external_arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
+) -> Model:
     """Read a model.
 
     Args:
@@ -36,6 +45,8 @@ def load_model(source: Any, *, external_data_folder: Path | None = None) -> Mode
             object, or an ``onnx.ModelProto``.
         external_data_folder: what locations of external data are relative to; for a
             path, the model's own folder unless given.
+        external_files: contents by location, used instead of files.
+        external_arrays: weights by name, used instead of external data.
 
     Raises:
         ModelNotFound: there is no file at the path.
@@ -46,12 +57,15 @@ def load_model(source: Any, *, external_data_folder: Path | None = None) -> Mode
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     folder = external_data_folder
     if path is None:
-        data, described = _in_memory(source)
+        data, described = in_memory(source)
     else:
         data, described = _on_disk(path), repr(str(path))
         folder = path.parent if folder is None else folder
     try:
-        model = _read_model(data, ExternalData(folder, path))
+        model = _read_model(
+            data,
+            ExternalData(folder, path, files=external_files, arrays=external_arrays),
+        )
     except ModelError as error:
         raise type(error)(f"cannot load {described}: {error}") from error
     model.path = path
@@ -89,8 +103,12 @@ def _on_disk(path: Path) -> memoryview:
         ) from error
 
 
-def _in_memory(source: Any) -> tuple[memoryview, str]:
-    """The bytes of a model that is not a path, and what to call it."""
+def in_memory(source: Any) -> tuple[memoryview, str]:
+    """The bytes of a model that is not a path, and what to call it.
+
+    Raises:
+        InvalidModel: *source* has no bytes.
+    """
     kind = f"a model from {type(source).__name__}"
     if hasattr(source, "SerializeToString"):
         try:
