@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxplug.ep import Option
-from onnxplug.errors import OptionError
+from onnxplug.errors import EpWarning, OptionError
 from onnxplug.selection import ProviderRequest, normalise, parse_options, provider
 
 DECLARED = {
@@ -75,8 +75,11 @@ def test_providers_in_every_form() -> None:
     assert normalise(["a", "b"], [{}, {"x": 1}])[1] == ProviderRequest("b", {"x": 1})
 
 
-def test_the_first_of_a_name_counts() -> None:
-    assert normalise([("a", {"x": 1}), "a"], None) == [ProviderRequest("a", {"x": 1})]
+def test_the_first_of_a_name_counts_and_the_others_are_told() -> None:
+    with pytest.warns(EpWarning, match="Duplicate provider 'a' encountered") as caught:
+        found = normalise([("a", {"x": 1}), "a"], None)
+    assert found == [ProviderRequest("a", {"x": 1})]
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,16 @@ def test_the_first_of_a_name_counts() -> None:
     [
         ([1], None, "a provider is given as 1"),
         ([("a", 1)], None, "a provider is given as"),
+        ([""], None, "expected the name of an EP"),
+        (1, None, "providers is 1; expected a name, or a list"),
+        ({"a": {}}, None, "providers is a dict; expected a list, best first"),
+        ({"a", "b"}, None, "providers is a set; expected a list, best first"),
+        (("a", {"x": 1}), None, r"a provider is given as \{'x': 1\}"),
+        ([("a", {1: 2})], None, "a is given an option named 1; expected a string"),
         (["a"], [{}, {}], "1 providers and 2 provider_options"),
+        (["a"], {"x": 1}, "expected a list with one mapping for each provider"),
+        (["a"], [None], "the options of a are None; expected a mapping"),
+        (None, [{}], "0 providers and 1 provider_options"),
         ([("a", {})], [{}], "both in providers and in provider_options"),
     ],
 )

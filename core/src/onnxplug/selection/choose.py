@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import warnings
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep import EpDevice, EpFactory, ExecutionProvider, HardwareDevice
-from onnxplug.errors import EpError, EpWarning, OnnxplugError, PluginNotFound
+from onnxplug.errors import (
+    EpError,
+    OnnxplugError,
+    PluginConflict,
+    PluginError,
+    PluginIncompatible,
+    PluginLoadError,
+    PluginNotFound,
+)
 from onnxplug.plugins import PluginRegistry
+from onnxplug.selection.devices import devices_of, ep_failure, hardware_for
 from onnxplug.selection.options import parse_options
-from onnxplug.selection.request import ProviderRequest
+from onnxplug.selection.order import CPU
+from onnxplug.selection.request import Origin, ProviderRequest
+from onnxplug.selection.warn import warn_user
 
 if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
-CPU: Final = "CPUExecutionProvider"
-"""The EP that runs what no other EP takes."""
+WHY: Final = {
+    Origin.LIST: "was asked for",
+    Origin.POLICY: "was chosen by the policy",
+    Origin.GLOBAL: "is a default provider",
+    Origin.IMPLIED: "is the last resort",
+}
+"""Who asked for an EP, in the words of messages that begin with its name."""
 
 
 class SessionContext:
@@ -48,6 +64,7 @@ class ChosenEp(NamedTuple):
         request: what the user asked for; ``None`` for the implied CPU EP.
         devices: what the EP was created on.
         options: every option of the EP, typed.
+        rank: its place among the requests; the implied CPU EP's is after all.
     """
 
     request: ProviderRequest | None
@@ -55,6 +72,7 @@ class ChosenEp(NamedTuple):
     devices: tuple[EpDevice, ...]
     options: Mapping[str, Any]
     provider: ExecutionProvider
+    rank: int = 0
 
     @property
     def name(self) -> str:
@@ -69,10 +87,15 @@ class ChosenEp(NamedTuple):
 
 
 class FailedEp(NamedTuple):
-    """An EP that was asked for and cannot be used."""
+    """An EP that was asked for and cannot be used.
+
+    Attributes:
+        rank: its place among the requests.
+    """
 
     request: ProviderRequest
     error: OnnxplugError
+    rank: int = 0
 
 
 def choose(
@@ -85,111 +108,198 @@ def choose(
 ) -> tuple[list[ChosenEp], list[FailedEp]]:
     """Create the EPs of *requests* in order, the CPU EP last if it is not among them.
 
+    One that fails is done without, with a warning, if another that was named works:
+    see :func:`do_without`.
+
     Raises:
         OnnxplugError: a request that says ``error_on_failure`` failed, or all did;
             or an option is not valid.
     """
     chosen: list[ChosenEp] = []
     failed: list[FailedEp] = []
-    for request in requests:
-        try:
-            ep = _create(request, registry, hardware, context)
-        except (EpError, PluginNotFound, RuntimeError) as error:
-            if not isinstance(error, OnnxplugError) or request.error_on_failure:
-                raise
-            failed.append(FailedEp(request, error))
-            continue
-        if ep.name not in [other.name for other in chosen]:
-            chosen.append(ep)
-    if failed and not chosen:
-        raise failed[0].error
-    for failure in failed:
-        warn_failed(failure, chosen[0].name)
-    if cpu_fallback and CPU not in [ep.name for ep in chosen]:
-        chosen.extend(_implied_cpu(registry, hardware, context, needed=not chosen))
+    try:
+        for rank, request in enumerate(requests):
+            try:
+                factory = _factory(request, registry)
+                if factory.name not in [ep.name for ep in chosen]:
+                    found = hardware_for(registry, factory.name, hardware)
+                    chosen.append(_create(rank, request, factory, found, context))
+            except (EpError, PluginError) as error:
+                failed.append(FailedEp(request, error, rank))
+                if request.error_on_failure:
+                    raise
+        _settle(failed, chosen)
+        if cpu_fallback and not _has_cpu(chosen, failed):
+            _add_cpu(chosen, failed, registry, hardware, context, len(requests))
+    except BaseException:
+        close(chosen)
+        raise
     return chosen, failed
 
 
+def do_without(failure: FailedEp, chosen: Sequence[ChosenEp]) -> None:
+    """Warn that an EP is not used although it was named, or raise its error.
+
+    The warning names the EP that stands in: the next of *chosen* that was named, if
+    there is one after it.
+
+    Args:
+        chosen: the EPs that work, the failed one not among them.
+
+    Raises:
+        OnnxplugError: nothing else that was named works, or the request says
+            ``error_on_failure``.
+    """
+    named = [ep for ep in chosen if ep.request is not None]
+    if failure.request.error_on_failure or not named:
+        raise failure.error
+    later = [ep.name for ep in named if ep.rank > failure.rank]
+    warn_failed(failure, later[0] if later else "")
+
+
 def warn_failed(failure: FailedEp, instead: str) -> None:
-    """Warn that an EP is not used although it was asked for."""
-    warnings.warn(
-        f"{failure.request.name} was asked for and is not used; {instead} is used "
-        f"instead.  {failure.error}",
-        EpWarning,
-        stacklevel=2,
+    """Warn that an EP is not used; empty *instead*: no other stands in for it."""
+    request = failure.request
+    outcome = f"{instead} is used instead" if instead else "the session does without it"
+    warn_user(
+        f"{request.name} {WHY[request.origin]} and is not used; {outcome}.  "
+        f"{failure.error}"
     )
+
+
+def close(chosen: Sequence[ChosenEp]) -> None:
+    """Close EPs of a session that is not to be, whatever they raise."""
+    for ep in chosen:
+        # what went wrong before matters more
+        with contextlib.suppress(Exception):
+            ep.provider.close()
+
+
+def _settle(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
+    if failed and not chosen:
+        for other in failed[1:]:
+            failed[0].error.add_note(f"Nor can {other.request.name}: {other.error}")
+    for failure in failed:
+        do_without(failure, chosen)
+
+
+def _factory(request: ProviderRequest, registry: PluginRegistry) -> EpFactory:
+    try:
+        return registry.factory(request.name)
+    except PluginNotFound as error:
+        from onnxplug.selection.known import find_known, remedy
+
+        known = find_known(request.name)
+        if known is None:
+            text = f"{error}\nTo use it, {remedy(request.name)}."
+        else:
+            installed = ", ".join(record.name for record in registry.records())
+            text = (
+                f"no installed plugin supplies {known.name}; {remedy(known.name)}.\n"
+                f"Installed EPs: {installed or 'none'}."
+            )
+        name = known.name if known else request.name
+        raise PluginNotFound(text, plugin=name) from error
 
 
 def _create(
+    rank: int,
     request: ProviderRequest,
-    registry: PluginRegistry,
+    factory: EpFactory,
     hardware: Sequence[HardwareDevice],
     context: SessionContext,
 ) -> ChosenEp:
-    factory = registry.factory(request.name)
+    # a wrong option is the user's error, whatever the EP can do
     options = parse_options(factory.name, factory.options, request.options)
-    devices = devices_of(factory, hardware)
+    devices = request.devices or devices_of(factory, hardware)
     if not devices:
-        kinds = ", ".join(sorted({str(device.type) for device in hardware}))
+        from onnxplug.selection.available import drives_none, no_device_remedy
+
         raise EpError(
-            f"{factory.name} drives none of this machine's devices ({kinds})",
+            f"{drives_none(factory.name, hardware)}; {no_device_remedy(factory.name)}",
             ep=factory.name,
             stage="devices",
         )
-    defaults = devices[0].default_options
-    if defaults:
+    suggested = _suggested_options(factory.name, devices, context.config)
+    if suggested:
         options = parse_options(
-            factory.name, factory.options, {**defaults, **request.options}
+            factory.name, factory.options, {**suggested, **request.options}
         )
     try:
         provider = factory.create(devices, options, context)
-    # a plugin may raise anything; it is reported as the EP's failure
-    except Exception as error:
-        raise _failure(factory, "create", error) from error
-    return ChosenEp(request, factory, devices, options, provider)
+    # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
+    except (Exception, SystemExit) as error:
+        found = ep_failure(factory.name, "create", error)
+        text = f"{found}{_diagnosis(factory)}"
+        raise EpError(text, ep=factory.name, stage="create") from error
+    return ChosenEp(request, factory, devices, options, provider, rank)
 
 
-def devices_of(
-    factory: EpFactory, hardware: Sequence[HardwareDevice]
-) -> tuple[EpDevice, ...]:
-    """The pairs of an EP and the hardware that it can drive.
+def _suggested_options(
+    ep: str, devices: Sequence[EpDevice], config: Mapping[str, str]
+) -> dict[str, str]:
+    """Options of the devices, the first one's winning; config entries beat them."""
+    suggested: dict[str, str] = {}
+    for device in reversed(devices):
+        suggested |= device.default_options
+    prefix = f"ep.{ep.lower()}."
+    for key, value in config.items():
+        if key.startswith(prefix):
+            suggested[key.removeprefix(prefix)] = value
+    return suggested
 
-    Raises:
-        EpError: the factory raised.
-    """
+
+def _diagnosis(factory: EpFactory) -> str:
+    """What the EP says of its own failure, and what to do about it."""
+    from onnxplug.ep import Level
+
     try:
-        return tuple(factory.supported_devices(hardware))
-    # a plugin may raise anything; it is reported as the EP's failure
-    except Exception as error:
-        raise _failure(factory, "devices", error) from error
-
-
-def _failure(factory: EpFactory, stage: str, error: Exception) -> EpError:
-    return EpError(
-        f"{factory.name} failed in {stage}: {type(error).__name__}: {error}",
-        ep=factory.name,
-        stage=stage,
+        findings = list(factory.diagnose())
+    # whatever a plugin raises, and one that failed the more so
+    except (Exception, SystemExit):  # noqa: BLE001
+        return ""
+    faults = [finding for finding in findings if finding.level is Level.ERROR]
+    return "".join(
+        f"\n{fault.message}{f'; {fault.remedy}' if fault.remedy else ''}"
+        for fault in faults
     )
 
 
-def _implied_cpu(
+def _has_cpu(chosen: Sequence[ChosenEp], failed: Sequence[FailedEp]) -> bool:
+    names = [ep.name for ep in chosen]
+    names += [getattr(failure.error, "ep", "") for failure in failed]
+    names += [getattr(failure.error, "plugin", "") for failure in failed]
+    return CPU in names
+
+
+def _add_cpu(
+    chosen: list[ChosenEp],
+    failed: list[FailedEp],
     registry: PluginRegistry,
     hardware: Sequence[HardwareDevice],
     context: SessionContext,
-    *,
-    needed: bool,
-) -> list[ChosenEp]:
+    rank: int,
+) -> None:
+    """Add the CPU EP, which nobody named, to *chosen*; without it to *failed*."""
+    request = ProviderRequest(CPU, origin=Origin.IMPLIED)
     try:
-        ep = _create(ProviderRequest(CPU), registry, hardware, context)
-    except PluginNotFound as error:
-        if not needed:
-            # the EPs asked for may take every node; if not, the error names it then
-            return []
-        raise PluginNotFound(
-            "no EP was asked for, and the CPU EP, which is the default, is not "
-            "installed; install the distribution onnxplug-cpu",
-            plugin=CPU,
-        ) from error
-    return [
-        ChosenEp(None, ep.factory, ep.devices, ep.options, ep.provider),
-    ]
+        ep = _create(rank, request, registry.factory(CPU), hardware, context)
+    except (EpError, PluginError) as error:
+        # the EPs asked for may take every node; if not, the error names it then
+        if chosen:
+            failed.append(FailedEp(request, error, rank))
+            if isinstance(error, _BROKEN):
+                warn_failed(failed[-1], "")
+            return
+        if isinstance(error, PluginNotFound):
+            raise PluginNotFound(
+                "no EP was asked for, and the CPU EP, which is the default, is not "
+                "installed; install the distribution onnxplug-cpu",
+                plugin=CPU,
+            ) from error
+        raise
+    chosen.append(ep._replace(request=None))
+
+
+_BROKEN: Final = (EpError, PluginConflict, PluginIncompatible, PluginLoadError)
+"""What is worth a warning; to have no CPU EP installed is a choice."""

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from onnxplug.errors import OptionError
+from onnxplug.selection.warn import warn_user
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpDevice, HardwareDevice
+    from onnxplug.plugins import PluginRegistry
+
+
+class Origin(StrEnum):
+    """Who asked for an EP."""
+
+    LIST = "list"
+    """``providers=[…]``, or what was added to ``SessionOptions``."""
+    POLICY = "policy"
+    GLOBAL = "global"
+    """``set_default_providers``."""
+    IMPLIED = "implied"
+    """Nobody: the CPU EP is the last resort."""
 
 
 class ProviderRequest(NamedTuple):
@@ -16,11 +34,15 @@ class ProviderRequest(NamedTuple):
         name: as the user wrote it.
         options: as the user wrote them.
         error_on_failure: any failure of the EP is an error, even if a later one works.
+        devices: what to create the EP on; empty: all devices that it drives.
+        origin: who asked.
     """
 
     name: str
     options: Mapping[str, Any] = MappingProxyType({})
     error_on_failure: bool = False
+    devices: tuple[EpDevice, ...] = ()
+    origin: Origin = Origin.LIST
 
 
 def provider(
@@ -30,7 +52,35 @@ def provider(
     error_on_failure: bool = False,
 ) -> ProviderRequest:
     """The long form of an entry in ``providers=[…]``."""
-    return ProviderRequest(name, dict(options or {}), error_on_failure)
+    return ProviderRequest(name, _options(name, options or {}), error_on_failure)
+
+
+def for_devices(
+    ep_devices: Sequence[EpDevice],
+    options: Mapping[str, Any] | None = None,
+    *,
+    registry: PluginRegistry | None = None,
+    hardware: Sequence[HardwareDevice] | None = None,
+    error_on_failure: bool = True,
+) -> ProviderRequest:
+    """The request for one EP on chosen devices, checked at once.
+
+    Args:
+        ep_devices: pairs of one EP, as ``get_ep_devices`` gives them.
+        registry, hardware: those of this process and machine when left out.
+
+    Raises:
+        OptionError: there is no pair, they are of several EPs, this machine does not
+            have one of them, or an option is not valid.
+        PluginError: the EP's plugin is gone.
+        EpError: the EP cannot tell its devices.
+    """
+    # only a caller who already has pairs needs any of this
+    from onnxplug.selection.explicit import check_devices
+
+    given = _options("ep_devices", {} if options is None else options)
+    pairs, name = check_devices(ep_devices, given, registry, hardware)
+    return ProviderRequest(name, given, error_on_failure, pairs)
 
 
 ProviderEntry: TypeAlias = str | tuple[str, Mapping[str, Any]] | ProviderRequest
@@ -40,37 +90,44 @@ def normalise(
     providers: str | Sequence[ProviderEntry] | None,
     provider_options: Sequence[Mapping[str, Any]] | None,
 ) -> list[ProviderRequest]:
-    """The requests in order; those after the first of the same name are dropped.
+    """The requests in order; one of a name that came before is dropped with a warning.
 
     Raises:
         OptionError: an entry is of no known form, or the two lists do not fit.
     """
-    if providers is None:
-        entries: Sequence[Any] = ()
-    elif isinstance(providers, str | ProviderRequest):
-        entries = (providers,)
-    else:
-        entries = list(providers)
+    entries = _entries(providers)
     requests = [_request(entry) for entry in entries]
     if provider_options is not None:
-        if len(provider_options) != len(requests):
-            raise OptionError(
-                f"there are {len(requests)} providers and {len(provider_options)} "
-                "provider_options; give one mapping for each provider"
-            )
-        if not all(isinstance(entry, str) for entry in entries):
-            raise OptionError(
-                "options are given both in providers and in provider_options; "
-                "give them in one of the two"
-            )
-        requests = [
-            ProviderRequest(request.name, dict(options))
-            for request, options in zip(requests, provider_options, strict=True)
-        ]
+        requests = _with_options(entries, requests, provider_options)
     unique: dict[str, ProviderRequest] = {}
     for request in requests:
+        if request.name in unique:
+            tell_duplicate(request.name)
         unique.setdefault(request.name, request)
     return list(unique.values())
+
+
+def tell_duplicate(name: str) -> None:
+    """Warn that an EP was named before."""
+    warn_user(f"Duplicate provider {name!r} encountered, ignoring.")
+
+
+def _entries(providers: Any) -> list[Any]:
+    if providers is None:
+        return []
+    if isinstance(providers, str | ProviderRequest):
+        return [providers]
+    if isinstance(providers, Mapping | Set | bytes):
+        raise OptionError(
+            f"providers is a {type(providers).__name__}; expected a list, best first, "
+            "of names, (name, options) pairs, or onnxplug.provider(…)"
+        )
+    try:
+        return list(providers)
+    except TypeError:
+        raise OptionError(
+            f"providers is {providers!r}; expected a name, or a list, best first"
+        ) from None
 
 
 def _request(entry: Any) -> ProviderRequest:
@@ -78,10 +135,60 @@ def _request(entry: Any) -> ProviderRequest:
         case ProviderRequest():
             return entry
         case str():
-            return ProviderRequest(entry)
+            return ProviderRequest(_name(entry))
         case (str(name), Mapping() as options):
-            return ProviderRequest(name, dict(options))
+            return ProviderRequest(_name(name), _options(name, options))
     raise OptionError(
         f"a provider is given as {entry!r}; expected a name, a (name, options) pair, "
         "or onnxplug.provider(…)"
     )
+
+
+def _with_options(
+    entries: Sequence[Any],
+    requests: Sequence[ProviderRequest],
+    provider_options: Sequence[Mapping[str, Any]],
+) -> list[ProviderRequest]:
+    if isinstance(provider_options, Mapping | str) or not isinstance(
+        provider_options, Sequence
+    ):
+        raise OptionError(
+            f"provider_options is {provider_options!r}; expected a list with one "
+            "mapping for each provider"
+        )
+    if len(provider_options) != len(requests):
+        raise OptionError(
+            f"there are {len(requests)} providers and {len(provider_options)} "
+            "provider_options; give one mapping for each provider"
+        )
+    if not all(isinstance(entry, str) for entry in entries):
+        raise OptionError(
+            "options are given both in providers and in provider_options; "
+            "give them in one of the two"
+        )
+    return [
+        ProviderRequest(request.name, _options(request.name, options))
+        for request, options in zip(requests, provider_options, strict=True)
+    ]
+
+
+def _name(name: str) -> str:
+    if not name.strip():
+        raise OptionError(
+            f"a provider is given as {name!r}; expected the name of an EP"
+        )
+    return name
+
+
+def _options(name: str, options: Any) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        raise OptionError(
+            f"the options of {name} are {options!r}; expected a mapping of names to "
+            "values"
+        )
+    for key in options:
+        if not isinstance(key, str):
+            raise OptionError(
+                f"{name} is given an option named {key!r}; expected a string"
+            )
+    return dict(options)

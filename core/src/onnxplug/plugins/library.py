@@ -1,0 +1,202 @@
+"""What is loaded as one: a module or object, with hooks that supply one or more EPs.
+
+Invariant: each library has a plugin manager of its own, for one hook that raises
+would end a call to those of all others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from onnxplug import hookspecs
+from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
+from onnxplug.errors import PluginIncompatible, PluginLoadError
+
+if TYPE_CHECKING:
+    import logging
+
+
+class Library:
+    """A source of EPs.
+
+    Attributes:
+        source: where it comes from, in words.
+        lock: held while it is loaded.
+        problems: what went wrong in optional hooks, by hook.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        find: Callable[[], object],
+        discard: Callable[[], None] | None = None,
+    ) -> None:
+        """*find* gives the module or object; *discard* undoes what it did."""
+        self.source = source
+        self.lock = threading.RLock()
+        self.problems: dict[str, str] = {}
+        self.discard = discard or (lambda: None)
+        self._find = find
+        self._manager: pluggy.PluginManager | None = None
+        self._policies: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of_module(cls, path: str) -> Library:
+        """The library that an entry point leads to."""
+        return cls(path, lambda: import_path(path))
+
+    def load(self) -> dict[str, EpFactory]:
+        """Import it and ask for its factories, by name; called once.
+
+        Raises:
+            Exception: whatever the library raises.
+        """
+        target = self._find()
+        if isinstance(target, type) and issubclass(target, EpFactory):
+            target = target()
+        if isinstance(target, EpFactory):
+            return {target.name: target}
+        manager = pluggy.PluginManager("onnxplug")
+        manager.add_hookspecs(hookspecs)
+        manager.register(target)
+        if not manager.get_hookcallers(target):
+            raise TypeError(
+                f"{self.source} supplies no EP: it is no EpFactory, and nothing in it "
+                "is marked with onnxplug.ep.hookimpl"
+            )
+        manager.check_pending()
+        made = manager.hook.onnxplug_ep_factories(host=PluginHost(self.source))
+        factories = _by_name(self.source, list(made or ()))
+        self._manager = manager
+        return factories
+
+    def policies(self) -> Mapping[str, Any]:
+        """Its selection policies; the hook is called once.
+
+        Raises:
+            PluginLoadError: the hook raised, or returned something else.
+        """
+        with self.lock:
+            if self._policies is None:
+                self._policies = self._ask("onnxplug_selection_policies", _policies)
+            return self._policies
+
+    def probe_hardware(self, host: Host | None = None) -> Sequence[HardwareDevice]:
+        """Devices that only it can find.
+
+        Raises:
+            PluginLoadError: the hook raised, or returned something else.
+        """
+        host = host or PluginHost(self.source)
+        devices: Sequence[HardwareDevice]
+        devices = self._ask("onnxplug_probe_hardware", _devices, host=host)
+        return devices
+
+    def _ask(self, hook: str, read: Callable[[Any], Any], **arguments: Any) -> Any:
+        if self._manager is None:
+            return read(None)
+        try:
+            return read(getattr(self._manager.hook, hook)(**arguments))
+        # whatever a plugin raises, SystemExit too, is its own failure and not ours
+        except (Exception, SystemExit) as error:
+            text = f"{hook} of {self.source} failed: {type(error).__name__}: {error}"
+            self.problems[hook] = text
+            raise PluginLoadError(text, plugin=self.source) from error
+
+
+class PluginHost:
+    """See :class:`onnxplug.ep.Host`."""
+
+    spi_version = SPI_VERSION
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    @property
+    def version(self) -> str:
+        """The version of onnxplug."""
+        from onnxplug import __version__
+
+        return __version__
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The plugin's own."""
+        import logging
+
+        return logging.getLogger(f"onnxplug.plugin.{self._plugin}")
+
+
+def import_path(path: str) -> object:
+    """The module ``package.module``, or what ``package.module:attribute.path`` names.
+
+    Raises:
+        AttributeError: the module has no such attribute.
+        Exception: whatever the module raises.
+    """
+    module, _, attributes = path.partition(":")
+    found: object = importlib.import_module(module)
+    reached = module
+    for attribute in attributes.split(".") if attributes else ():
+        if not hasattr(found, attribute):
+            raise AttributeError(f"{reached} has no attribute {attribute!r}")
+        found = getattr(found, attribute)
+        reached = f"{reached}{'.' if ':' in reached else ':'}{attribute}"
+    return found
+
+
+def check_spi_version(factory: EpFactory) -> None:
+    """Accept a factory written for this major version and a minor one not newer.
+
+    Raises:
+        PluginIncompatible: it is of another.
+    """
+    major, minor = factory.spi_version
+    if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
+        raise PluginIncompatible(
+            f"written for SPI {major}.{minor}, and this onnxplug speaks "
+            f"{SPI_VERSION[0]}.{SPI_VERSION[1]}; "
+            + (
+                "upgrade onnxplug"
+                if (major, minor) > SPI_VERSION
+                else "upgrade the plugin"
+            ),
+            plugin=factory.name,
+        )
+
+
+def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:
+    factories: dict[str, EpFactory] = {}
+    for factory in made:
+        if not isinstance(factory, EpFactory):
+            raise TypeError(
+                f"onnxplug_ep_factories of {source} returned {factory!r}; expected "
+                "instances of onnxplug.ep.EpFactory"
+            )
+        if factory.name in factories:
+            raise ValueError(f"{source} supplies two EPs named {factory.name!r}")
+        factories[factory.name] = factory
+    return factories
+
+
+def _policies(returned: Any) -> Mapping[str, Any]:
+    policies = {} if returned is None else returned
+    if not isinstance(policies, Mapping):
+        raise TypeError(f"{policies!r} is no mapping of names to policies")
+    for name, policy in policies.items():
+        if not isinstance(name, str) or not callable(policy):
+            raise TypeError(f"{name!r}: {policy!r} is no name and policy")
+    return policies
+
+
+def _devices(returned: Any) -> Sequence[HardwareDevice]:
+    devices = list(returned or ())
+    for device in devices:
+        if not isinstance(device, HardwareDevice):
+            raise TypeError(f"{device!r} is no HardwareDevice")
+    return devices

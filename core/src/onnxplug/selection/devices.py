@@ -1,0 +1,85 @@
+"""The devices that one EP drives, and the hardware that it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnxplug.ep import EpDevice, EpFactory, HardwareDevice
+from onnxplug.errors import EpError, PluginLoadError
+from onnxplug.plugins import PluginRegistry
+
+if TYPE_CHECKING:
+    import logging
+
+
+def devices_of(
+    factory: EpFactory, hardware: Sequence[HardwareDevice]
+) -> tuple[EpDevice, ...]:
+    """The pairs of an EP and the hardware that it can drive.
+
+    Raises:
+        EpError: the factory raised, or offers another EP's pairs.
+    """
+    try:
+        pairs = tuple(factory.supported_devices(hardware))
+    # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
+    except (Exception, SystemExit) as error:
+        raise ep_failure(factory.name, "devices", error) from error
+    for pair in pairs:
+        if not isinstance(pair, EpDevice) or pair.ep_name != factory.name:
+            raise EpError(
+                f"{factory.name} failed in devices: it offers {pair!r}, which is no "
+                "EpDevice of its own",
+                ep=factory.name,
+                stage="devices",
+            )
+    return pairs
+
+
+def hardware_for(
+    registry: PluginRegistry, ep: str, hardware: Sequence[HardwareDevice]
+) -> Sequence[HardwareDevice]:
+    """*hardware*, and what the plugin of *ep*, which is loaded, found beside."""
+    try:
+        probed = registry.resolve(ep).library.probe_hardware()
+    except PluginLoadError as error:
+        # the hook is optional: the EP may do without, and the record keeps why
+        logger().warning("%s", error)
+        return hardware
+    return merge_hardware(hardware, probed) if probed else hardware
+
+
+def merge_hardware(
+    found: Sequence[HardwareDevice], probed: Sequence[HardwareDevice]
+) -> list[HardwareDevice]:
+    """*found*, then what plugins *probed* and the host had not found."""
+    merged = list(found)
+    places = {(device.type, _place(device)) for device in found if _place(device)}
+    for device in probed:
+        place = device.type, _place(device)
+        if device not in merged and place not in places:
+            merged.append(device)
+            if place[1]:
+                places.add(place)
+    return merged
+
+
+def ep_failure(ep: str, stage: str, error: BaseException) -> EpError:
+    """The error for whatever an EP raised at *stage*."""
+    return EpError(
+        f"{ep} failed in {stage}: {type(error).__name__}: {error}", ep=ep, stage=stage
+    )
+
+
+def logger() -> logging.Logger:
+    """That of this package."""
+    import logging
+
+    return logging.getLogger("onnxplug.selection")
+
+
+def _place(device: HardwareDevice) -> str:
+    """Where the device is plugged in; empty when unknown."""
+    metadata = device.metadata
+    return metadata.get("pci_bus_id", "") or metadata.get("LUID", "")

@@ -1,0 +1,179 @@
+"""Who wins when EPs are asked for in several places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep import EpDevice, HardwareDevice
+from onnxplug.errors import OptionError
+from onnxplug.plugins import PluginRegistry
+from onnxplug.selection.order import CPU
+from onnxplug.selection.request import (
+    Origin,
+    ProviderEntry,
+    ProviderRequest,
+    normalise,
+    tell_duplicate,
+)
+from onnxplug.selection.warn import warn_user
+
+if TYPE_CHECKING:
+    from onnxplug.selection.policy import (
+        ModelInfo,
+        OrtExecutionProviderDevicePolicy,
+        SelectionPolicy,
+    )
+
+
+def resolve(
+    providers: str | Sequence[ProviderEntry] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None,
+    session_requests: Sequence[ProviderRequest] = (),
+    policy: str | OrtExecutionProviderDevicePolicy | SelectionPolicy | None = None,
+    defaults: Sequence[ProviderRequest] = (),
+    *,
+    registry: PluginRegistry,
+    model_info: Callable[[], ModelInfo],
+    hardware: Sequence[HardwareDevice] | None = None,
+    cpu_fallback: bool = True,
+) -> list[ProviderRequest]:
+    """The EPs that a session is to have, best first.
+
+    ============== ============== ========= ========== ==============================
+    ``providers=`` SessionOptions policy    globals    the session's EPs
+    ============== ============== ========= ========== ==============================
+    given          any            any       any        the list, then the globals;
+                                                       one warning if it overrules
+    nothing        added          any       any        those added, then the globals;
+                                                       one warning if they overrule
+    nothing        nothing        set       any        what the policy chooses
+    nothing        nothing        none      set        the globals
+    nothing        nothing        none      nothing    nothing here
+    ============== ============== ========= ========== ==============================
+
+    ``choose`` adds the CPU EP as the last, wherever it is not named and
+    *cpu_fallback* is true.  An EP named twice counts where it is named first.
+
+    Args:
+        session_requests: added by ``SessionOptions.add_provider…``.
+        defaults: set by ``set_default_providers``.
+        model_info: called only for a policy.
+        hardware: what a policy chooses from; this machine's when left out.
+        cpu_fallback: ``session.disable_cpu_ep_fallback`` is not set.
+
+    Raises:
+        OptionError: what was written is of no known form, or contradicts itself.
+        EpError: the policy failed, or chose what cannot be used.
+    """
+    own = normalise(providers, provider_options)
+    if own:
+        _tell_overruled("passed to InferenceSession", session_requests, policy)
+    else:
+        own = list(session_requests)
+        if own:
+            _tell_overruled("added to SessionOptions", (), policy)
+    if not own and policy is not None:
+        return _chosen_by_policy(policy, registry, model_info, hardware, cpu_fallback)
+    if len(own) + len(defaults) > 1:
+        own, defaults = _each_once(own, defaults, registry)
+    if not cpu_fallback:
+        defaults = _without_cpu(own, defaults, registry)
+    return [*own, *defaults]
+
+
+def _tell_overruled(
+    winner: str, session_requests: Sequence[ProviderRequest], policy: object
+) -> None:
+    overruled = []
+    if session_requests:
+        names = ", ".join(request.name for request in session_requests)
+        overruled.append(f"providers ({names})")
+    if policy is not None:
+        overruled.append("a selection policy")
+    if overruled:
+        warn_user(
+            f"the session was already configured with {' and '.join(overruled)}; "
+            f"only the providers {winner} are used"
+        )
+
+
+def _each_once(
+    own: Sequence[ProviderRequest],
+    defaults: Sequence[ProviderRequest],
+    registry: PluginRegistry,
+) -> tuple[list[ProviderRequest], list[ProviderRequest]]:
+    from onnxplug.selection.known import canonical
+
+    first: dict[str, ProviderRequest] = {}
+    for request in own:
+        name = canonical(request.name, registry)
+        if name in first:
+            tell_duplicate(request.name)
+        first.setdefault(name, request)
+    left: dict[str, ProviderRequest] = {}
+    for request in defaults:
+        name = canonical(request.name, registry)
+        if name not in first:
+            left.setdefault(name, request)
+    return list(first.values()), list(left.values())
+
+
+def _without_cpu(
+    own: Sequence[ProviderRequest],
+    defaults: Sequence[ProviderRequest],
+    registry: PluginRegistry,
+) -> list[ProviderRequest]:
+    """The *defaults* of a session that must not fall back to the CPU."""
+    from onnxplug.selection.known import canonical
+
+    forbids = "session.disable_cpu_ep_fallback is set"
+    for request in own:
+        if canonical(request.name, registry) == CPU:
+            raise OptionError(
+                "Conflicting session configuration: explicitly added the CPU EP to "
+                f"the session, but {forbids}.  Leave one of the two out."
+            )
+    left = [request for request in defaults if canonical(request.name, registry) != CPU]
+    if not own and not left:
+        raise OptionError(
+            "Conflicting session configuration: no EP was asked for, which means the "
+            f"CPU EP, but {forbids}.  Name an EP."
+        )
+    return left
+
+
+def _chosen_by_policy(
+    policy: str | OrtExecutionProviderDevicePolicy | SelectionPolicy,
+    registry: PluginRegistry,
+    model_info: Callable[[], ModelInfo],
+    hardware: Sequence[HardwareDevice] | None,
+    cpu_fallback: bool,
+) -> list[ProviderRequest]:
+    # most sessions have no policy
+    from onnxplug.selection.enumerate import enumerate_devices
+    from onnxplug.selection.order import order_devices
+    from onnxplug.selection.policy import (
+        apply_policy,
+        find_policy,
+        without_default_cpu,
+    )
+
+    found = enumerate_devices(registry, hardware)  # loads plugins, and their policies
+    name, function = find_policy(policy, registry)
+    ordered = order_devices(found.devices, found.vendor_ids)
+    selected = apply_policy(name, function, ordered, model_info())
+    if not cpu_fallback:
+        selected = without_default_cpu(name, selected, offered=ordered)
+    return fold(selected)
+
+
+def fold(ep_devices: Sequence[EpDevice]) -> list[ProviderRequest]:
+    """One request per EP, in the order of their first pairs, with all their pairs."""
+    devices: dict[str, list[EpDevice]] = {}
+    for pair in ep_devices:
+        devices.setdefault(pair.ep_name, []).append(pair)
+    return [
+        ProviderRequest(name, devices=tuple(pairs), origin=Origin.POLICY)
+        for name, pairs in devices.items()
+    ]
