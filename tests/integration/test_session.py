@@ -57,7 +57,7 @@ def test_all_outputs_or_those_asked_for_in_that_order() -> None:
     again = session.run(["z", "y", "z"], {"x": X})
     np.testing.assert_array_equal(again[1], y)
     np.testing.assert_array_equal(again[0], again[2])
-    with pytest.raises(UnknownOutput, match=r"no output 'q'; .*\['y', 'z'\]"):
+    with pytest.raises(UnknownOutput, match=r"name: 'q'; .*\['y', 'z'\]"):
         session.run(["q"], {"x": X})
 
 

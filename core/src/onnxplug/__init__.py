@@ -9,54 +9,122 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from onnxplug import ep, errors
     from onnxplug.inquire import (
+        get_all_providers,
         get_available_providers,
         get_ep_devices,
         get_hardware_devices,
         get_plugins,
+        is_available,
+        supported_by_platform,
     )
+    from onnxplug.io_binding import IOBinding
     from onnxplug.model_info import ModelMetadata, NodeArg
-    from onnxplug.options import SessionOptions
+    from onnxplug.options import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        RunOptions,
+        SessionOptions,
+    )
+    from onnxplug.ort_value import OrtValue
     from onnxplug.partition.report import Explanation
-    from onnxplug.selection import provider
+    from onnxplug.plugins import (
+        register_ep_library,
+        register_execution_provider_library,
+        unregister_ep_library,
+        unregister_execution_provider_library,
+    )
+    from onnxplug.selection import (
+        OrtExecutionProviderDevicePolicy,
+        get_default_providers,
+        provider,
+        set_default_providers,
+    )
     from onnxplug.session import InferenceSession
 
 __version__: Final = "0.1.0"
 
 _HOME: Final = {
-    "Explanation": "onnxplug.partition.report",
-    "InferenceSession": "onnxplug.session",
-    "ModelMetadata": "onnxplug.model_info",
-    "NodeArg": "onnxplug.model_info",
-    "SessionOptions": "onnxplug.options",
-    "get_available_providers": "onnxplug.inquire",
-    "get_ep_devices": "onnxplug.inquire",
-    "get_hardware_devices": "onnxplug.inquire",
-    "get_plugins": "onnxplug.inquire",
-    "provider": "onnxplug.selection.request",
+    "onnxplug.inquire": (
+        "get_all_providers",
+        "get_available_providers",
+        "get_ep_devices",
+        "get_hardware_devices",
+        "get_plugins",
+        "is_available",
+        "supported_by_platform",
+    ),
+    "onnxplug.io_binding": ("IOBinding",),
+    "onnxplug.model_info": ("ModelMetadata", "NodeArg"),
+    "onnxplug.options": (
+        "ExecutionMode",
+        "ExecutionOrder",
+        "GraphOptimizationLevel",
+        "RunOptions",
+        "SessionOptions",
+    ),
+    "onnxplug.ort_value": ("OrtValue",),
+    "onnxplug.partition.report": ("Explanation",),
+    "onnxplug.plugins": (
+        "register_ep_library",
+        "register_execution_provider_library",
+        "unregister_ep_library",
+        "unregister_execution_provider_library",
+    ),
+    "onnxplug.selection": (
+        "OrtExecutionProviderDevicePolicy",
+        "get_default_providers",
+        "provider",
+        "set_default_providers",
+    ),
+    "onnxplug.session": ("InferenceSession",),
 }
+"""Module to the names that it lends to the package."""
 
 __all__ = [
+    "ExecutionMode",
+    "ExecutionOrder",
     "Explanation",
+    "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "ModelMetadata",
     "NodeArg",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtValue",
+    "RunOptions",
     "SessionOptions",
     "__version__",
+    "ep",
+    "errors",
+    "get_all_providers",
     "get_available_providers",
+    "get_default_providers",
     "get_ep_devices",
     "get_hardware_devices",
     "get_plugins",
+    "is_available",
     "provider",
+    "register_ep_library",
+    "register_execution_provider_library",
+    "set_default_providers",
+    "supported_by_platform",
+    "unregister_ep_library",
+    "unregister_execution_provider_library",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'onnxplug' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    if name in ("ep", "errors"):
+        return importlib.import_module(f"onnxplug.{name}")
+    home = next((module for module, names in _HOME.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'onnxplug' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

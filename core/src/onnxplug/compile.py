@@ -7,6 +7,7 @@ out the same are not compiled twice.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -53,12 +54,14 @@ class CompiledUnit(NamedTuple):
         partition: the nodes and their border.
         candidate: the EP; ``None`` for the host.
         compiled: what the EP made; ``None`` for the host.
+        turnstile: held while running, when the EP limits concurrent runs.
         bodies: the compiled bodies of a node of the host's, by attribute.
     """
 
     partition: GraphPartition
     candidate: Candidate | None
     compiled: CompiledPartition | None
+    turnstile: threading.Semaphore | None
     bodies: dict[str, CompiledGraph]
 
 
@@ -227,7 +230,7 @@ class _Compiler:
                 uses=uses,
             )
             if part.ep is None:
-                units.append(CompiledUnit(partition, None, None, {}))
+                units.append(CompiledUnit(partition, None, None, None, {}))
                 continue
             candidate = self.candidates[part.ep]
             key = (part.ep, partition.nodes, partition.inputs, partition.outputs)
@@ -240,7 +243,10 @@ class _Compiler:
                         {(part.ep, node): reason for node in partition.nodes}
                     )
                     return None
-            units.append(CompiledUnit(partition, candidate, self.done[key], {}))
+            compiled = self.done[key]
+            limit = compiled.max_concurrent_runs
+            turnstile = None if limit is None else threading.Semaphore(limit)
+            units.append(CompiledUnit(partition, candidate, compiled, turnstile, {}))
         return units
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:

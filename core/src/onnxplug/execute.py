@@ -8,8 +8,9 @@ from typing import Any
 
 from onnxplug.control_flow import run_bodies
 from onnxplug.ep import HOST, MemoryLocation, Stream
-from onnxplug.errors import EpError, OnnxplugError, RunCancelled
+from onnxplug.errors import EpError, OnnxplugError, OutputMismatch, RunCancelled
 from onnxplug.memory import Hop, Memory
+from onnxplug.options import RunOptions
 from onnxplug.plan import CopyValue, Plan, RunBodies, RunPartition
 
 
@@ -19,19 +20,14 @@ class Run:
     Attributes:
         options: the run's config entries.
         deadline: ``time.monotonic()`` after which the run is cancelled.
-        cancelled: set from any thread to end the run before its next step.
     """
 
-    def __init__(
-        self,
-        memory: Memory,
-        options: Mapping[str, str] | None = None,
-        deadline: float | None = None,
-    ) -> None:
+    def __init__(self, memory: Memory, options: RunOptions | None = None) -> None:
         self.memory = memory
-        self.options = dict(options or {})
-        self.deadline = deadline
-        self.cancelled = False
+        self._given = options
+        self.options = options.config if options else {}
+        timeout = options.timeout if options else None
+        self.deadline = None if timeout is None else time.monotonic() + timeout
         self._streams: dict[MemoryLocation, Stream | None] = {}
         # arrays that queued copies read or write and that no stream keeps in order;
         # they must outlive the copies
@@ -47,13 +43,23 @@ class Run:
     def check(self) -> None:
         """Raise :class:`RunCancelled` when the run should go no further."""
         if self.deadline is not None and time.monotonic() > self.deadline:
-            self.cancelled = True
-            raise RunCancelled("the run's deadline passed before it finished")
+            raise RunCancelled("the run's timeout passed before it finished")
         if self.cancelled:
-            raise RunCancelled("the run was cancelled before it finished")
+            raise RunCancelled(
+                "Exiting due to terminate flag being set to true: the run was "
+                "cancelled before it finished"
+            )
 
-    def copy(self, value: Any, hop: Hop) -> Any:
-        """*value* at the hop's target; lists element by element."""
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run's options were told to terminate it."""
+        return self._given is not None and self._given.terminate
+
+    def copy(self, value: Any, hop: Hop, into: Any = None) -> Any:
+        """*value* at the hop's target; lists element by element.
+
+        *into* is an array there to copy to; by default a new one is made.
+        """
         if value is None:
             return None
         if isinstance(value, list):
@@ -64,7 +70,11 @@ class Run:
             value = self.settle(value)
         if stream is not None:
             self._order(hop)
-        target = self.memory.empty(hop.target, value, stream)
+        if into is None:
+            target = self.memory.empty(hop.target, value, stream)
+        else:
+            check_bound(value, into)
+            target = into
         hop.transfer.copy([(value, target)], stream)
         if stream is not None:
             # device memory is reused in the order of its own stream: no need to hold it
@@ -165,37 +175,80 @@ class _Context:
         )
 
 
-def execute(plan: Plan, inputs: Sequence[Any], run: Run) -> list[Any]:
-    """The outputs of *plan* on the host, for *inputs* in the plan's order."""
+def execute(
+    plan: Plan,
+    inputs: Sequence[Any],
+    run: Run,
+    bound: Sequence[Any | None] | None = None,
+) -> list[Any]:
+    """The outputs of *plan*, for *inputs* in the plan's order.
+
+    Args:
+        bound: for each output an array to fill, where the plan leaves the output, or
+            ``None``.
+
+    Raises:
+        OutputMismatch: a bound array has not the output's shape or element type.
+    """
     slots = plan.template.copy()
+    wanted = dict(zip(plan.outputs, bound, strict=True)) if bound else {}
     slots[1 : len(inputs) + 1] = inputs
     for step in plan.steps:
         run.check()
         match step:
             case RunPartition():
-                results = _run_partition(step, slots, run)
+                results = _run_partition(step, slots, run, wanted)
                 for slot, result in zip(step.outputs, results, strict=True):
                     slots[slot] = result
             case CopyValue():
-                slots[step.target] = run.copy(slots[step.source], step.hop)
+                into = wanted.get(step.target)
+                slots[step.target] = run.copy(slots[step.source], step.hop, into)
             case RunBodies():
                 _run_control_flow(step, slots, run)
         for slot in step.frees:
             slots[slot] = None
-    return [run.settle(slots[slot]) for slot in plan.outputs]
+    results = [run.settle(slots[slot]) for slot in plan.outputs]
+    if bound is None:
+        return results
+    return [
+        result if array is None or array is result else _fill(array, result)
+        for result, array in zip(results, bound, strict=True)
+    ]
 
 
-def _run_partition(step: RunPartition, slots: list[Any], run: Run) -> Sequence[Any]:
+def check_bound(result: Any, bound: Any) -> None:
+    """Check that *bound* can take *result*.
+
+    Raises:
+        OutputMismatch: it differs in shape or element type.
+    """
+    if tuple(bound.shape) != tuple(result.shape) or bound.dtype != result.dtype:
+        raise OutputMismatch(
+            f"an output is {result.dtype}{list(result.shape)}, and the array bound to "
+            f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
+        )
+
+
+def _fill(bound: Any, result: Any) -> Any:
+    """A host array that was bound to an output that no step made for it."""
+    check_bound(result, bound)
+    bound[...] = result
+    return bound
+
+
+def _run_partition(
+    step: RunPartition, slots: list[Any], run: Run, wanted: Mapping[int, Any]
+) -> Sequence[Any]:
     arguments = [slots[slot] for slot in step.inputs]
     if step.location == HOST or step.location.host_accessible:
         arguments = [run.settle(argument) for argument in arguments]
     stream = run.stream(step.location)
     context = _Context(run, stream)
-    nothing_bound = [None] * len(step.outputs)
+    outputs = [wanted.get(slot) for slot in step.outputs]
     if step.turnstile is None:
-        return run_partition(step, arguments, nothing_bound, context)
+        return run_partition(step, arguments, outputs, context)
     with step.turnstile:
-        results = run_partition(step, arguments, nothing_bound, context)
+        results = run_partition(step, arguments, outputs, context)
         # the next run may start only when this one's work is done
         run.synchronize(step.location)
         return results
@@ -210,6 +263,10 @@ def run_partition(
     """Call the EP, its failure told as such."""
     try:
         return step.run(arguments, outputs, context)
+    except RunCancelled:
+        if context is not None:
+            context.run.check()  # which knows why it was cancelled
+        raise
     except OnnxplugError:
         raise
     except Exception as error:

@@ -7,7 +7,8 @@ names the input, what was found and what is expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.errors import InputError, InputTypeError
+from onnxplug.model_info import type_name
 
 Symbols: TypeAlias = dict[str, tuple[int, str]]
 """Symbolic dimension to its size in this run and the input that fixed it."""
@@ -39,48 +41,64 @@ class InputChecker:
     def __init__(
         self, types: Mapping[str, ValueType | None], defaults: Mapping[str, Any]
     ) -> None:
+        self._types = dict(types)
         self._defaults = dict(defaults)
         self._checks = [
             (name, _checker(name, value_type)) for name, value_type in types.items()
         ]
 
-    def check(self, feed: Mapping[str, Any]) -> list[Any]:
+    def check(self, feed: Mapping[str, Any], placed: Collection[str] = ()) -> list[Any]:
         """The values to run on, in order of the inputs.
+
+        Args:
+            placed: names whose values are arrays of a device's memory, which are only
+                looked at.
 
         Raises:
             InputError: an input is missing, unknown, or does not fit.
         """
+        # asked first of what most feeds are, since this runs at each call
+        if type(feed) is not dict and not isinstance(feed, Mapping):
+            raise InputTypeError(
+                f"the feed is a {type(feed).__name__}; expected a dict from the names "
+                "of inputs to their values"
+            )
         symbols: Symbols = {}
         values = []
+        known = 0
         for name, check in self._checks:
-            if name in feed:
+            known += name in feed
+            if name in placed:
+                _check_placed(name, self._types[name], feed[name], symbols)
+                values.append(feed[name])
+            elif name in feed:
                 values.append(check(feed[name], symbols))
             elif name in self._defaults:
                 values.append(self._defaults[name])
             else:
                 raise self._missing(feed)
-        if len(feed) != len(values):
-            self._refuse_unknown(feed)
+        if len(feed) != known:
+            raise self._unknown(feed)
         return values
 
     def _missing(self, feed: Mapping[str, Any]) -> InputError:
         names = [name for name, _ in self._checks if name not in self._defaults]
         missing = [name for name in names if name not in feed]
         return InputError(
-            f"required inputs {missing} are missing from the feed, which has "
-            f"{sorted(feed)}; the model's inputs are {names}",
+            f"Required inputs ({missing}) are missing from input feed "
+            f"({list(feed)}).  The model's inputs are {names}",
             input=missing[0],
         )
 
-    def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
+    def _unknown(self, feed: Mapping[str, Any]) -> InputError:
         known = [name for name, _ in self._checks]
-        unknown = [name for name in feed if name not in known]
-        if unknown:
-            raise InputError(
-                f"the feed has {unknown}, which the model does not; "
-                f"its inputs are {known}",
-                input=unknown[0],
-            )
+        name = next(name for name in feed if name not in known)
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return InputError(
+            f"Invalid input name: {name}{hint}  The model's inputs are {known}",
+            input=str(name),
+        )
 
 
 def _checker(name: str, value_type: ValueType | None) -> Check:
@@ -121,6 +139,22 @@ def _tensor_checker(
     return check
 
 
+def _check_placed(
+    name: str, value_type: ValueType | None, value: Any, symbols: Symbols
+) -> None:
+    """Check an array that is not the host's."""
+    if not isinstance(value_type, TensorType) or value_type.dtype is None:
+        raise InputTypeError(
+            f"input {name!r} is bound to device memory, and the model takes no tensor "
+            "of a known element type there",
+            input=name,
+        )
+    if value.dtype != value_type.dtype.numpy:
+        raise _wrong_dtype(name, value_type.dtype, value.dtype)
+    if value_type.shape is not None:
+        _check_shape(name, tuple(value.shape), value_type.shape, symbols)
+
+
 def _check_shape(
     name: str,
     found: tuple[int, ...],
@@ -129,8 +163,9 @@ def _check_shape(
 ) -> None:
     if len(found) != len(expected):
         raise InputError(
-            f"input {name!r} has rank {len(found)} (shape {list(found)}); "
-            f"expected rank {len(expected)} (shape {_shown(expected)})",
+            f"Invalid rank for input: {name} Got: {len(found)} Expected: "
+            f"{len(expected)} (shape {list(found)} where the model has "
+            f"{_shown(expected)}).  Please fix either the inputs/outputs or the model.",
             input=name,
         )
     for axis, (size, dimension) in enumerate(zip(found, expected, strict=True)):
@@ -139,8 +174,10 @@ def _check_shape(
         if isinstance(dimension, int):
             if size != dimension:
                 raise InputError(
-                    f"input {name!r} has size {size} in dimension {axis} (shape "
-                    f"{list(found)}); expected {dimension} (shape {_shown(expected)})",
+                    f"Got invalid dimensions for input: {name} for the following "
+                    f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
+                    f"(shape {list(found)} where the model has {_shown(expected)}).  "
+                    "Please fix either the inputs/outputs or the model.",
                     input=name,
                 )
             continue
@@ -167,11 +204,7 @@ def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
     expected = dtype.numpy
     if array.dtype != expected:
         if array.dtype.newbyteorder("=") != expected:
-            raise InputTypeError(
-                f"input {name!r} has element type {_dtype_name(array.dtype)}; expected "
-                f"{dtype}; convert it with .astype({str(dtype)!r})",
-                input=name,
-            )
+            raise _wrong_dtype(name, dtype, array.dtype)
         array = array.astype(expected)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
@@ -179,10 +212,8 @@ def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
 def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
-    if hasattr(value, "__array__"):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return _from_library(name, value)
     if dtype is DataType.STRING:
         return np.array(value, dtype=object)
     try:
@@ -200,6 +231,22 @@ def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
             input=name,
         )
     return converted
+
+
+def _from_library(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Another library's array, if that library hands it over."""
+    try:
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        return np.from_dlpack(value)
+    # whatever the library raises, such as for a tensor that requires a gradient, lies
+    # on a device, or has an element type that numpy lacks
+    except Exception as error:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} that gives numpy no array: "
+            f"{error}",
+            input=name,
+        ) from error
 
 
 def _from_python(
@@ -224,11 +271,7 @@ def _from_python(
 
 def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.kind not in "OUST":
-        raise InputTypeError(
-            f"input {name!r} has element type {_dtype_name(array.dtype)}; "
-            "expected strings",
-            input=name,
-        )
+        raise _wrong_dtype(name, DataType.STRING, array.dtype)
     texts = [_as_text(name, item) for item in array.ravel().tolist()]
     result = np.empty(array.size, dtype=object)
     result[:] = texts
@@ -237,7 +280,13 @@ def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _as_text(name: str, item: Any) -> str:
     if isinstance(item, bytes):
-        return item.decode()
+        try:
+            return item.decode()
+        except UnicodeDecodeError as error:
+            raise InputTypeError(
+                f"input {name!r} has an element that is no text in UTF-8: {error}",
+                input=name,
+            ) from error
     if isinstance(item, str):
         return item
     raise InputTypeError(
@@ -247,9 +296,22 @@ def _as_text(name: str, item: Any) -> str:
     )
 
 
+def _wrong_dtype(name: str, expected: DataType, found: np.dtype[Any]) -> InputTypeError:
+    remedy = (
+        ""
+        if expected is DataType.STRING
+        else f"; convert it with .astype({str(expected)!r})"
+    )
+    return InputTypeError(
+        f"Unexpected input data type. Actual: ({_dtype_name(found)}) , expected: "
+        f"({type_name(TensorType(expected))}), for input {name!r}{remedy}",
+        input=name,
+    )
+
+
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     try:
-        return str(DataType.from_numpy(dtype))
+        return type_name(TensorType(DataType.from_numpy(dtype)))
     except TypeError:
         return str(dtype)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep import (
     DataType,
@@ -86,3 +86,14 @@ def type_name(value_type: ValueType | None) -> str:
         case MapType(key=key, value=value):
             return f"map({_TYPE_NAMES.get(key, key)},{type_name(value)})"
     return "unknown"
+
+
+def type_name_of(value: Any) -> str:
+    """ONNX Runtime's name of the type of a value at hand."""
+    if value is None:
+        return "optional()"
+    if isinstance(value, list):
+        return f"seq({type_name_of(value[0]) if value else 'unknown'})"
+    if isinstance(value, dict):
+        return "map"
+    return type_name(TensorType(DataType.from_numpy(value.dtype)))

@@ -1,18 +1,89 @@
-"""What a session and a run can be told."""
+"""What a session and a run can be told, in ONNX Runtime's words."""
 
 from __future__ import annotations
 
 import difflib
-from typing import Final
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.errors import OptionError
+from onnxplug.errors import OptionError, OptionWarning
 
-_CONFIG_KEYS: Final = {
+if TYPE_CHECKING:
+    import numpy as np
+
+    from onnxplug.ep import EpDevice
+    from onnxplug.ort_value import OrtValue
+    from onnxplug.selection import ProviderRequest
+
+
+class GraphOptimizationLevel(Enum):
+    """How much a model is rewritten before it is partitioned.
+
+    With ``ORT_DISABLE_ALL`` only what EPs rely on is done: functions are inlined,
+    constants lifted, types inferred.  All other levels are the same here.
+    """
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(Enum):
+    """Whether independent nodes may run at the same time; here they never do."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(IntEnum):
+    """In which order nodes run; here always that of the plan."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+_MEANINGFUL: Final = {
     "session.disable_cpu_ep_fallback": "0",
     "session.model_external_initializers_file_folder_path": "",
+    "session.record_ep_graph_assignment_info": "0",
+    "session.intra_op_num_threads": "0",
     "optimization.disable_specified_optimizers": "",
 }
-"""The config entries of ONNX Runtime that mean something here, with defaults."""
+"""Config entries that mean something here, with their defaults."""
+
+_WITHOUT_EFFECT: Final = (
+    "session.disable_prepacking",
+    "session.use_env_allocators",
+    "session.use_device_allocator_for_initializers",
+    "session.set_denormal_as_zero",
+    "session.disable_quant_qdq",
+    "session.disable_double_qdq_remover",
+    "session.enable_quant_qdq_cleanup",
+    "session.qdqisint8allowed",
+    "session.intra_op.allow_spinning",
+    "session.inter_op.allow_spinning",
+    "session.force_spinning_stop",
+    "session.dynamic_block_base",
+    "session.intra_op_thread_affinities",
+    "session.strict_shape_type_inference",
+    "session.disable_aot_function_inlining",
+    "session.graph_optimizations_loop_level",
+    "session.load_model_format",
+    "session.save_model_format",
+    "optimization.enable_gelu_approximation",
+    "optimization.enable_cast_chain_elimination",
+)
+"""Config entries of ONNX Runtime that are accepted with a warning."""
+
+_RUN_WITHOUT_EFFECT: Final = (
+    "memory.enable_memory_arena_shrinkage",
+    "disable_synchronize_execution_providers",
+)
 
 
 class SessionOptions:
@@ -20,24 +91,106 @@ class SessionOptions:
 
     Attributes:
         intra_op_num_threads: threads that a node may use; 0 leaves it to the EP.
+        graph_optimization_level: see :class:`GraphOptimizationLevel`.
+        optimized_model_filepath: where to write the prepared model; empty: nowhere.
+        log_severity_level: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal, of this
+            session's logger; -1 leaves the logger alone.  Verbose shows the placement.
+        logid: the end of the logger's name, ``onnxplug.session.<logid>``.
+
+    The other attributes are those of ONNX Runtime and have no effect; setting one to
+    anything but its default warns so.
     """
 
+    _WITHOUT_EFFECT: Final = {
+        "enable_cpu_mem_arena": True,
+        "enable_mem_pattern": True,
+        "enable_mem_reuse": True,
+        "enable_profiling": False,
+        "profile_file_prefix": "onnxruntime_profile_",
+        "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
+        "execution_order": ExecutionOrder.DEFAULT,
+        "inter_op_num_threads": 0,
+        "log_verbosity_level": 0,
+        "use_deterministic_compute": False,
+        "use_per_session_threads": True,
+    }
+
+    _TYPES: Final[Mapping[str, type]] = {
+        "intra_op_num_threads": int,
+        "graph_optimization_level": GraphOptimizationLevel,
+        "optimized_model_filepath": str,
+        "log_severity_level": int,
+        "logid": str,
+    }
+
+    intra_op_num_threads: int
+    graph_optimization_level: GraphOptimizationLevel
+    optimized_model_filepath: str
+    log_severity_level: int
+    logid: str
+    _config: dict[str, str]
+    _free_dimensions: dict[str, int]
+    _initializers: dict[str, np.ndarray[Any, Any]]
+    _external_initializers: dict[str, np.ndarray[Any, Any]]
+    _external_files: dict[str, memoryview]
+    _requests: list[ProviderRequest]
+    _policy: Any
+
     def __init__(self) -> None:
-        self.intra_op_num_threads = 0
-        self._config: dict[str, str] = {}
+        values = self.__dict__
+        values.update(self._WITHOUT_EFFECT)
+        values.update(
+            intra_op_num_threads=0,
+            graph_optimization_level=GraphOptimizationLevel.ORT_ENABLE_ALL,
+            optimized_model_filepath="",
+            log_severity_level=-1,
+            logid="",
+            _config={},
+            _free_dimensions={},
+            _initializers={},
+            _external_initializers={},
+            _external_files={},
+            _requests=[],
+            _policy=None,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._WITHOUT_EFFECT:
+            if value != self._WITHOUT_EFFECT[name]:
+                warnings.warn(
+                    f"SessionOptions.{name} has no effect in onnxplug",
+                    OptionWarning,
+                    stacklevel=2,
+                )
+        elif name in self._TYPES:
+            expected = self._TYPES[name]
+            if not isinstance(value, expected) or isinstance(value, bool):
+                raise TypeError(
+                    f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
+                )
+        else:
+            known = [*self._TYPES, *self._WITHOUT_EFFECT]
+            raise AttributeError(
+                f"SessionOptions has no attribute {name!r}{_near(name, known)}"
+            )
+        self.__dict__[name] = value
+
+    # config entries
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a config entry.
 
+        An entry of ONNX Runtime that has no effect here warns.
+
         Raises:
             OptionError: there is no such entry.
         """
-        if key not in _CONFIG_KEYS:
-            near = difflib.get_close_matches(key, _CONFIG_KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        if key in _WITHOUT_EFFECT:
+            _warn_without_effect("session config entry", key)
+        elif key not in _MEANINGFUL and not key.startswith("ep."):
             raise OptionError(
-                f"there is no session config entry {key!r}{hint}  "
-                f"The entries: {', '.join(_CONFIG_KEYS)}."
+                f"there is no session config entry {key!r}{_near(key, _MEANINGFUL)}; "
+                f"those with an effect are {', '.join(_MEANINGFUL)}, and ep.<ep>.<key>"
             )
         self._config[key] = str(value)
 
@@ -45,13 +198,227 @@ class SessionOptions:
         """The value of a config entry, its default when it was not set.
 
         Raises:
-            OptionError: there is no such entry.
+            OptionError: it was not set and has no default here.
         """
-        if key not in _CONFIG_KEYS:
-            raise OptionError(f"there is no session config entry {key!r}")
-        return self._config.get(key, _CONFIG_KEYS[key])
+        try:
+            return self.config[key]
+        except KeyError:
+            raise OptionError(
+                f"session config entry {key!r} was not set{_near(key, _MEANINGFUL)}"
+            ) from None
 
     @property
     def config(self) -> dict[str, str]:
-        """All config entries, with defaults."""
-        return _CONFIG_KEYS | self._config
+        """All config entries that are set or have a default."""
+        return _MEANINGFUL | self._config
+
+    # the model
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fix the size of the dimension that the model calls *name*.
+
+        A name that the model does not have is an error when the session is created.
+
+        Raises:
+            OptionError: the size is not positive.
+        """
+        if size < 1:
+            raise OptionError(f"dimension {name!r} is given size {size}; expected ≥ 1")
+        self._free_dimensions[name] = int(size)
+
+    def add_initializer(self, name: str, value: OrtValue) -> None:
+        """Use *value* for the initializer *name*; it is kept alive."""
+        self._initializers[name] = value.numpy()
+
+    def add_external_initializers(
+        self, names: Sequence[str], values: Sequence[OrtValue]
+    ) -> None:
+        """Use *values* for the initializers *names*, whose files need not exist.
+
+        Raises:
+            OptionError: the two are not of one length.
+        """
+        if len(names) != len(values):
+            raise OptionError(
+                f"{len(names)} names and {len(values)} values of external initializers "
+                "are given; expected one value for each name"
+            )
+        for name, value in zip(names, values, strict=True):
+            self._external_initializers[name] = value.numpy()
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Read external data of the files *names* from *buffers* instead.
+
+        Raises:
+            OptionError: the three are not of one length, or a buffer is too short.
+        """
+        if not len(names) == len(buffers) == len(lengths):
+            raise OptionError(
+                f"{len(names)} names, {len(buffers)} buffers and {len(lengths)} "
+                "lengths of files in memory are given; expected as many of each"
+            )
+        for name, buffer, length in zip(names, buffers, lengths, strict=True):
+            view = memoryview(buffer).cast("B")
+            if length > len(view):
+                raise OptionError(
+                    f"file {name!r} in memory is said to have {length} bytes; its "
+                    f"buffer has {len(view)}"
+                )
+            self._external_files[name] = view[:length]
+
+    # EPs
+
+    def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        """Add an EP, after those added before.
+
+        Raises:
+            PluginError: it is not installed or cannot be loaded.
+            OptionError: an option is not valid.
+        """
+        from onnxplug.plugins import registry
+        from onnxplug.selection import parse_options, provider
+
+        factory = registry.factory(name)
+        parse_options(factory.name, factory.options, options or {})
+        # it was asked for by hand, and raises when it fails
+        self._requests.append(provider(name, options=options, error_on_failure=True))
+
+    def add_provider_for_devices(
+        self, ep_devices: Sequence[EpDevice], options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add an EP on chosen devices, all of one EP.
+
+        Raises:
+            OptionError: there is no device, they are of several EPs, or an option is
+                not valid.
+        """
+        from onnxplug.selection import for_devices
+
+        self._requests.append(for_devices(ep_devices, dict(options or {})))
+
+    def has_providers(self) -> bool:
+        """Whether an EP or a policy was set."""
+        return bool(self._requests) or self._policy is not None
+
+    def set_provider_selection_policy(self, policy: Any) -> None:
+        """Choose EPs by a policy: its name, its enum, or a function."""
+        self.__dict__["_policy"] = policy
+
+    def set_provider_selection_policy_delegate(
+        self, delegate: Callable[..., Sequence[EpDevice]]
+    ) -> None:
+        """Choose EPs by a function of ONNX Runtime's four arguments."""
+        from onnxplug.selection import adapt_delegate
+
+        self.__dict__["_policy"] = adapt_delegate(delegate)
+
+    # what a session asks
+
+    @property
+    def requests(self) -> list[ProviderRequest]:
+        """The EPs that were added."""
+        return list(self._requests)
+
+    @property
+    def policy(self) -> Any:
+        """The policy that was set; ``None`` when none was."""
+        return self._policy
+
+    @property
+    def free_dimensions(self) -> dict[str, int]:
+        """Sizes by the names of dimensions."""
+        return dict(self._free_dimensions)
+
+    @property
+    def initializers(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays that replace initializers of the model."""
+        return self._initializers | self._external_initializers
+
+    @property
+    def external_files(self) -> dict[str, memoryview]:
+        """Files of external data that are in memory."""
+        return dict(self._external_files)
+
+    @property
+    def disabled_passes(self) -> set[str]:
+        """Names of passes over the graph that are left out."""
+        names = self.config["optimization.disable_specified_optimizers"].split(";")
+        disabled = {name for name in names if name}
+        if self.graph_optimization_level is GraphOptimizationLevel.ORT_DISABLE_ALL:
+            disabled |= {"fold", "duplicates", "eliminate"}
+        return disabled
+
+    @property
+    def threads(self) -> int:
+        """How many threads a node may use; 0 leaves it to the EP."""
+        return self.intra_op_num_threads or int(
+            self.config["session.intra_op_num_threads"]
+        )
+
+
+class RunOptions:
+    """Options of one run.
+
+    Attributes:
+        terminate: set to true, from any thread, to end the runs that use these options
+            before their next step.
+        timeout: seconds after its start at which a run is cancelled; ``None``: never.
+        logid, log_severity_level, log_verbosity_level: as in ONNX Runtime; runs log
+            nothing of their own.
+    """
+
+    __slots__ = (
+        "_config",
+        "log_severity_level",
+        "log_verbosity_level",
+        "logid",
+        "only_execute_path_to_fetches",
+        "terminate",
+        "timeout",
+    )
+
+    def __init__(self) -> None:
+        self.terminate = False
+        self.timeout: float | None = None
+        self.logid = ""
+        self.log_severity_level = -1
+        self.log_verbosity_level = 0
+        self.only_execute_path_to_fetches = False
+        self._config: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set a config entry, which EPs see; one without effect here warns."""
+        if key in _RUN_WITHOUT_EFFECT:
+            _warn_without_effect("run config entry", key)
+        self._config[key] = str(value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The value of a config entry.
+
+        Raises:
+            OptionError: it was not set.
+        """
+        try:
+            return self._config[key]
+        except KeyError:
+            raise OptionError(
+                f"run config entry {key!r} was not set; set are {sorted(self._config)}"
+            ) from None
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The config entries that are set."""
+        return self._config
+
+
+def _near(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _warn_without_effect(what: str, key: str) -> None:
+    warnings.warn(
+        f"{what} {key!r} has no effect in onnxplug", OptionWarning, stacklevel=3
+    )

@@ -7,7 +7,8 @@ looks nothing up; slots are cleared after their last use.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug.compile import CompiledGraph, CompiledUnit
@@ -73,10 +74,10 @@ class Plan(NamedTuple):
     Attributes:
         graph: the graph.
         inputs: what is fed, by name: the graph's inputs, then inputs with defaults,
-            then what a body captures; slots 1, 2, … hold them, on the host.
+            then what a body captures; slots 1, 2, … hold them.
         template: the slots' content before a run: constants that are needed as they
             are, ``None`` elsewhere.  Slot 0 is always ``None``.
-        outputs: the slots of the graph's outputs, on the host.
+        outputs: the slots of the graph's outputs.
     """
 
     graph: Graph
@@ -86,11 +87,23 @@ class Plan(NamedTuple):
     outputs: tuple[int, ...]
 
 
+Places: TypeAlias = Mapping[str, MemoryLocation]
+"""Names of values to where they are, or are wanted; the host for those left out."""
+
+
 def make_plan(
-    compiled: CompiledGraph, memory: Memory, explanation: Explanation
+    compiled: CompiledGraph,
+    memory: Memory,
+    explanation: Explanation,
+    *,
+    inputs_at: Places = MappingProxyType({}),
+    outputs_at: Places = MappingProxyType({}),
 ) -> Plan:
-    """The plan of *compiled*; copies between locations go into *explanation*."""
-    return _Planner(compiled, memory, explanation).make()
+    """The plan of *compiled*; copies between locations go into *explanation*.
+
+    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are.
+    """
+    return _Planner(compiled, memory, explanation).make(inputs_at, outputs_at)
 
 
 class _Planner:
@@ -105,19 +118,21 @@ class _Planner:
         self.places: dict[str, list[MemoryLocation]] = {}
         self.steps: list[Step] = []
 
-    def make(self) -> Plan:
+    def make(self, inputs_at: Places, outputs_at: Places) -> Plan:
         graph = self.compiled.graph
         outer = graph.captures() if graph.parent is not None else ()
         captured = [name for name in outer if graph.weight(name) is None]
         inputs = tuple(dict.fromkeys([*graph.inputs, *graph.defaults, *captured]))
         for name in inputs:
-            self._new_slot(name, HOST)
+            self._new_slot(name, inputs_at.get(name, HOST))
         for unit in self.compiled.units:
             if unit.compiled is None:
                 self._add_control_flow(unit)
             else:
                 self._add_partition(unit)
-        outputs = tuple(self._at(name, HOST) for name in graph.outputs)
+        outputs = tuple(
+            self._at(name, outputs_at.get(name, HOST)) for name in graph.outputs
+        )
         steps = _with_frees(self.steps, keep=set(outputs), template=self.template)
         return Plan(graph, inputs, self.template, steps, outputs)
 
@@ -169,7 +184,6 @@ class _Planner:
             self._new_slot(name, location)
             for name, location in zip(partition.outputs, left, strict=True)
         ]
-        limit = compiled.max_concurrent_runs
         self.steps.append(
             RunPartition(
                 candidate.name,
@@ -177,7 +191,7 @@ class _Planner:
                 tuple(inputs),
                 tuple(outputs),
                 home,
-                None if limit is None else threading.Semaphore(limit),
+                unit.turnstile,
             )
         )
 

@@ -1,41 +1,51 @@
-"""A model, the EPs chosen for it, and the plan they made: what users run."""
+"""What users run: a model on the EPs chosen for it."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import os
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxplug import compile as compiling
-from onnxplug.ep import HOST
-from onnxplug.errors import EpError, EpWarning, RunError, UnknownOutput
+from onnxplug.build import BuiltModel, attach, detach, load, write_model
+from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
-from onnxplug.graph import Graph, Node
-from onnxplug.graph.load import load_model
+from onnxplug.graph.load import in_memory
 from onnxplug.hardware import discover
 from onnxplug.inputs import InputChecker
-from onnxplug.memory import Memory
 from onnxplug.model_info import ModelMetadata, NodeArg, node_arg
-from onnxplug.options import SessionOptions
+from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.outputs import own
-from onnxplug.partition import Candidate, GraphPartition
-from onnxplug.partition.report import EpOutcome, Explanation
-from onnxplug.plan import Plan, RunPartition, make_plan
+from onnxplug.plan import RunPartition
 from onnxplug.plugins import registry
-from onnxplug.prepare import expand_nodes, infer_types, prepare
-from onnxplug.prepare.scopes import outermost
-from onnxplug.selection import (
-    CPU,
-    ChosenEp,
-    FailedEp,
-    SessionContext,
-    choose,
-    normalise,
-)
-from onnxplug.selection.choose import warn_failed
-from onnxplug.selection.request import ProviderEntry
+from onnxplug.selection import SessionContext, choose, defaults, resolve
+
+if TYPE_CHECKING:
+    from onnxplug.graph import Model
+    from onnxplug.io_binding import IOBinding
+    from onnxplug.ort_value import OrtValue
+    from onnxplug.partition.report import Explanation
+    from onnxplug.selection import ModelInfo
+    from onnxplug.selection.request import ProviderEntry
+
+_MAX_TAPPED = 4
+"""How many variants with more outputs a session keeps."""
+
+
+class _Request(NamedTuple):
+    """What a session was asked for, enough to make it anew."""
+
+    source: Path | memoryview
+    options: SessionOptions
+    providers: Any
+    provider_options: Any
+    policy: Any
+    disabled: tuple[str, ...]
 
 
 class InferenceSession:
@@ -49,6 +59,8 @@ class InferenceSession:
             ``onnxplug.provider(…)``.  Nodes that none of them takes go to the CPU EP.
             Nothing means the CPU EP.
         provider_options: options for *providers*, when those are plain names.
+        policy: chooses the EPs when *providers* does not: ``"prefer_npu"``, another
+            name, or a function ``(ep_devices, model_info) -> ep_devices``.
         disabled_optimizers: names of passes over the graph to leave out.
 
     Raises:
@@ -63,49 +75,71 @@ class InferenceSession:
         providers: str | Sequence[ProviderEntry] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
+        policy: Any = None,
         disabled_optimizers: Collection[str] | None = None,
     ) -> None:
-        options = sess_options or SessionOptions()
-        config = options.config
-        folder = config["session.model_external_initializers_file_folder_path"]
-        model = load_model(
-            path_or_bytes, external_data_folder=Path(folder) if folder else None
+        if isinstance(path_or_bytes, str | os.PathLike):
+            source: Path | memoryview = Path(path_or_bytes)
+        else:
+            source, _ = in_memory(path_or_bytes)
+        self._request = _Request(
+            source,
+            sess_options or SessionOptions(),
+            providers,
+            provider_options,
+            policy,
+            tuple(disabled_optimizers or ()),
         )
-        self._model = model
-        context = SessionContext(model.path, options.intra_op_num_threads, config)
+        self._open()
+
+    def _open(self, taps: Sequence[str] = ()) -> None:
+        request = self._request
+        options = request.options
+        model = load(request.source, options, taps)
+        self._metadata = ModelMetadata(model)
+        cpu_fallback = options.config["session.disable_cpu_ep_fallback"] != "1"
+        requests = resolve(
+            request.providers,
+            request.provider_options,
+            options.requests,
+            options.policy if request.policy is None else request.policy,
+            defaults.take(),
+            registry=registry,
+            model_info=functools.partial(_model_info, model),
+            cpu_fallback=cpu_fallback,
+        )
+        context = SessionContext(model.path, options.threads, options.config)
         chosen, failed = choose(
-            normalise(providers, provider_options),
-            registry,
-            discover(),
-            context,
-            cpu_fallback=config["session.disable_cpu_ep_fallback"] != "1",
+            requests, registry, discover(), context, cpu_fallback=cpu_fallback
         )
-        skipped = config["optimization.disable_specified_optimizers"]
-        disabled = {*(disabled_optimizers or ()), *filter(None, skipped.split(";"))}
-        report = prepare(model, evaluate=_evaluator(chosen), disabled=disabled)
-        builder = _Builder(model.graph, chosen, failed)
-        self._plan, self._memory = builder.build()
-        self._explanation = builder.explanation
-        self._explanation.passes = {
-            name: list(report.changed(name)) for name in report.counts
-        }
-        self._chosen = builder.chosen
-        # also closes a session that is dropped, or alive when the interpreter ends
-        self._closer = weakref.finalize(self, builder.close)
-        graph = model.graph
+        disabled = {*options.disabled_passes, *request.disabled}
+        built = BuiltModel(model, chosen, failed, options, disabled)
+        graph = built.graph
+        self._built = built
         self._output_names = list(graph.outputs)
         self._checker = InputChecker(
             {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
             {name: weight.array for name, weight in graph.defaults.items()},
         )
-        self._run_all = self._straight_path() or self._planned
+        self._straight = self._straight_path()
+        self._tapped: dict[tuple[str, ...], InferenceSession] = {}
+        self._lock = threading.Lock()
+        attach(built, self)
+        # also closes a session that is dropped, or alive when the interpreter ends
+        self._closer = weakref.finalize(self, built.close)
+        if options.optimized_model_filepath and not taps:
+            write_model(graph, Path(options.optimized_model_filepath))
+        _log_placement(options, built.explanation)
 
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
 
         A session that is dropped is closed too, and so is one used by ``with``.
         """
+        for tapped in self._tapped.values():
+            tapped.close()
         self._closer()
+        detach(self._built, self)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -113,17 +147,28 @@ class InferenceSession:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
+        request = self._request
+        source = request.source
+        plain = source.tobytes() if isinstance(source, memoryview) else source
+        return _reopen, (request._replace(source=plain),)  # type: ignore[arg-type]
+
+    # running
+
     def run(
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
-        run_options: Any = None,
+        run_options: RunOptions | None = None,
     ) -> list[Any]:
         """Run the model.
 
         Args:
-            output_names: the outputs to return, in this order; ``None``: all.
+            output_names: the outputs to return, in this order; ``None``: all.  Any
+                other value of the model's graph may be named too; the first run that
+                does so compiles the model anew with that value as an output.
             input_feed: a value for each input.
+            run_options: see :class:`RunOptions`.
 
         Returns:
             numpy arrays that belong to the caller; lists for sequences, dicts for
@@ -131,30 +176,171 @@ class InferenceSession:
 
         Raises:
             InputError: an input is missing, unknown or does not fit.
-            UnknownOutput: there is no such output.
+            UnknownOutput: there is no such value.
             RunError: an EP failed while running, or the session was closed.
         """
         if not self._closer.alive:
             raise RunError("the session is closed; create another one to run the model")
+        if output_names:
+            unknown = [n for n in output_names if n not in self._output_names]
+            if unknown:
+                return self._with_taps(unknown).run(
+                    output_names, input_feed, run_options
+                )
         inputs = self._checker.check(input_feed)
-        results = own(self._run_all(inputs), inputs)
+        results = own(self._compute(inputs, run_options), inputs)
         if not output_names:
             return results
         by_name = dict(zip(self._output_names, results, strict=True))
+        return [by_name[name] for name in output_names]
+
+    def _compute(
+        self, inputs: Sequence[Any], run_options: RunOptions | None
+    ) -> Sequence[Any]:
+        if run_options is None and self._straight is not None:
+            return self._straight(inputs)
+        built = self._built
+        run = Run(built.memory, run_options)
         try:
-            return [by_name[name] for name in output_names]
-        except KeyError as error:
-            raise UnknownOutput(
-                f"the model has no output {error}; its outputs are {self._output_names}"
-            ) from None
+            return execute(built.plan, inputs, run)
+        finally:
+            run.finish()
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Run on values from where they are; the outputs are values of the host.
+
+        Raises:
+            InvalidArgument: an input is no ``OrtValue``.
+        """
+        binding = self.io_binding()
+        for name, value in input_dict_ort_values.items():
+            _check_ort_value(name, value)
+            binding.bind_ortvalue_input(name, value)
+        for name in output_names or self._output_names:
+            binding.bind_output(name)
+        self.run_with_iobinding(binding, run_options)
+        return binding.get_outputs()
+
+    def io_binding(self) -> IOBinding:
+        """A binding of inputs and outputs for runs of this session."""
+        from onnxplug.io_binding import IOBinding
+
+        return IOBinding(self)
+
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
+        """Run on what is bound; the outputs are then at the binding.
+
+        Raises:
+            InvalidArgument: the binding is another session's, or binds no output.
+            InputError: a bound input is missing or does not fit.
+            OutputMismatch: a bound output has not the shape or element type produced.
+            RunError: an EP failed while running, or the session was closed.
+        """
+        from onnxplug.ort_value import OrtValue
+
+        if not self._closer.alive:
+            raise RunError("the session is closed; create another one to run the model")
+        if not iobinding.belongs_to(self):
+            raise InvalidArgument("the binding was made by another session")
+        if not iobinding.outputs:
+            raise InvalidArgument(
+                "At least one output should be requested: bind one with bind_output()"
+            )
+        places = {name: value.location for name, value in iobinding.inputs.items()}
+        values = self._checker.check(
+            {name: value.raw for name, value in iobinding.inputs.items()},
+            placed={name for name, place in places.items() if place != HOST},
+        )
+        wanted: dict[str, MemoryLocation] = {
+            name: output.location for name, output in iobinding.outputs.items()
+        }
+        built = self._built
+        plan = built.plan_for(places, wanted)
+        bound = [
+            output.value.raw
+            if output is not None and output.value is not None
+            else None
+            for output in map(iobinding.outputs.get, self._output_names)
+        ]
+        run = Run(built.memory, run_options)
+        try:
+            results = execute(plan, values, run, bound)
+        finally:
+            run.finish()
+        by_name = dict(zip(self._output_names, results, strict=True))
+        iobinding.results = []
+        for name, output in iobinding.outputs.items():
+            value = output.value
+            if value is None:
+                result = by_name[name]
+                if output.location == HOST:
+                    (result,) = own([result], values)
+                value = OrtValue(result, output.location, output.memory)
+            iobinding.results.append(value)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run in a background thread, which calls ``callback(results, user_data, "")``.
+
+        When the run fails, the results are empty and the last argument is the error's
+        text.  Inputs are checked before this returns.
+        """
+        from onnxplug.background import submit
+
+        self._checker.check(input_feed)
+
+        def work() -> None:
+            try:
+                results = self.run(output_names, input_feed, run_options)
+            # whatever happens is told to the callback, which is all the caller has
+            except Exception as error:  # noqa: BLE001
+                callback([], user_data, str(error) or type(error).__name__)
+            else:
+                callback(results, user_data, "")
+
+        submit(work)
+
+    async def arun(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """As :meth:`run`, awaited; cancelling the task ends the run."""
+        import asyncio
+
+        from onnxplug.background import submit
+
+        options = run_options or RunOptions()
+        future = submit(self.run, output_names, input_feed, options)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            options.terminate = True
+            raise
+
+    # asking
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
-        return self._describe(self._model.graph.inputs)
+        return self._describe(self._built.graph.inputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs that have a default and may be fed."""
-        return self._describe(self._model.graph.defaults)
+        return self._describe(self._built.graph.defaults)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs."""
@@ -162,40 +348,84 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
-        return ModelMetadata(self._model)
+        return self._metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that the session was created with."""
+        return self._request.options
 
     def get_providers(self) -> list[str]:
         """The names of the EPs in use, best first."""
-        return [ep.name for ep in self._chosen]
+        return [ep.name for ep in self._built.chosen]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of each EP in use, as text."""
         return {
             ep.name: {name: str(value) for name, value in ep.options.items()}
-            for ep in self._chosen
+            for ep in self._built.chosen
         }
+
+    def set_providers(
+        self,
+        providers: str | Sequence[ProviderEntry] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Create the session anew with other EPs; on failure it stays as it was."""
+        other = _reopen(
+            self._request._replace(
+                providers=providers, provider_options=provider_options, policy=None
+            )
+        )
+        # the closer is bound to the session it was made for, so another is made
+        other._closer.detach()
+        detach(other._built, other)
+        self.close()
+        self.__dict__ = other.__dict__
+        attach(self._built, self)
+        self._closer = weakref.finalize(self, self._built.close)
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
-        return self._explanation
+        return self._built.explanation
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """The partitions and their nodes, in ONNX Runtime's words."""
+        explanation = self._built.explanation
+        return [
+            OrtEpAssignedSubgraph(
+                part.ep,
+                [
+                    OrtEpAssignedNode(node.domain, node.op_type, node.name)
+                    for node in explanation.nodes
+                    if node.partition == part.number
+                ],
+            )
+            for part in explanation.partitions
+        ]
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:
-        graph = self._model.graph
+        graph = self._built.graph
         return [node_arg(name, graph.value(name).type) for name in names]
 
-    def _planned(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        run = Run(self._memory)
-        try:
-            return execute(self._plan, inputs, run)
-        finally:
-            run.finish()
+    def _with_taps(self, names: Sequence[str]) -> InferenceSession:
+        """This session with more outputs."""
+        key = tuple(sorted(set(names)))
+        with self._lock:
+            if key not in self._tapped:
+                tapped = InferenceSession.__new__(InferenceSession)
+                tapped._request = self._request
+                tapped._open(key)
+                while len(self._tapped) >= _MAX_TAPPED:
+                    self._tapped.pop(next(iter(self._tapped)))
+                self._tapped[key] = tapped
+            return self._tapped[key]
 
     def _straight_path(self) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
         """A function for a session that is one partition on the host, if it is one.
 
         Nothing is looked up or decided in it: the EP is called on the checked inputs.
         """
-        plan = self._plan
+        plan = self._built.plan
         if len(plan.steps) != 1:
             return None
         step = plan.steps[0]
@@ -216,155 +446,67 @@ class InferenceSession:
         return run_all
 
 
-class _Builder:
-    """Compiles and plans a graph, doing without EPs that fail where that is allowed."""
+class OrtEpAssignedNode(NamedTuple):
+    """A node and the operator it calls."""
 
-    def __init__(
-        self, graph: Graph, chosen: list[ChosenEp], failed: list[FailedEp]
-    ) -> None:
-        self.graph = graph
-        self.chosen = chosen
-        self.failed = failed
-        self.explanation = Explanation()
-        self.compiled: compiling.CompiledGraph | None = None
-
-    def build(self) -> tuple[Plan, Memory]:
-        try:
-            return self._build()
-        except BaseException:
-            self.close()
-            raise
-
-    def _build(self) -> tuple[Plan, Memory]:
-        while True:
-            self.explanation = Explanation()
-            try:
-                self.compiled = compiling.compile_graph(
-                    self.graph,
-                    [_candidate(ep) for ep in self.chosen],
-                    self.explanation,
-                    expand=_expand,
-                )
-                break
-            except EpError as error:
-                self._do_without(error)
-        memory = Memory((ep.factory, ep.provider.location) for ep in self.chosen)
-        plan = make_plan(self.compiled, memory, self.explanation)
-        self._tell_outcomes()
-        return plan, memory
-
-    def close(self) -> None:
-        """Close the partitions, then the EPs."""
-        if self.compiled is not None:
-            self.compiled.close()
-        for ep in self.chosen:
-            ep.provider.close()
-
-    def _do_without(self, error: EpError) -> None:
-        """Drop the EP that failed, if the user named another that can do its work."""
-        position = [ep.name for ep in self.chosen].index(error.ep)
-        ep = self.chosen[position]
-        named_later = [
-            other for other in self.chosen[position + 1 :] if other.request is not None
-        ]
-        if ep.request is None or ep.request.error_on_failure or not named_later:
-            raise error
-        failure = FailedEp(ep.request, error)
-        warn_failed(failure, named_later[0].name)
-        self.failed.append(failure)
-        ep.provider.close()
-        self.chosen = [other for other in self.chosen if other is not ep]
-
-    def _tell_outcomes(self) -> None:
-        explanation = self.explanation
-        for failure in self.failed:
-            explanation.eps.append(
-                EpOutcome(failure.request.name, "", "failed", str(failure.error))
-            )
-        used = {node.ep for node in explanation.nodes}
-        for ep in self.chosen:
-            if ep.name in used or not explanation.nodes:
-                outcome = EpOutcome(ep.name, ep.device, "used")
-            elif ep.request is None or ep.name == CPU:
-                outcome = EpOutcome(ep.name, ep.device, "unused")
-            else:
-                reason = _commonest_reasons(explanation, ep.name)
-                outcome = EpOutcome(ep.name, ep.device, "claimed nothing", reason)
-                _complain_of_idle(ep, reason)
-            explanation.eps.append(outcome)
+    domain: str
+    op_type: str
+    name: str
 
 
-def _commonest_reasons(explanation: Explanation, ep: str) -> str:
-    from collections import Counter
+class OrtEpAssignedSubgraph(NamedTuple):
+    """A partition and its nodes."""
 
-    counts = Counter(
-        str(passed.reason) for _, passed in explanation.refusals if passed.ep == ep
-    )
-    return "; ".join(f"{reason} ({count}×)" for reason, count in counts.most_common(3))
+    ep_name: str
+    nodes: list[OrtEpAssignedNode]
 
-
-def _complain_of_idle(ep: ChosenEp, reason: str) -> None:
-    text = f"{ep.name} was asked for and runs no node of the model: {reason}"
-    if ep.request is not None and ep.request.error_on_failure:
-        raise EpError(text, ep=ep.name, stage="get_capability")
-    import warnings
-
-    warnings.warn(text, EpWarning, stacklevel=5)
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The partition's nodes."""
+        return self.nodes
 
 
-def _expand(graph: Graph, nodes: Sequence[Node]) -> bool:
-    if not expand_nodes(graph, nodes):
-        return False
-    infer_types(outermost(graph))
-    return True
+def _reopen(request: _Request) -> InferenceSession:
+    """A session like another one."""
+    session = InferenceSession.__new__(InferenceSession)
+    source = request.source
+    if isinstance(source, bytes):  # as it was pickled
+        request = request._replace(source=memoryview(source))
+    session._request = request
+    session._open()
+    return session
 
 
-def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata)
+def _model_info(model: Model) -> ModelInfo:
+    from onnxplug.selection import ModelInfo
+
+    return ModelInfo.of(model)
 
 
-def _evaluator(
-    chosen: Sequence[ChosenEp],
-) -> Callable[[Graph, Node], Sequence[Any] | None] | None:
-    """Computes one node of constants through the first EP that works on the host."""
-    host = [ep.provider for ep in chosen if ep.provider.location == HOST]
-    if not host:
-        return None
-    provider = host[-1]
+def _check_ort_value(name: str, value: Any) -> None:
+    from onnxplug.ort_value import OrtValue
 
-    def evaluate(graph: Graph, node: Node) -> Sequence[Any] | None:
-        alone = _alone(graph, node)
-        # folding is an improvement, never a need: what cannot be computed now is
-        # left to fail, or not, when the model runs
-        with contextlib.suppress(Exception):
-            if provider.get_capability(alone).refusals:
-                return None
-            partition = GraphPartition(alone, alone.nodes)
-            compiled = provider.compile(partition)
-            results = compiled.run([], [None] * len(partition.outputs), None)
-            compiled.close()
-            return list(results)
-        return None
-
-    return evaluate
+    if not isinstance(value, OrtValue):
+        raise InvalidArgument(
+            f"input {name!r} is a {type(value).__name__}; expected an OrtValue, such "
+            "as OrtValue.ortvalue_from_numpy(array)"
+        )
 
 
-def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of *node* alone, whose inputs are constants of *graph*."""
-    copy = Node(
-        node.op_type,
-        node.inputs,
-        node.outputs,
-        node.typed_attributes,
-        domain=node.domain,
-        name=node.name,
-    )
-    weights = {name: graph.weight(name) for name in node.inputs if name}
-    return Graph(
-        graph.name,
-        inputs=(),
-        outputs=[name for name in node.outputs if name],
-        nodes=[copy],
-        constants={name: weight for name, weight in weights.items() if weight},
-        opset_imports=graph.opset_imports,
-    )
+def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
+    severity = options.log_severity_level
+    if severity < 0 and "logging" not in sys.modules:
+        return  # nobody can be listening
+    import logging
+
+    suffix = f".{options.logid}" if options.logid else ""
+    logger = logging.getLogger(f"onnxplug.session{suffix}")
+    if severity >= 0:
+        levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+        logger.setLevel((*levels, logging.CRITICAL)[min(severity, 4)])
+        if severity <= 1 and not logger.hasHandlers():
+            # asked for by the user, who has set up no logging
+            logger.addHandler(logging.StreamHandler())
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", str(explanation).splitlines()[0])
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("placement:\n%s", explanation)

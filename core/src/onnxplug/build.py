@@ -1,0 +1,323 @@
+"""From a model and what was asked for to something that can be executed.
+
+The stages in order: load, choose EPs, prepare, partition and compile, plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxplug import compile as compiling
+from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
+from onnxplug.graph import Graph, Model, Node, Weight
+from onnxplug.graph.load import load_model
+from onnxplug.memory import Memory
+from onnxplug.options import SessionOptions
+from onnxplug.partition import Candidate, GraphPartition
+from onnxplug.partition.report import EpOutcome, Explanation
+from onnxplug.plan import Plan, make_plan
+from onnxplug.plugins import registry
+from onnxplug.prepare import expand_nodes, infer_types, prepare
+from onnxplug.prepare.scopes import outermost
+from onnxplug.selection import (
+    CPU,
+    ChosenEp,
+    FailedEp,
+    Origin,
+    ProviderRequest,
+    do_without,
+)
+from onnxplug.selection.choose import WHY, close
+from onnxplug.selection.warn import warn_user
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load(
+    source: Path | memoryview, options: SessionOptions, taps: Sequence[str]
+) -> Model:
+    """The model of a session, with replaced initializers and more outputs.
+
+    Args:
+        taps: names of values that become outputs after the model's own.
+
+    Raises:
+        ModelError: it cannot be loaded.
+        OptionError: an initializer that was to be replaced does not exist or differs.
+        UnknownOutput: there is no value of a name in *taps*.
+    """
+    folder = options.config["session.model_external_initializers_file_folder_path"]
+    model = load_model(
+        source,
+        external_data_folder=Path(folder) if folder else None,
+        external_files=options.external_files,
+        external_arrays=options.initializers,
+    )
+    for name, array in options.initializers.items():
+        _replace_initializer(model.graph, name, array)
+    _add_outputs(model.graph, taps)
+    return model
+
+
+def _replace_initializer(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> None:
+    table = graph.constants if name in graph.constants else graph.defaults
+    known = table.get(name)
+    if known is None:
+        raise OptionError(
+            f"the model has no initializer {name!r} to replace; it has "
+            f"{', '.join([*graph.constants, *graph.defaults][:10]) or 'none'}"
+        )
+    weight = Weight.from_array(array.view())
+    if (weight.dtype, weight.shape) != (known.dtype, known.shape):
+        raise OptionError(
+            f"initializer {name!r} is given as {weight}; the model's is {known}.  "
+            "Replacement tensor's dimensions do not match."
+        )
+    table[name] = weight
+
+
+def _add_outputs(graph: Graph, names: Sequence[str]) -> None:
+    if not names:
+        return
+    made = {name for node in graph.nodes for name in node.outputs if name}
+    made |= {*graph.inputs, *graph.defaults, *graph.constants}
+    for name in names:
+        if name not in made:
+            raise UnknownOutput(
+                f"Invalid output name: {name!r}; the model's outputs are "
+                f"{graph.outputs}, and no other value of its graph has that name"
+            )
+    graph.outputs += [name for name in names if name not in graph.outputs]
+
+
+class BuiltModel:
+    """A model compiled for its EPs, and the plans to execute it.
+
+    Attributes:
+        graph: the prepared graph.
+        chosen: the EPs in use, best first.
+        memory: where values can be, and how they get there.
+        plan: takes inputs from the host and leaves outputs there.
+        explanation: every decision on the way.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        chosen: list[ChosenEp],
+        failed: list[FailedEp],
+        options: SessionOptions,
+        disabled: Collection[str],
+    ) -> None:
+        self.graph = model.graph
+        self.chosen = chosen
+        self._failed = failed
+        self._compiled: compiling.CompiledGraph | None = None
+        self._plans: dict[object, Plan] = {}
+        self._lock = threading.Lock()
+        try:
+            report = prepare(
+                model,
+                evaluate=_evaluator(chosen),
+                disabled=disabled,
+                free_dimensions=options.free_dimensions,
+            )
+            self._compile()
+            self.memory = Memory(
+                (ep.factory, ep.provider.location) for ep in self.chosen
+            )
+            self.plan = make_plan(self.compiled, self.memory, self.explanation)
+            self._tell_outcomes()
+        except BaseException:
+            self.close()
+            raise
+        self.explanation.passes = {
+            name: list(report.changed(name)) for name in report.counts
+        }
+
+    @property
+    def compiled(self) -> compiling.CompiledGraph:
+        """The compiled graph."""
+        assert self._compiled is not None
+        return self._compiled
+
+    def plan_for(
+        self,
+        inputs_at: Mapping[str, MemoryLocation],
+        outputs_at: Mapping[str, MemoryLocation],
+    ) -> Plan:
+        """A plan that takes inputs, and leaves outputs, where they are wanted."""
+        inputs_at = {name: at for name, at in inputs_at.items() if at != HOST}
+        outputs_at = {name: at for name, at in outputs_at.items() if at != HOST}
+        if not inputs_at and not outputs_at:
+            return self.plan
+        key = (frozenset(inputs_at.items()), frozenset(outputs_at.items()))
+        with self._lock:
+            if key not in self._plans:
+                self._plans[key] = make_plan(
+                    self.compiled,
+                    self.memory,
+                    Explanation(),
+                    inputs_at=inputs_at,
+                    outputs_at=outputs_at,
+                )
+            return self._plans[key]
+
+    def close(self) -> None:
+        """Close the partitions, then the EPs."""
+        if self._compiled is not None:
+            self._compiled.close()
+        for ep in self.chosen:
+            ep.provider.close()
+
+    def _compile(self) -> None:
+        """Compile, doing without EPs that fail where that is allowed."""
+        while self._compiled is None:
+            self.explanation = Explanation()
+            try:
+                self._compiled = compiling.compile_graph(
+                    self.graph,
+                    [_candidate(ep) for ep in self.chosen],
+                    self.explanation,
+                    expand=_expand,
+                )
+            except EpError as error:
+                self._do_without(error)
+
+    def _do_without(self, error: EpError) -> None:
+        """Drop the EP that failed, if the user named another that can do its work."""
+        ep = next(ep for ep in self.chosen if ep.name == error.ep)
+        if ep.request is None:  # the implied CPU EP, for which nobody stands in
+            raise error
+        failure = FailedEp(ep.request, error, ep.rank)
+        self.chosen.remove(ep)
+        close([ep])
+        do_without(failure, self.chosen)
+        self._failed.append(failure)
+
+    def _tell_outcomes(self) -> None:
+        explanation = self.explanation
+        for failure in self._failed:
+            explanation.eps.append(
+                EpOutcome(failure.request.name, "", "failed", str(failure.error))
+            )
+        used = {node.ep for node in explanation.nodes}
+        for ep in self.chosen:
+            if ep.name in used or not explanation.nodes:
+                outcome = EpOutcome(ep.name, ep.device, "used")
+            elif ep.request is None or ep.name == CPU:
+                outcome = EpOutcome(ep.name, ep.device, "unused")
+            else:
+                reason = _commonest_reasons(explanation, ep.name)
+                outcome = EpOutcome(ep.name, ep.device, "claimed nothing", reason)
+                _complain_of_idle(ep, ep.request, reason)
+            explanation.eps.append(outcome)
+
+
+def write_model(graph: Graph, path: Path) -> None:
+    """Write a prepared graph as a model of its own.
+
+    Raises:
+        InvalidModel: it is beyond protobuf's limit of 2 GiB.
+    """
+    from onnxplug.graph.export import export_graph
+
+    try:
+        data = export_graph(graph).model.SerializeToString()
+    except ValueError as error:
+        raise InvalidModel(
+            f"the prepared model cannot be written to {str(path)!r}: {error}"
+        ) from error
+    path.write_bytes(data)
+
+
+def _commonest_reasons(explanation: Explanation, ep: str) -> str:
+    counts = Counter(
+        str(passed.reason) for _, passed in explanation.refusals if passed.ep == ep
+    )
+    return "; ".join(f"{reason} ({count}×)" for reason, count in counts.most_common(3))
+
+
+def _complain_of_idle(ep: ChosenEp, request: ProviderRequest, reason: str) -> None:
+    text = f"{ep.name} {WHY[request.origin]} and runs no node of the model: {reason}"
+    if request.error_on_failure:
+        raise EpError(text, ep=ep.name, stage="get_capability")
+    if request.origin is Origin.LIST:
+        warn_user(text)
+
+
+def _expand(graph: Graph, nodes: Sequence[Node]) -> bool:
+    if not expand_nodes(graph, nodes):
+        return False
+    infer_types(outermost(graph))
+    return True
+
+
+def _candidate(ep: ChosenEp) -> Candidate:
+    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata)
+
+
+def _evaluator(
+    chosen: Sequence[ChosenEp],
+) -> Callable[[Graph, Node], Sequence[Any] | None] | None:
+    """Computes one node of constants through the last EP that works on the host."""
+    host = [ep.provider for ep in chosen if ep.provider.location == HOST]
+    if not host:
+        return None
+    provider = host[-1]
+
+    def evaluate(graph: Graph, node: Node) -> Sequence[Any] | None:
+        alone = _alone(graph, node)
+        # folding is an improvement, never a need: what cannot be computed now is
+        # left to fail, or not, when the model runs
+        with contextlib.suppress(Exception):
+            if provider.get_capability(alone).refusals:
+                return None
+            partition = GraphPartition(alone, alone.nodes)
+            compiled = provider.compile(partition)
+            results = compiled.run([], [None] * len(partition.outputs), None)
+            compiled.close()
+            return list(results)
+        return None
+
+    return evaluate
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """A graph of *node* alone, whose inputs are constants of *graph*."""
+    copy = Node(
+        node.op_type,
+        node.inputs,
+        node.outputs,
+        node.typed_attributes,
+        domain=node.domain,
+        name=node.name,
+    )
+    weights = {name: graph.weight(name) for name in node.inputs if name}
+    return Graph(
+        graph.name,
+        inputs=(),
+        outputs=[name for name in node.outputs if name],
+        nodes=[copy],
+        constants={name: weight for name, weight in weights.items() if weight},
+        opset_imports=graph.opset_imports,
+    )
+
+
+def attach(built: BuiltModel, session: object) -> None:
+    """Let the registry know that *session* uses the EPs of *built*."""
+    for ep in built.chosen:
+        registry.attach(ep.name, session)
+
+
+def detach(built: BuiltModel, session: object) -> None:
+    """Undo :func:`attach`."""
+    for ep in built.chosen:
+        registry.detach(ep.name, session)

@@ -1,0 +1,207 @@
+"""Inputs and outputs bound once, for many runs."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from onnxplug.device_memory import DeviceMemory, find_memory
+from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
+from onnxplug.ort_value import OrtValue, as_data_type
+
+if TYPE_CHECKING:
+    from onnxplug.session import InferenceSession
+
+
+class BoundOutput(NamedTuple):
+    """Where an output is wanted.
+
+    Attributes:
+        location: the memory.
+        memory: what reaches it; ``None`` for the host.
+        value: the value to fill; ``None`` for a new one each run.
+    """
+
+    location: MemoryLocation
+    memory: DeviceMemory | None
+    value: OrtValue | None
+
+
+class IOBinding:
+    """The inputs and outputs of a session's runs, and where they are.
+
+    Names are checked when they are bound.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._input_names = [
+            arg.name
+            for arg in (*session.get_inputs(), *session.get_overridable_initializers())
+        ]
+        self._output_names = [arg.name for arg in session.get_outputs()]
+        self.inputs: dict[str, OrtValue] = {}
+        self.outputs: dict[str, BoundOutput] = {}
+        self.results: list[OrtValue] | None = None
+
+    # inputs
+
+    def bind_cpu_input(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Feed *array*; a later change of its elements is seen by later runs.
+
+        Raises:
+            InputError: there is no such input.
+            InvalidArgument: *array* is no contiguous numpy array of numbers, so that a
+                copy would be fed instead.
+        """
+        if not isinstance(array, np.ndarray):
+            raise InvalidArgument(
+                f"input {name!r} is bound to a {type(array).__name__}; expected a "
+                "numpy array"
+            )
+        value = OrtValue.ortvalue_from_numpy(array)
+        if not np.shares_memory(value.raw, array) and array.size:
+            raise InvalidArgument(
+                f"input {name!r} is bound to an array that is not C-contiguous or not "
+                "of native byte order, so later changes of it would not be seen; bind "
+                "numpy.ascontiguousarray(array)"
+            )
+        self.bind_ortvalue_input(name, value)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Feed the tensor at an address of host memory.
+
+        The memory must outlive the binding.
+
+        Raises:
+            InvalidArgument: the memory is not the host's; bind an ``OrtValue``.
+        """
+        array = _at_address(device_type, element_type, shape, buffer_ptr)
+        self.bind_ortvalue_input(name, OrtValue(array))
+
+    def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
+        """Feed *value* from where it is."""
+        if name not in self._input_names:
+            raise InputError(
+                f"Failed to find NodeArg with name: {name} in the def list; the "
+                f"model's inputs are {self._input_names}",
+                input=name,
+            )
+        self.inputs[name] = value
+
+    # outputs
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Leave an output in a device's memory, in a new array or at an address.
+
+        Raises:
+            UnknownOutput: there is no such output.
+            InvalidArgument: there is no such device, or an address is not the host's.
+        """
+        if buffer_ptr is not None:
+            array = _at_address(device_type, element_type, shape or (), buffer_ptr)
+            self.bind_ortvalue_output(name, OrtValue(array))
+            return
+        self._check_output(name)
+        if device_type.lower() == "cpu":
+            self.outputs[name] = BoundOutput(HOST, None, None)
+        else:
+            memory = find_memory(device_type, device_id)
+            self.outputs[name] = BoundOutput(memory.location, memory, None)
+
+    def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
+        """Fill *value* with an output, where it is."""
+        self._check_output(name)
+        location = value.location
+        memory = (
+            None if location == HOST else find_memory(location.space, location.ordinal)
+        )
+        self.outputs[name] = BoundOutput(location, memory, value)
+
+    def _check_output(self, name: str) -> None:
+        if name not in self._output_names:
+            raise UnknownOutput(
+                f"Invalid output name: {name}; the model's outputs are "
+                f"{self._output_names}"
+            )
+
+    # results
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order they were bound.
+
+        Raises:
+            RunError: there was no run.
+        """
+        if self.results is None:
+            raise RunError(
+                "there are no outputs yet; call run_with_iobinding() with the binding"
+            )
+        return list(self.results)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run as numpy arrays."""
+        return [
+            value.numpy() if value.is_tensor() else value.raw
+            for value in self.get_outputs()
+        ]
+
+    def synchronize_inputs(self) -> None:
+        """Wait for the inputs; they are ready when they are bound."""
+
+    def synchronize_outputs(self) -> None:
+        """Wait for the outputs; they are ready when a run returns."""
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self.inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs and the results."""
+        self.outputs.clear()
+        self.results = None
+
+    def belongs_to(self, session: InferenceSession) -> bool:
+        """Whether the binding was made by *session*."""
+        return self._session is session
+
+
+def _at_address(
+    device_type: str, element_type: Any, shape: Sequence[int], address: int
+) -> np.ndarray[Any, Any]:
+    if device_type.lower() != "cpu":
+        raise InvalidArgument(
+            f"an address of {device_type!r} memory cannot be bound; bind an OrtValue "
+            "made by OrtValue.ortvalue_from_shape_and_type or from_dlpack"
+        )
+    if element_type is None:
+        raise InvalidArgument("an address is bound without an element type")
+    data_type = as_data_type(element_type)
+    if data_type is DataType.STRING:
+        raise InvalidArgument("strings have no address; feed them to run() instead")
+    dtype = data_type.numpy
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = memoryview((ctypes.c_char * nbytes).from_address(address))
+    flat: np.ndarray[Any, Any] = np.frombuffer(memory, dtype=dtype)
+    return flat.reshape(tuple(shape))

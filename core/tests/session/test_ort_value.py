@@ -1,0 +1,108 @@
+"""Values with a place: shared with numpy, checked when they are written."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxplug.errors import InvalidArgument, OutputMismatch
+from onnxplug.ort_value import OrtValue
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_a_value_shares_its_array_and_keeps_it_alive() -> None:
+    array = X.copy()
+    value = OrtValue.ortvalue_from_numpy(array)
+    array[0, 0] = 7
+    assert value.numpy()[0, 0] == 7
+    del array
+    assert value.numpy()[0, 0] == 7
+
+
+def test_what_a_value_tells() -> None:
+    value = OrtValue.ortvalue_from_numpy(X)
+    assert value.shape() == [2, 3]
+    assert value.data_type() == "tensor(float)"
+    assert value.element_type() == 1
+    assert value.device_name() == "cpu"
+    assert value.tensor_size_in_bytes() == 24
+    assert value.data_ptr() == X.ctypes.data
+    assert value.has_value() and value.is_tensor()
+    assert not value.is_sparse_tensor() and not value.is_tensor_sequence()
+    assert not OrtValue(None).has_value()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "int4", "bool", "int64"])
+def test_every_element_type_is_a_numpy_dtype(name: str) -> None:
+    dtype = getattr(ml_dtypes, name, None) or np.dtype(name)
+    value = OrtValue.ortvalue_from_numpy(np.ones((2, 2), dtype))
+    assert value.numpy().dtype == dtype
+
+
+def test_other_layouts_and_byte_orders_are_copied() -> None:
+    for array in (X.T, X.astype(">f4"), X[:, ::2]):
+        value = OrtValue.ortvalue_from_numpy(array)
+        np.testing.assert_array_equal(value.numpy(), array)
+        assert value.numpy().flags.c_contiguous and value.numpy().dtype.isnative
+
+
+def test_from_shape_and_type() -> None:
+    for element_type in (np.float16, np.dtype("f2"), 10):
+        value = OrtValue.ortvalue_from_shape_and_type([2, 3], element_type)
+        assert value.shape() == [2, 3] and value.element_type() == 10
+
+
+def test_bytes_are_read_as_another_type_of_the_same_size() -> None:
+    bits = np.array([0x3F80], np.uint16)
+    value = OrtValue.ortvalue_from_numpy_with_onnx_type(bits, 16)
+    assert value.numpy().dtype == ml_dtypes.bfloat16 and value.numpy()[0] == 1
+    with pytest.raises(InvalidArgument, match="have 2 bytes, and those of float32 4"):
+        OrtValue.ortvalue_from_numpy_with_onnx_type(bits, 1)
+
+
+def test_dlpack_both_ways() -> None:
+    value = OrtValue.ortvalue_from_numpy(X.copy())
+    taken = np.from_dlpack(value)
+    assert np.shares_memory(taken, value.numpy())
+    for array in (X.copy(), np.array([True, False])):
+        back = OrtValue.from_dlpack(array)
+        np.testing.assert_array_equal(back.numpy(), array)
+    flags = OrtValue.from_dlpack(np.array([1, 0], np.uint8), is_bool_tensor=True)
+    assert flags.numpy().tolist() == [True, False]
+    assert value.__dlpack_device__() == (1, 0)
+
+
+def test_update_in_place_checks_shape_and_element_type() -> None:
+    array = X.copy()
+    value = OrtValue.ortvalue_from_numpy(array)
+    value.update_inplace(X + 1)
+    np.testing.assert_array_equal(array, X + 1)
+    for wrong in (X.astype(np.float64), X.astype(np.int8), X.reshape(3, 2), X[0]):
+        with pytest.raises(OutputMismatch, match="expected the same"):
+            value.update_inplace(wrong)
+    np.testing.assert_array_equal(array, X + 1)
+    value.update_inplace(OrtValue.ortvalue_from_numpy(X))
+    np.testing.assert_array_equal(array, X)
+
+
+def test_sequences_have_lists_and_no_shape() -> None:
+    value = OrtValue([X, X])
+    assert value.is_tensor_sequence() and value.data_type() == "seq(tensor(float))"
+    assert len(value.to_list()) == 2
+    for ask in (value.numpy, value.shape, value.data_ptr, value.element_type):
+        with pytest.raises(InvalidArgument, match="not a tensor"):
+            ask()
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="from a list"):
+        OrtValue.ortvalue_from_numpy([1.0])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="text"):
+        OrtValue.ortvalue_from_numpy(np.array(["a"]))
+
+
+def test_a_device_nobody_has_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="no installed EP has memory named 'tpu'"):
+        OrtValue.ortvalue_from_numpy(X, "tpu")

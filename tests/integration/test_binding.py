@@ -1,0 +1,169 @@
+"""Inputs and outputs bound on the host and on a simulated accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxplug
+from onnxplug.errors import (
+    InputError,
+    InvalidArgument,
+    OutputMismatch,
+    RunError,
+    UnknownOutput,
+)
+from onnxplug.testing import SimulatedFactory
+
+SIMULATED = "SimulatedExecutionProvider"
+MakeSimulated = Callable[..., SimulatedFactory]
+
+# the sample of ONNX Runtime's documentation on CUDA graphs
+MATMUL_2 = onnx.parser.parse_model(
+    """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (float[3, 2] X) => (float[3, 1] Y)
+    <float[2, 1] W = {1, 2}> { Y = MatMul (X, W) }
+    """
+)
+X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+Y = np.array([[5], [11], [17]], np.float32)
+
+
+def test_bind_run_copy_back_and_clear() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    binding = session.io_binding()
+    array = X.copy()
+    binding.bind_cpu_input("X", array)
+    binding.bind_output("Y")
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], Y)
+    array *= 10
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), 10 * Y)
+    binding.clear_binding_outputs()
+    with pytest.raises(InvalidArgument, match="At least one output"):
+        session.run_with_iobinding(binding)
+    binding.bind_output("Y")
+    binding.clear_binding_inputs()
+    with pytest.raises(InputError, match=r"\(\['X'\]\) are missing"):
+        session.run_with_iobinding(binding)
+
+
+def test_a_bound_output_is_filled() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    filled = onnxplug.OrtValue.ortvalue_from_shape_and_type([3, 1], np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("X", X)
+    binding.bind_ortvalue_output("Y", filled)
+    session.run_with_iobinding(binding)
+    assert binding.get_outputs() == [filled]
+    np.testing.assert_array_equal(filled.numpy(), Y)
+
+
+def test_addresses_of_the_host() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    result = np.zeros((3, 1), np.float32)
+    binding = session.io_binding()
+    binding.bind_input("X", "cpu", 0, np.float32, X.shape, X.ctypes.data)
+    binding.bind_output("Y", "cpu", 0, np.float32, [3, 1], result.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(result, Y)
+    with pytest.raises(InvalidArgument, match="bind an OrtValue"):
+        binding.bind_input("X", "cuda", 0, np.float32, X.shape, X.ctypes.data)
+
+
+def test_a_wrong_output_is_refused_before_it_is_written() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    for shape, dtype in (([3], np.float32), ([3, 1], np.float64)):
+        wrong = np.full(shape, 7, dtype)
+        binding = session.io_binding()
+        binding.bind_cpu_input("X", X)
+        binding.bind_ortvalue_output("Y", onnxplug.OrtValue.ortvalue_from_numpy(wrong))
+        with pytest.raises(OutputMismatch, match=r"\[3, 1\]"):
+            session.run_with_iobinding(binding)
+        assert (wrong == 7).all()
+
+
+def test_names_and_arrays_are_checked_when_they_are_bound() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    binding = session.io_binding()
+    with pytest.raises(InputError, match="NodeArg with name: Q"):
+        binding.bind_cpu_input("Q", X)
+    with pytest.raises(UnknownOutput, match="Invalid output name: Q"):
+        binding.bind_output("Q")
+    with pytest.raises(InvalidArgument, match="not C-contiguous"):
+        binding.bind_cpu_input("X", np.asfortranarray(X))
+    with pytest.raises(InvalidArgument, match="'tpu'"):
+        binding.bind_output("Y", "tpu")
+    with pytest.raises(RunError, match="no outputs yet"):
+        binding.get_outputs()
+    other = onnxplug.InferenceSession(MATMUL_2)
+    with pytest.raises(InvalidArgument, match="another session"):
+        other.run_with_iobinding(binding)
+
+
+def test_the_checks_of_run_hold_for_bound_values() -> None:
+    session = onnxplug.InferenceSession(MATMUL_2)
+    binding = session.io_binding()
+    binding.bind_output("Y")
+    binding.bind_cpu_input("X", X.astype(np.float64))
+    with pytest.raises(InputError, match=r"Actual: \(tensor\(double\)\)"):
+        session.run_with_iobinding(binding)
+
+
+def test_values_stay_on_the_device(simulated: MakeSimulated) -> None:
+    factory = simulated()
+    session = onnxplug.InferenceSession(MATMUL_2, providers=[SIMULATED])
+    value = onnxplug.OrtValue.ortvalue_from_numpy(X, "simulated")
+    assert value.device_name() == "simulated"
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("X", value)
+    binding.bind_output("Y", "simulated")
+    before = len(factory.transfer.copies)
+    session.run_with_iobinding(binding)
+    weights_only = len(factory.transfer.copies) - before
+    (result,) = binding.get_outputs()
+    assert result.device_name() == "simulated"
+    assert weights_only <= 1  # the constant, if the EP copies it at run time
+    np.testing.assert_array_equal(result.numpy(), Y)
+    value.update_inplace(10 * X)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], 10 * Y)
+
+
+def test_a_device_output_is_filled_where_it_is(simulated: MakeSimulated) -> None:
+    simulated()
+    session = onnxplug.InferenceSession(MATMUL_2, providers=[SIMULATED])
+    filled = onnxplug.OrtValue.ortvalue_from_shape_and_type(
+        [3, 1], np.float32, "simulated"
+    )
+    binding = session.io_binding()
+    binding.bind_cpu_input("X", X)
+    binding.bind_ortvalue_output("Y", filled)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(filled.numpy(), Y)
+
+
+def test_device_values_are_checked_like_others(simulated: MakeSimulated) -> None:
+    simulated()
+    session = onnxplug.InferenceSession(MATMUL_2, providers=[SIMULATED])
+    for wrong in (X.astype(np.float64), X.T.copy()):
+        value = onnxplug.OrtValue.ortvalue_from_numpy(wrong, "simulated")
+        with pytest.raises(InputError):
+            session.run_with_ort_values(None, {"X": value})
+
+
+def test_run_with_ort_values_from_host_and_device(simulated: MakeSimulated) -> None:
+    simulated()
+    session = onnxplug.InferenceSession(MATMUL_2, providers=[SIMULATED])
+    for device in ("cpu", "simulated"):
+        value = onnxplug.OrtValue.ortvalue_from_numpy(X, device)
+        (result,) = session.run_with_ort_values(["Y"], {"X": value})
+        assert result.device_name() == "cpu"
+        np.testing.assert_array_equal(result.numpy(), Y)
+    with pytest.raises(InvalidArgument, match="expected an OrtValue"):
+        session.run_with_ort_values(None, {"X": X})  # type: ignore[dict-item]
