@@ -267,6 +267,26 @@ def test_two_classes_with_votes_for_one(
         np.testing.assert_allclose(scores, expected[1], rtol=1e-4, atol=1e-6)
 
 
+def test_a_tie_of_trees_goes_to_the_first_class() -> None:
+    # as in scikit-learn; the votes of ten of twenty trees, float32(1 / 20) each, are
+    # more than 0.5, and the sum in ONNX Runtime depends on their order
+    zeros = (0,) * 20
+    attributes = {f"nodes_{name}": zeros for name in NODE_FIELDS} | {
+        "nodes_treeids": tuple(range(20)),
+        "nodes_modes": ("LEAF",) * 20,
+        "nodes_values": (0.0,) * 20,
+        "class_treeids": tuple(range(20)),
+        "class_nodeids": zeros,
+        "class_ids": zeros,
+        "class_weights": (0.05,) * 10 + (0.0,) * 10,
+        "classlabels_int64s": (7, -1),
+    }
+    x = f32([[0] * FEATURES])
+    labels, scores = ml("TreeEnsembleClassifier", x, **attributes)
+    assert labels.tolist() == [7]
+    assert scores.tolist() == [[0.5, 0.5]]
+
+
 def test_two_classes_with_votes_for_both() -> None:
     # ONNX Runtime looks at the second class alone here, and at no labels
     planted = Planted(8, targets=2, votes=2, positive=True)

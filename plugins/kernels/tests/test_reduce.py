@@ -132,6 +132,7 @@ EMPTY: dict[str, float] = {
     "ReduceLogSum": -np.inf,
     "ReduceLogSumExp": -np.inf,
     "ReduceMax": -np.inf,
+    "ReduceMean": 0,
     "ReduceMin": np.inf,
     "ReduceProd": 1,
     "ReduceSum": 0,

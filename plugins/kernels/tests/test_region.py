@@ -8,8 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from onnxplug_kernels import find_kernel
+
+from .node_oracles import onnx_runtime
 
 
 def run(op_type: str, *inputs: Any, version: int = 22, **attributes: Any) -> Any:
@@ -199,6 +202,27 @@ def test_non_max_suppression(
         center_point_box=center_point_box,
     )
     assert selected.dtype == np.int64
+    np.testing.assert_array_equal(selected, expected)
+
+
+@pytest.mark.parametrize("limit", [63, 64, 65, 400])
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 1.0])
+def test_non_max_suppression_of_many_boxes(threshold: float, limit: int) -> None:
+    # more than are looked at together, many of them with equal scores
+    rng = np.random.default_rng(1)
+    low = rng.uniform(0, 60, (1, 300, 2))
+    boxes = np.concatenate([low, low + rng.uniform(0, 9, (1, 300, 2))], axis=2)
+    inputs = (
+        boxes.astype(np.float32),
+        rng.integers(0, 90, (1, 2, 300)).astype(np.float32),
+        np.array([limit]),
+        np.array([threshold], np.float32),
+        np.array([1], np.float32),
+    )
+    (expected,) = onnx_runtime(
+        "NonMaxSuppression", *inputs, outputs=(TensorProto.INT64,)
+    )
+    selected = run("NonMaxSuppression", *inputs)
     np.testing.assert_array_equal(selected, expected)
 
 

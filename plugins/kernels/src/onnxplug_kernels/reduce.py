@@ -25,7 +25,9 @@ def _product(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 def _mean(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     total = x.sum(axis=axis, keepdims=keepdims)
-    count = x.size // max(total.size, 1)
+    # ONNX leaves the mean of nothing open; ONNX Runtime makes it zero, and PyTorch's
+    # exporter counts on that for empty embedding bags
+    count = max(x.size // max(total.size, 1), 1)
     if x.dtype.kind not in "iu":
         return total / count
     # exact, and rounded toward zero as a conversion from the real mean is

@@ -14,6 +14,9 @@ from onnxplug_kernels.sampling import Pixels, Tap
 
 _NO_LIMIT: Final = -math.inf
 
+# boxes that non-maximum suppression looks at together
+_CANDIDATES: Final = 64
+
 
 @operator("RoiAlign", since=16)
 def roi_align(
@@ -242,17 +245,38 @@ def _select(
     """The boxes that remain when each takes away what overlaps it, best first."""
     candidates = np.flatnonzero(scores > least)
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
-    areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    sides = corners[candidates].T
+    areas = (sides[2] - sides[0]) * (sides[3] - sides[1])
+    measures = np.stack([*sides, areas])
+    # numpy takes as long for a call as for hundreds of boxes, so candidates are looked
+    # at many at a time: first beside those selected before, then beside each other
     selected: list[int] = []
-    while len(candidates) and len(selected) < limit:
-        best, candidates = candidates[0], candidates[1:]
-        selected.append(int(best))
-        low = np.maximum(corners[best, :2], corners[candidates, :2])
-        high = np.minimum(corners[best, 2:], corners[candidates, 2:])
-        common = np.prod(np.maximum(high - low, 0), axis=1)
-        union = areas[best] + areas[candidates] - common
-        share = np.divide(
-            common, union, out=np.zeros_like(common), where=(common > 0) & (union > 0)
-        )
-        candidates = candidates[share <= overlap]
-    return selected
+    for start in range(0, len(candidates) if limit > 0 else 0, _CANDIDATES):
+        places = np.arange(start, min(start + _CANDIDATES, len(candidates)))
+        taken = _overlapping(measures[:, places], measures[:, selected], overlap)
+        places = places[~taken.any(axis=1)]
+        beside = _overlapping(measures[:, places], measures[:, places], overlap)
+        remaining = np.ones(len(places), bool)
+        for place, overlapped in enumerate(beside):
+            if remaining[place]:
+                selected.append(int(places[place]))
+                if len(selected) == limit:
+                    return list(candidates[selected].tolist())
+                remaining &= ~overlapped
+    return list(candidates[selected].tolist())
+
+
+def _overlapping(some: Any, others: Any, overlap: float) -> Any:
+    """Which of *some* boxes share more than *overlap* with which of *others*.
+
+    A column of either is a box: its low corner, its high corner, its area.
+    """
+    top, left, bottom, right, area = some[:, :, None]
+    height = np.minimum(bottom, others[2]) - np.maximum(top, others[0])
+    width = np.minimum(right, others[3]) - np.maximum(left, others[1])
+    common = np.maximum(height, 0) * np.maximum(width, 0)
+    union = area + others[4] - common
+    share = np.divide(
+        common, union, out=np.zeros_like(common), where=(common > 0) & (union > 0)
+    )
+    return share > overlap

@@ -183,7 +183,8 @@ def tree_ensemble_classifier(
     if len(base):
         scores = _filled(xp, scores) + xp.asarray(base)
     # a class without a vote is not chosen even if all others have negative scores
-    index = xp.argmax(xp.where(xp.isnan(scores), -xp.inf, scores), axis=1)
+    decisive = xp.where(xp.isnan(scores), -xp.inf, scores).astype(xp.float32)
+    index = xp.argmax(decisive, axis=1)
     scores = transformed(xp, _filled(xp, scores), post_transform)
     return labels[index], scores.astype(xp.float32)
 
@@ -203,7 +204,10 @@ def _of_one_score(
     elif len(base):
         scores[:, sole] += base[0]
     score = scores[:, sole]
-    index = (score > (0.5 if positive else 0)).astype(int)
+    # as it is returned: ten votes of float32(1 / 20) are no majority of twenty trees,
+    # though they are more than half
+    decisive = score.astype(xp.float32)
+    index = (decisive > (0.5 if positive else 0)).astype(int)
     if sole == 0 and len(base) < 2:
         return index, two_class_scores(xp, score, post_transform, complement=positive)
     return index, transformed(xp, scores, post_transform)
