@@ -106,7 +106,8 @@ def test_a_python_file_is_a_library(registry, plugin_file: Path, as_text: bool) 
     module = sys.modules[type(registry.factory(ONE)).__module__]
     assert module.__name__ == module.found_at == "onnxplug_file_my_lib"
     assert module.__file__ == str(plugin_file)
-    assert len(module.made) == 1
+    (host,) = module.made
+    assert host.logger.name == f"onnxplug.plugin.{module.__name__}"
 
     registry.unregister_ep_library("my lib")
     assert private_modules() == []

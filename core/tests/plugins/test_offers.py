@@ -9,6 +9,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.errors import PluginConflict, PluginLoadError, PluginNotFound
 from onnxplug.plugins import PluginRegistry
+from onnxplug.testing import ToyFactory
 
 POLICIES = """
 asked = []
@@ -55,6 +56,12 @@ def test_policies_of_a_library_of_several_eps_are_no_conflict(registry, site) ->
     site.install(["XOne", "XTwo"], code, distribution="x-both")
     registry.factory("XOne")
     assert list(registry.policies()) == ["greenest"]
+
+
+def test_a_factory_registered_alone_offers_nothing_else(registry) -> None:
+    registry.add(ToyFactory())
+    assert registry.policies() == {}
+    assert registry.probe_hardware() == []
 
 
 def test_policies_of_registered_libraries_are_known(registry, site, tmp_path) -> None:

@@ -148,6 +148,18 @@ def test_a_distribution_may_come_without_metadata(site, registry) -> None:
     assert registry.factory(GOOD).name == GOOD
 
 
+def test_metadata_that_is_no_text_is_none(site, registry) -> None:
+    site.install(GOOD, distribution="x-none", metadata="")
+    (site.folder / "x_none-1.2.dist-info" / "METADATA").write_bytes(b"Name: \xff\n")
+    assert registry.resolve(GOOD).distribution == "an unnamed distribution"
+
+
+def test_two_eps_of_one_name_in_a_module_are_a_failure(site, registry) -> None:
+    site.install(GOOD, site.code(GOOD, GOOD))
+    with pytest.raises(PluginLoadError, match=f"two EPs named '{GOOD}'"):
+        registry.factory(GOOD)
+
+
 def test_several_eps_of_a_module_are_made_at_once(site, registry, states) -> None:
     eps = [f"X{word}ExecutionProvider" for word in ("One", "Two", "Three")]
     module = site.install([*eps, "XMissing"], site.code(*eps), distribution="x-many")

@@ -35,13 +35,19 @@ class Library:
         source: str,
         find: Callable[[], object],
         discard: Callable[[], None] | None = None,
+        *,
+        logger: str = "",
     ) -> None:
-        """*find* gives the module or object; *discard* undoes what it did."""
+        """*find* gives the module or object; *discard* undoes what it did.
+
+        Its logger is called *logger*, or *source* if that is not given.
+        """
         self.source = source
         self.lock = threading.RLock()
         self.problems: dict[str, str] = {}
         self.discard = discard or (lambda: None)
         self._find = find
+        self._logger = logger or source
         self._manager: pluggy.PluginManager | None = None
         self._policies: Mapping[str, Any] | None = None
 
@@ -70,7 +76,7 @@ class Library:
                 "is marked with onnxplug.ep.hookimpl"
             )
         manager.check_pending()
-        made = manager.hook.onnxplug_ep_factories(host=PluginHost(self.source))
+        made = manager.hook.onnxplug_ep_factories(host=PluginHost(self._logger))
         factories = _by_name(self.source, list(made or ()))
         self._manager = manager
         return factories
@@ -92,7 +98,7 @@ class Library:
         Raises:
             PluginLoadError: the hook raised, or returned something else.
         """
-        host = host or PluginHost(self.source)
+        host = host or PluginHost(self._logger)
         devices: Sequence[HardwareDevice]
         devices = self._ask("onnxplug_probe_hardware", _devices, host=host)
         return devices

@@ -183,7 +183,7 @@ def _file(handle: str, path: Path) -> Library:
         for each in loaded:
             sys.modules.pop(each, None)
 
-    return Library(str(path), find, discard)
+    return Library(str(path), find, discard, logger=name)
 
 
 def _private_name(handle: str) -> str:
