@@ -78,6 +78,11 @@ class InferenceSession:
         policy: Any = None,
         disabled_optimizers: Collection[str] | None = None,
     ) -> None:
+        if not isinstance(sess_options, SessionOptions | None):
+            raise InvalidArgument(
+                f"sess_options is a {type(sess_options).__qualname__} of "
+                f"{type(sess_options).__module__}; expected onnxplug.SessionOptions"
+            )
         if isinstance(path_or_bytes, str | os.PathLike):
             source: Path | memoryview = Path(path_or_bytes)
         else:
@@ -181,6 +186,8 @@ class InferenceSession:
         """
         if not self._closer.alive:
             raise RunError("the session is closed; create another one to run the model")
+        if isinstance(output_names, str):
+            output_names = [output_names]
         if output_names:
             unknown = [n for n in output_names if n not in self._output_names]
             if unknown:

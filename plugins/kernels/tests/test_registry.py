@@ -10,7 +10,12 @@ import numpy as np
 import onnx.defs
 import pytest
 
-from onnxplug_kernels import UnsupportedAttribute, find_kernel, registry
+from onnxplug_kernels import (
+    UnsupportedAttribute,
+    WrongInputs,
+    find_kernel,
+    registry,
+)
 from onnxplug_kernels.families import FAMILIES
 
 OTHER_DEFAULTS = {
@@ -41,7 +46,7 @@ def test_every_version_of_every_operator_has_a_kernel_with_its_attributes() -> N
         if kernel is None:
             missing.append(f"{schema.name}-{schema.since_version}")
             continue
-        keywords = registry._keyword_parameters(kernel.function)
+        keywords = registry._form(kernel.function).keywords
         missing += [
             f"{schema.name}-{schema.since_version}.{attribute}"
             for attribute in schema.attributes
@@ -97,3 +102,26 @@ def test_an_unknown_attribute_is_refused_with_the_known_ones() -> None:
     assert kernel is not None
     with pytest.raises(UnsupportedAttribute, match=r"no attribute 'axes'; .*axis"):
         kernel.bind(np, {"axes": 1}, output_count=1)
+
+
+def test_a_missing_attribute_and_a_wrong_number_of_inputs_are_refused() -> None:
+    concat, relu = find_kernel("", "Concat", 13), find_kernel("", "Relu", 14)
+    assert concat is not None and relu is not None
+    with pytest.raises(UnsupportedAttribute, match="needs the attribute 'axis'"):
+        concat.bind(np, {}, output_count=1)
+    with pytest.raises(WrongInputs, match="has 1 inputs, and not 2"):
+        relu.bind(np, {}, output_count=1, input_count=2)
+
+
+def test_signatures_take_as_many_inputs_as_the_schemas() -> None:
+    wrong = []
+    for schema in schemas():
+        kernel = find_kernel(schema.domain, schema.name, schema.since_version)
+        assert kernel is not None
+        form = registry._form(kernel.function)
+        most = schema.max_input
+        if form.fewest > schema.min_input or form.most < min(most, 1 << 20):
+            found = f"{form.fewest} to {form.most}"
+            expected = f"{schema.min_input} to {most}"
+            wrong.append(f"{schema.name}-{schema.since_version}: {found}, {expected}")
+    assert not wrong

@@ -79,6 +79,9 @@ def _infer(task: Task) -> list[str]:
         for name in node.outputs
         if name
     ):
+        from onnxplug.prepare.agreement import check_agreement
+
+        check_agreement(task.model.graph)
         return []
     return infer_types(task.model.graph, every_size=task.sizes_changed)
 

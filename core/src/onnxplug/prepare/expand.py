@@ -68,6 +68,8 @@ def _functions(graph: Graph, node: Node) -> Iterator[Function]:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return
+    if not node.typed_attributes.keys() <= schema.attributes.keys():
+        return  # what the attribute would mean, the body does not say
     for version in sorted(schema.function_opset_versions, reverse=True):
         if version <= opset:
             data = schema.get_function_with_opset_version(version)

@@ -8,15 +8,14 @@ whose operators have kernels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.arrays import reference
-from onnxplug_kernels import UnsupportedAttribute, find_kernel
+from onnxplug_kernels import UnsupportedAttribute, WrongInputs, find_kernel
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
@@ -28,8 +27,7 @@ class Tier(StrEnum):
     REFERENCE = "reference"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A node's function and the tier it belongs to."""
 
     tier: Tier
@@ -45,10 +43,15 @@ def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
     if kernel is not None:
         try:
             function = kernel.bind(
-                np, node.attributes, output_count=_output_count(node)
+                np,
+                node.attributes,
+                output_count=_output_count(node),
+                input_count=len(node.inputs),
             )
         except UnsupportedAttribute as error:
             return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))
+        except WrongInputs as error:
+            return ep.Reason(ep.RefusalCode.OTHER, str(error))
         return Found(Tier.ARRAY, function)
     schema = reference.find_schema(node.domain, node.op_type, version)
     if schema is None:

@@ -40,7 +40,7 @@ class CpuFactory(ep.EpFactory):
         """An EP for one session."""
         from onnxplug_cpu.provider import CpuProvider
 
-        return CpuProvider()
+        return CpuProvider(threads=session.intra_op_num_threads)
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether numpy, which computes everything, can be imported."""

@@ -10,10 +10,17 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.capability import find
+from onnxplug_cpu.threads import limited_to
 
 
 class CpuProvider(ep.KernelExecutionProvider):
-    """Runs nodes one by one, each by a function on numpy arrays."""
+    """Runs nodes one by one, each by a function on numpy arrays.
+
+    *threads* limits those of a matrix product; 0 leaves them to numpy.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        self.threads = threads
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node
@@ -24,7 +31,7 @@ class CpuProvider(ep.KernelExecutionProvider):
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The calls of the partition's functions, and how many of each tier."""
-        return ArrayPartition(partition, self.find_kernel)
+        return ArrayPartition(partition, self.find_kernel, self.threads)
 
 
 class ArrayPartition(ep.KernelSequence):
@@ -38,8 +45,10 @@ class ArrayPartition(ep.KernelSequence):
         self,
         partition: ep.Partition,
         find_kernel: Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason],
+        threads: int,
     ) -> None:
         super().__init__(partition, find_kernel)
+        self._threads = threads
         tiers = Counter(
             str(found.tier)
             for node in partition.nodes
@@ -55,4 +64,7 @@ class ArrayPartition(ep.KernelSequence):
     ) -> Sequence[Any]:
         """Call the functions in order."""
         with np.errstate(all="ignore"):
-            return super().run(inputs, outputs, context)
+            if not self._threads:
+                return super().run(inputs, outputs, context)
+            with limited_to(self._threads):
+                return super().run(inputs, outputs, context)

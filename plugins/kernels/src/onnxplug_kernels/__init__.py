@@ -1,6 +1,11 @@
 """ONNX operators over the Array API, one family per module."""
 
-from onnxplug_kernels.registry import Kernel, UnsupportedAttribute, find_kernel
+from onnxplug_kernels.registry import (
+    Kernel,
+    UnsupportedAttribute,
+    WrongInputs,
+    find_kernel,
+)
 
-__all__ = ["Kernel", "UnsupportedAttribute", "find_kernel"]
+__all__ = ["Kernel", "UnsupportedAttribute", "WrongInputs", "find_kernel"]
 __version__ = "0.1.0"

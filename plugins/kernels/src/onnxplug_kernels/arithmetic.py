@@ -12,6 +12,7 @@ from onnxplug_kernels.elementwise import (
     as_array,
     declare,
     native,
+    native_of_two,
     widened,
     with_consumed_inputs,
     with_limited_broadcasting,
@@ -40,7 +41,12 @@ for _op_type, _function in (
     ("Mul", "multiply"),
     ("Sub", "subtract"),
 ):
-    declare(_op_type, native(_function), since=1, legacy=with_limited_broadcasting)
+    declare(
+        _op_type,
+        native_of_two(_function),
+        since=1,
+        legacy=with_limited_broadcasting,
+    )
 
 
 def div(xp: Any, a: Any, b: Any) -> Any:

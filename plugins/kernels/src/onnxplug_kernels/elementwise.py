@@ -27,10 +27,19 @@ def as_array(xp: Any, result: Any) -> Any:
 
 
 def native(name: str) -> Function:
-    """A kernel that calls the array function *name* in the dtype of its inputs."""
+    """A kernel that calls the array function *name* of one array in its dtype."""
 
-    def kernel(xp: Any, *inputs: Any) -> Any:
-        return as_array(xp, getattr(xp, name)(*inputs))
+    def kernel(xp: Any, x: Any) -> Any:
+        return as_array(xp, getattr(xp, name)(x))
+
+    return kernel
+
+
+def native_of_two(name: str) -> Function:
+    """A kernel that calls the array function *name* of two arrays in their dtype."""
+
+    def kernel(xp: Any, a: Any, b: Any) -> Any:
+        return as_array(xp, getattr(xp, name)(a, b))
 
     return kernel
 

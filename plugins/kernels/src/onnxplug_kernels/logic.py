@@ -11,6 +11,7 @@ from onnxplug_kernels.elementwise import (
     as_array,
     declare,
     native,
+    native_of_two,
     with_limited_broadcasting,
 )
 from onnxplug_kernels.registry import operator
@@ -23,18 +24,24 @@ for _op_type, _function in (
     ("Greater", "greater"),
     ("Less", "less"),
 ):
-    declare(_op_type, native(_function), since=1, legacy=with_limited_broadcasting)
+    declare(
+        _op_type,
+        native_of_two(_function),
+        since=1,
+        legacy=with_limited_broadcasting,
+    )
+
+declare("Not", native("logical_not"), since=1)
+declare("BitwiseNot", native("invert"), since=18)
 
 for _op_type, _function, _since in (
-    ("Not", "logical_not", 1),
     ("GreaterOrEqual", "greater_equal", 12),
     ("LessOrEqual", "less_equal", 12),
     ("BitwiseAnd", "bitwise_and", 18),
-    ("BitwiseNot", "invert", 18),
     ("BitwiseOr", "bitwise_or", 18),
     ("BitwiseXor", "bitwise_xor", 18),
 ):
-    declare(_op_type, native(_function), since=_since)
+    declare(_op_type, native_of_two(_function), since=_since)
 
 
 @operator("BitShift", since=11)

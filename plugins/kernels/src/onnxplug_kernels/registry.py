@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from onnxplug_kernels.families import FAMILIES
 
@@ -23,11 +23,14 @@ OUTPUT_COUNT: Final = "output_count"
 
 
 class UnsupportedAttribute(NotImplementedError):
-    """An attribute that the kernel of this operator version does not know."""
+    """An attribute that the kernel of this operator version does not know, or lacks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class WrongInputs(ValueError):
+    """More or fewer inputs than the operator has."""
+
+
+class Kernel(NamedTuple):
     """One implementation of one operator.
 
     Attributes:
@@ -44,29 +47,48 @@ class Kernel:
     function: Callable[..., Any]
 
     def bind(
-        self, xp: Any, attributes: Mapping[str, object], *, output_count: int
+        self,
+        xp: Any,
+        attributes: Mapping[str, object],
+        *,
+        output_count: int,
+        input_count: int | None = None,
     ) -> Callable[..., Any]:
         """A function of the inputs alone, returning one value or a tuple of them.
 
         *output_count* is how many outputs the node asks for, counted to the last one
         that is used; a kernel that can save work takes a parameter of that name.
-        More values than asked for may come back.
+        More values than asked for may come back.  *input_count* likewise counts the
+        inputs, which are checked when it is given.
 
         Raises:
-            UnsupportedAttribute: the kernel has no parameter for an attribute.
+            UnsupportedAttribute: the kernel has no parameter for an attribute, or needs
+                one that is not set.
+            WrongInputs: the kernel takes fewer inputs, or needs more.
         """
-        parameters = _keyword_parameters(self.function)
-        unknown = sorted(attributes.keys() - parameters)
-        if unknown:
-            raise UnsupportedAttribute(
-                f"{self.op_type} since version {self.since} has no attribute "
-                f"{', '.join(map(repr, unknown))}; "
-                f"it has: {', '.join(sorted(parameters - {OUTPUT_COUNT})) or 'none'}"
+        form = _form(self.function)
+        self._check_attributes(attributes, form)
+        if input_count is not None and not form.fewest <= input_count <= form.most:
+            most = "" if form.most == form.fewest else f" to {form.most}"
+            raise WrongInputs(
+                f"{self.op_type} since version {self.since} has {form.fewest}{most} "
+                f"inputs, and not {input_count}"
             )
         arguments = dict(attributes)
-        if OUTPUT_COUNT in parameters:
+        if OUTPUT_COUNT in form.keywords:
             arguments[OUTPUT_COUNT] = output_count
         return functools.partial(self.function, xp, **arguments)
+
+    def _check_attributes(self, attributes: Mapping[str, object], form: _Form) -> None:
+        unknown = sorted(attributes.keys() - form.keywords)
+        missing = sorted(form.required - attributes.keys() - {OUTPUT_COUNT})
+        for what, names in (("has no", unknown), ("needs the", missing)):
+            if names:
+                known = ", ".join(sorted(form.keywords - {OUTPUT_COUNT})) or "none"
+                raise UnsupportedAttribute(
+                    f"{self.op_type} since version {self.since} {what} attribute "
+                    f"{', '.join(map(repr, names))}; its attributes: {known}"
+                )
 
 
 def operator(
@@ -106,10 +128,34 @@ def find_kernel(domain: str, op_type: str, version: int) -> Kernel | None:
 _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}
 
 
+class _Form(NamedTuple):
+    """What a kernel's signature says of its operator.
+
+    Attributes:
+        keywords: the attributes.
+        required: those without a default.
+        fewest, most: how many inputs it takes.
+    """
+
+    keywords: frozenset[str]
+    required: frozenset[str]
+    fewest: int
+    most: float
+
+
 @functools.cache
-def _keyword_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    )
+def _form(function: Callable[..., Any]) -> _Form:
+    keywords, required = set(), set()
+    fewest, most = -1, -1.0  # the first parameter is the array namespace
+    for name, parameter in inspect.signature(function).parameters.items():
+        match parameter.kind:
+            case parameter.KEYWORD_ONLY:
+                keywords.add(name)
+                if parameter.default is parameter.empty:
+                    required.add(name)
+            case parameter.VAR_POSITIONAL:
+                most = math.inf
+            case parameter.POSITIONAL_ONLY | parameter.POSITIONAL_OR_KEYWORD:
+                most += 1
+                fewest += parameter.default is parameter.empty
+    return _Form(frozenset(keywords), frozenset(required), fewest, most)

@@ -1,0 +1,59 @@
+"""Stated types that contradict an operator are found without ONNX's help."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxplug.errors import InvalidModel
+from onnxplug.graph.load import load_model
+from onnxplug.prepare import prepare
+
+
+def model(op_type: str, inputs: dict[str, int], output: int) -> onnx.ModelProto:
+    values = [
+        helper.make_tensor_value_info(name, dtype, [2])
+        for name, dtype in inputs.items()
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, list(inputs), ["out"], name="odd")],
+        "g",
+        values,
+        [helper.make_tensor_value_info("out", output, [2])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+F, N, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "output"),
+    [
+        ("Add", {"x": F, "y": N}, F),
+        ("Add", {"x": F, "y": F}, N),
+        ("Relu", {"x": F}, N),
+        ("Concat", {"x": F, "y": F, "z": N}, F),
+        ("Where", {"c": B, "x": F, "y": N}, F),
+        ("Less", {"x": F, "y": N}, B),
+    ],
+)
+def test_a_contradiction_names_the_node_and_the_values(
+    op_type: str, inputs: dict[str, int], output: int
+) -> None:
+    with pytest.raises(InvalidModel, match=rf"{op_type} 'odd' binds .*int64"):
+        prepare(load_model(model(op_type, inputs, output)), evaluate=None)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "output"),
+    [
+        ("Add", {"x": F, "y": F}, F),
+        ("Where", {"c": B, "x": F, "y": F}, F),
+        ("Less", {"x": F, "y": F}, B),
+        ("Pow", {"x": F, "y": N}, F),
+    ],
+)
+def test_what_agrees_passes(op_type: str, inputs: dict[str, int], output: int) -> None:
+    prepare(load_model(model(op_type, inputs, output)), evaluate=None)

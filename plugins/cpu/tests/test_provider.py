@@ -1,0 +1,92 @@
+"""The CPU EP: tiers, refusals, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import onnx
+import pytest
+import threadpoolctl
+
+import onnxplug
+from onnxplug.errors import UnassignedNode
+from onnxplug_cpu import capability
+
+
+def parse(body: str, inputs: str = "float[2, 2] x") -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph ({inputs}) => (float[2, 2] y) {{ {body} }}
+        """
+    )
+
+
+X = np.array([[1, -2], [3, -4]], np.float32)
+
+
+def test_the_array_tier_runs_what_has_a_kernel() -> None:
+    session = onnxplug.InferenceSession(parse("y = Relu (x)"))
+    assert session.explain().partitions[0].tiers == {"array": 1}
+
+
+def test_the_reference_tier_runs_the_rest_and_says_so() -> None:
+    with mock.patch.object(capability, "find_kernel", lambda *_: None):
+        session = onnxplug.InferenceSession(parse("y = Transpose <perm = [1, 0]> (x)"))
+    assert session.explain().partitions[0].tiers == {"reference": 1}
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X.T)
+
+
+def test_a_function_without_a_kernel_is_expanded_rather_than_referred() -> None:
+    def without_gelu(domain: str, op_type: str, version: int) -> Any:
+        return None if op_type == "Gelu" else find(domain, op_type, version)
+
+    find = capability.find_kernel
+    with mock.patch.object(capability, "find_kernel", without_gelu):
+        explanation = onnxplug.InferenceSession(parse("y = Gelu (x)")).explain()
+    assert [expanded.node for expanded in explanation.expanded] == ["Gelu giving 'y'"]
+    assert set(explanation.partitions[0].tiers) == {"array"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = Concat (x, x)", "needs the attribute 'axis'"),
+        ("y = Relu (x, x)", "has 2 inputs; the function 'Relu' has 1"),
+        ("y = Relu <steepness = 2> (x)", "has no attribute 'steepness'"),
+        ("y = NoSuchOperator (x)", "21 has no operator NoSuchOperator"),
+    ],
+)
+def test_nodes_that_cannot_run_are_refused_before_they_do(
+    body: str, reason: str
+) -> None:
+    with pytest.raises((UnassignedNode, onnxplug.errors.InvalidModel), match=reason):
+        onnxplug.InferenceSession(parse(body))
+
+
+def test_nothing_warns_of_ordinary_results() -> None:
+    session = onnxplug.InferenceSession(parse("y = Log (x)"))
+    with np.errstate(all="raise"):
+        (y,) = session.run(None, {"x": X})
+    assert np.isnan(y[0, 1])
+
+
+def test_threads_are_limited_while_a_session_runs() -> None:
+    seen: list[int] = []
+
+    def threads(*_: Any) -> np.ndarray[Any, Any]:
+        seen.extend(i["num_threads"] for i in threadpoolctl.threadpool_info())
+        return X
+
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = 1
+    found = capability.Found(capability.Tier.ARRAY, threads)
+    with (
+        mock.patch.object(capability, "find", lambda *_: found),
+        mock.patch("onnxplug_cpu.provider.find", lambda *_: found),
+    ):
+        session = onnxplug.InferenceSession(parse("y = Relu (x)"), options)
+    session.run(None, {"x": X})
+    assert set(seen) <= {1}
