@@ -32,6 +32,7 @@ LAYERS: Final = (
     {"plan", "control_flow"},
     {"execute"},
     {"inputs", "outputs", "inquire", "background"},
+    {"process"},
     {"build"},
     {"session", "io_binding"},
     {"backend", "testing"},

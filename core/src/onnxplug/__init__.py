@@ -36,6 +36,12 @@ if TYPE_CHECKING:
         unregister_ep_library,
         unregister_execution_provider_library,
     )
+    from onnxplug.process import (
+        get_build_info,
+        get_device,
+        get_version_string,
+        set_default_logger_severity,
+    )
     from onnxplug.selection import (
         OrtExecutionProviderDevicePolicy,
         get_default_providers,
@@ -73,6 +79,12 @@ _HOME: Final = {
         "unregister_ep_library",
         "unregister_execution_provider_library",
     ),
+    "onnxplug.process": (
+        "get_build_info",
+        "get_device",
+        "get_version_string",
+        "set_default_logger_severity",
+    ),
     "onnxplug.selection": (
         "OrtExecutionProviderDevicePolicy",
         "get_default_providers",
@@ -101,14 +113,18 @@ __all__ = [
     "errors",
     "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_default_providers",
+    "get_device",
     "get_ep_devices",
     "get_hardware_devices",
     "get_plugins",
+    "get_version_string",
     "is_available",
     "provider",
     "register_ep_library",
     "register_execution_provider_library",
+    "set_default_logger_severity",
     "set_default_providers",
     "supported_by_platform",
     "unregister_ep_library",

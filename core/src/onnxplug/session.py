@@ -505,14 +505,13 @@ def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
         return  # nobody can be listening
     import logging
 
-    suffix = f".{options.logid}" if options.logid else ""
-    logger = logging.getLogger(f"onnxplug.session{suffix}")
+    name = "onnxplug.session" + (f".{options.logid}" if options.logid else "")
     if severity >= 0:
-        levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-        logger.setLevel((*levels, logging.CRITICAL)[min(severity, 4)])
-        if severity <= 1 and not logger.hasHandlers():
-            # asked for by the user, who has set up no logging
-            logger.addHandler(logging.StreamHandler())
+        from onnxplug.process import listen
+
+        logger = listen(name, min(severity, 4))
+    else:
+        logger = logging.getLogger(name)
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", str(explanation).splitlines()[0])
     if logger.isEnabledFor(logging.DEBUG):

@@ -1,0 +1,65 @@
+"""Facts and settings of the whole process, in ONNX Runtime's words."""
+
+from __future__ import annotations
+
+import logging
+import platform
+
+from onnxplug.ep import SPI_VERSION
+from onnxplug.errors import InvalidArgument
+
+LEVELS = (
+    logging.DEBUG,
+    logging.INFO,
+    logging.WARNING,
+    logging.ERROR,
+    logging.CRITICAL,
+)
+"""ONNX Runtime's severities, 0 verbose to 4 fatal, as levels of ``logging``."""
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Set the level of the logger ``onnxplug``: 0 verbose, 1 info … 4 fatal.
+
+    Without a handler anywhere, what it logs goes to stderr from then on.
+
+    Raises:
+        InvalidArgument: *severity* is none of the five.
+    """
+    if severity not in range(len(LEVELS)):
+        raise InvalidArgument(f"severity {severity!r} is not one of 0 to 4")
+    listen("onnxplug", severity)
+
+
+def listen(name: str, severity: int) -> logging.Logger:
+    """The logger *name* at a level, shown on stderr if nobody shows it yet."""
+    logger = logging.getLogger(name)
+    logger.setLevel(LEVELS[severity])
+    if severity < 2 and not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+    return logger
+
+
+def get_version_string() -> str:
+    """The version of onnxplug."""
+    from onnxplug import __version__
+
+    return __version__
+
+
+def get_build_info() -> str:
+    """What this is, in one line."""
+    major, minor = SPI_VERSION
+    return (
+        f"onnxplug {get_version_string()}, EP interface {major}.{minor}, Python "
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
+
+
+def get_device() -> str:
+    """The kinds of devices that installed EPs drive, best first: ``GPU-CPU``."""
+    from onnxplug.inquire import get_available_providers, get_ep_devices
+
+    usable = get_available_providers()
+    pairs = sorted(get_ep_devices(), key=lambda pair: usable.index(pair.ep_name))
+    return "-".join(dict.fromkeys(str(pair.device.type).upper() for pair in pairs))
