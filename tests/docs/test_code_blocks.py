@@ -1,16 +1,21 @@
 """What the README and the docs show is run, and does what they say.
 
-Python blocks of a page are run in order, in one namespace.  In console blocks, lines
-``$ onnxplug …`` are run and what follows is compared with what they print; numbers
-that depend on the machine may differ.  Other commands belong in ``sh`` blocks, which
-are not run.
+The blocks of a page are taken in order.  Python blocks are run in one namespace.  In
+console blocks, lines ``$ onnxplug …`` are run and what follows is compared with what
+they print; numbers that depend on the machine may differ.  A block whose first line is
+a comment with a path is written to that file.  Other commands belong in ``sh`` blocks,
+which are not run, save that a ``pip install`` of a folder that the page has written
+makes its distribution known, and ``pip uninstall`` forgets it.
 """
 
 from __future__ import annotations
 
+import configparser
 import re
 import shlex
 import shutil
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from onnxplug.cli.main import main
-from onnxplug.plugins import registry
+from onnxplug.plugins import FoundPlugin, find_plugins, registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -64,8 +69,10 @@ def loosely(lines: list[str]) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def with_blocks(language: str) -> list[Path]:
-    return [page for page in PAGES if any(b.language == language for b in blocks(page))]
+def with_blocks(*languages: str) -> list[Path]:
+    return [
+        page for page in PAGES if any(b.language in languages for b in blocks(page))
+    ]
 
 
 def page_name(page: Path) -> str:
@@ -74,7 +81,17 @@ def page_name(page: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the demo in it, and no plugin loaded yet."""
+    """A folder with the demo in it, no plugin loaded yet, and none but the CPU's.
+
+    What a page installs is there, too; what this environment has besides is not.
+    """
+
+    def find() -> list[FoundPlugin]:
+        known = {"onnxplug-cpu", *(path.name for path in tmp_path.glob("*-ep"))}
+        return [plugin for plugin in find_plugins() if plugin.distribution in known]
+
+    module = sys.modules[type(registry).__module__]
+    monkeypatch.setattr(module, "find_plugins", find)
     monkeypatch.setattr(registry, "_records", None)
     if "CPUExecutionProvider" not in [record.name for record in registry.records()]:
         pytest.skip("onnxplug-cpu is not installed")
@@ -82,32 +99,91 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("page", with_blocks("python"), ids=page_name)
-def test_python_blocks_run(page: Path) -> None:
+def write_file(block: Block) -> None:
+    """Write a block that begins with the name of a file."""
+    if named := re.match(r"# ([\w-]+/[\w/.-]+)\n", block.text):
+        path = Path(named[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, "utf-8")
+
+
+class Site:
+    """The distributions that a page has installed: found, without asking pip."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._patch = patch
+        patch.syspath_prepend(folder)
+
+    def obey(self, command: str) -> None:
+        """Do what matters of a line of a ``sh`` block."""
+        match shlex.split(command):
+            case ["pip", "install", "-e", folder] if Path(folder).is_dir():
+                self._install(Path(folder).resolve())
+            case ["pip", "uninstall", "-y", name]:
+                self._uninstall(name)
+
+    def _install(self, folder: Path) -> None:
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+        about = project["project"]
+        info = self._info(about["name"])
+        info.mkdir(parents=True)
+        header = f"Name: {about['name']}\nVersion: {about['version']}\n"
+        needs = [f"Requires-Dist: {line}\n" for line in about["dependencies"]]
+        (info / "METADATA").write_text(header + "".join(needs) + "\n")
+        entry_points = configparser.ConfigParser()
+        entry_points.optionxform = str  # type: ignore[assignment,method-assign]
+        entry_points.read_dict(about["entry-points"])
+        with (info / "entry_points.txt").open("w") as file:
+            entry_points.write(file)
+        for module in folder.glob("*.py"):
+            shutil.copy(module, self.folder)
+            self._patch.delitem(sys.modules, module.stem, raising=False)
+        self._patch.setattr(registry, "_records", None)
+
+    def _uninstall(self, name: str) -> None:
+        shutil.rmtree(self._info(name))
+        self._patch.setattr(registry, "_records", None)
+
+    def _info(self, name: str) -> Path:
+        # a folder's name as pip writes it; the version plays no part
+        return self.folder / f"{name.replace('-', '_')}-0.dist-info"
+
+
+def run_console(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in commands(block):
+        assert command.argv[0] == "onnxplug", "other commands go in sh blocks"
+        capsys.readouterr()
+        code = main(command.argv[1:])
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        assert loosely(printed.out.splitlines()) == loosely(command.shown)
+
+
+@pytest.mark.parametrize("page", with_blocks("python", "console"), ids=page_name)
+def test_a_page_does_what_it_shows(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
+    (tmp_path / "site").mkdir()
+    site = Site(tmp_path / "site", monkeypatch)
     for block in blocks(page):
+        write_file(block)
         if block.language == "python":
             # as many empty lines before it as make its line numbers the page's
             padded = "\n" * (block.line - 1) + block.text
             exec(compile(padded, str(page), "exec"), namespace)
-
-
-@pytest.mark.parametrize("page", with_blocks("console"), ids=page_name)
-def test_console_blocks_print_what_they_show(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for block in blocks(page):
-        if block.language != "console":
-            continue
-        for command in commands(block):
-            assert command.argv[0] == "onnxplug", "other commands go in sh blocks"
-            code = main(command.argv[1:])
-            printed = capsys.readouterr()
-            assert code == 0, printed.err
-            assert loosely(printed.out.splitlines()) == loosely(command.shown)
+        elif block.language == "console":
+            run_console(block, capsys)
+        elif block.language == "sh":
+            for command in block.text.splitlines():
+                site.obey(command)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_block_names_its_language(page: Path) -> None:
-    known = {"python", "console", "sh", "text"}
+    known = {"python", "console", "sh", "text", "toml"}
     assert {block.language for block in blocks(page)} <= known

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import inspect
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,6 +21,46 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "core/*.md", "plugins/*/*.md", "demo/*.md")
     for page in ROOT.glob(pattern)
 )
+
+HOW = "python tests/docs/reference.py"
+
+
+def load_writer() -> ModuleType:
+    """The script beside this file, which is no package."""
+    path = Path(__file__).with_name("reference.py")
+    spec = importlib.util.spec_from_file_location("write_reference", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+writer = load_writer()
+
+
+@pytest.mark.parametrize("name", writer.PAGES)
+def test_every_public_name_has_a_place(name: str) -> None:
+    page = writer.PAGES[name]
+    placed = [each for names in page.sections.values() for each in names]
+    assert sorted(placed) == sorted(importlib.import_module(page.module).__all__)
+
+
+@pytest.mark.parametrize("name", writer.PAGES)
+def test_the_reference_agrees_with_the_code(name: str) -> None:
+    written = (ROOT / "docs/reference" / name).read_text("utf-8")
+    assert written == writer.write(name), f"run {HOW}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    folder = ROOT / "docs"
+    index = (folder / "README.md").read_text("utf-8")
+    linked = {
+        (folder / target).resolve() for target in re.findall(r"\]\(([^)#]+)", index)
+    }
+    pages = {page.resolve() for page in folder.rglob("*.md")}
+    missing = pages - linked - {(folder / "README.md").resolve()}
+    assert not {str(page.relative_to(ROOT)) for page in missing}
 
 
 def error_rows() -> list[str]:

@@ -6,13 +6,8 @@ import configparser
 import email
 import email.message
 import json
-import os
 import shutil
-import subprocess
-import sys
-import venv
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,56 +15,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {
-    "onnxplug": ROOT / "core",
-    "onnxplug-kernels": ROOT / "plugins" / "kernels",
-    "onnxplug-cpu": ROOT / "plugins" / "cpu",
-}
-EVERY = pytest.mark.parametrize("name", FOLDERS)
-
-
-def call(*words: object, folder: Path | None = None) -> str:
-    """What a command prints; its errors are shown when it fails."""
-    # nothing of the environment that runs the tests, and no warning of a new pip
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    }
-    done = subprocess.run(
-        [str(word) for word in words],
-        cwd=folder,
-        env=clean | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The wheel of each distribution."""
-    built = {}
-    for name, folder in FOLDERS.items():
-        out = tmp_path_factory.mktemp(name)
-        call(sys.executable, "-m", "build", "--wheel", "--outdir", out, folder)
-        (built[name],) = out.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def installed(wheels: Mapping[str, Path], tmp_path_factory) -> Path:
-    """The commands of a fresh environment that has the three wheels."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    commands = folder / ("Scripts" if sys.platform == "win32" else "bin")
-    core, *plugins = wheels.values()
-    # by path, so that no index can supply a distribution of the same name
-    call(commands / "python", "-m", "pip", "install", f"{core}[cli]", *plugins)
-    return commands
+EVERY = pytest.mark.parametrize(
+    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu")
+)
 
 
 def names(wheel: Path) -> list[str]:
@@ -139,7 +87,7 @@ def test_the_core_depends_on_no_plugin(wheels) -> None:
 
 
 def test_the_demo_runs_where_the_repository_is_not(
-    installed: Path, tmp_path: Path
+    call, installed: Path, tmp_path: Path
 ) -> None:
     for name in ("digits.onnx", "seven.png"):
         shutil.copy(ROOT / "demo" / name, tmp_path)
@@ -154,7 +102,7 @@ def test_the_demo_runs_where_the_repository_is_not(
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
-def test_an_installed_ep_is_found_without_being_imported(installed: Path) -> None:
+def test_an_installed_ep_is_found_without_being_imported(call, installed: Path) -> None:
     script = (
         "import sys, onnxplug; records = onnxplug.get_plugins(); "
         "print([(r.name, str(r.state), r.distribution) for r in records], "

@@ -75,7 +75,7 @@ class Host(Protocol):
 
     @property
     def logger(self) -> logging.Logger:
-        """The plugin's own logger, ``onnxplug.plugin.<distribution>``."""
+        """The plugin's own logger, ``onnxplug.plugin.<module>``."""
 
 
 class SessionContext(Protocol):

@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.errors import InvalidModel, ModelError, ModelNotFound, UnsupportedModel
+from onnxplug.errors import (
+    InvalidModel,
+    MalformedModel,
+    ModelError,
+    ModelNotFound,
+    UnsupportedModel,
+)
 from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData, map_file
 from onnxplug.graph.graph import Function, Model
@@ -109,7 +115,8 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
     Raises:
         InvalidModel: *source* has no bytes.
     """
-    kind = f"a model from {type(source).__name__}"
+    name = "bytes" if isinstance(source, memoryview) else type(source).__name__
+    kind = f"a model from {name}"
     if hasattr(source, "SerializeToString"):
         try:
             return memoryview(source.SerializeToString()), kind
@@ -162,8 +169,9 @@ def _read_model(data: memoryview, external: ExternalData) -> Model:
             case _ if tag in text:
                 text[tag] = message.text(start, end, errors="replace")
     if len(graphs) != 1:
-        raise InvalidModel(
-            f"found {len(graphs)} graphs in its {len(data)} bytes, expected one; "
+        none = "No graph was found in the protobuf: " if not graphs else ""
+        raise MalformedModel(
+            f"{none}found {len(graphs)} graphs in its {len(data)} bytes, expected one; "
             "is it an ONNX file?"
         )
     ir_version = numbers[tags.MODEL_IR_VERSION]

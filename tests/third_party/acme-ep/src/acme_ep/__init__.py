@@ -1,0 +1,1 @@
+"""An EP that knows nothing of onnxplug but its documentation."""

@@ -1,0 +1,53 @@
+"""Acme's EP: runs Relu, in a way that nobody mistakes for another EP's."""
+
+from types import MappingProxyType
+
+from onnxplug import ep
+
+
+class AcmeExecutionProvider(ep.KernelExecutionProvider):
+    def __init__(self, floor):
+        self.floor = floor
+
+    def find_kernel(self, graph, node):
+        if node.domain or node.op_type != "Relu":
+            return ep.Reason(ep.RefusalCode.OP, f"{node.op_type}; Acme runs Relu only")
+        dtype = graph.value(node.inputs[0]).dtype
+        if dtype is not ep.DataType.FLOAT32:
+            return ep.Reason(ep.RefusalCode.DTYPE, f"{dtype}; Acme takes float32")
+        return self.relu
+
+    def relu(self, x):
+        import numpy as np
+
+        return np.where(x > 0, x, np.float32(self.floor))  # 0 anywhere else
+
+
+class AcmeFactory(ep.EpFactory):
+    spi_version = (0, 1)
+    name = "AcmeExecutionProvider"
+    vendor = "Acme"
+    version = "1.2.3"
+    options = MappingProxyType(
+        {"floor": ep.Option(default=0.5, doc="What negative numbers become.")}
+    )
+
+    def supported_devices(self, devices):
+        return [
+            ep.EpDevice(
+                ep_name=self.name,
+                device=device,
+                ep_vendor=self.vendor,
+                metadata={"version": self.version},
+            )
+            for device in devices
+            if device.type is ep.DeviceType.CPU
+        ]
+
+    def create(self, devices, options, session):
+        return AcmeExecutionProvider(options["floor"])
+
+
+@ep.hookimpl
+def onnxplug_ep_factories(host):
+    return [AcmeFactory()]
