@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ from onnx import helper
 
 from onnxplug.cli.main import main
 from onnxplug.ep import DataType, EpFactory
-from onnxplug.plugins import registry
+from onnxplug.plugins import GROUP, registry
 from onnxplug.testing import Knobs, SimulatedFactory, ToyFactory
 
 
@@ -40,6 +42,18 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     def run(*argv: object) -> Outcome:
         code = main([str(word) for word in argv])
         return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def doctor(cli: Cli) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Runs ``onnxplug doctor --json …``; the exit code, and what is said of one EP."""
+
+    def run(ep: str, *argv: object) -> tuple[int, dict[str, Any]]:
+        outcome = cli("doctor", "--json", *argv)
+        plugins = {plugin["ep"]: plugin for plugin in outcome.json["plugins"]}
+        return outcome.code, plugins[ep]
 
     return run
 
@@ -72,6 +86,84 @@ def simulated(register) -> str:
 def no_others(register, monkeypatch: pytest.MonkeyPatch) -> None:
     """No EP is installed."""
     monkeypatch.setattr(registry, "_records", {})
+
+
+PLUGIN = """
+import numpy as np
+from onnxplug import ep
+
+class Provider(ep.KernelExecutionProvider):
+    kernels = {"Add": np.add, "MatMul": np.matmul}
+    def find_kernel(self, graph, node):
+        missing = ep.Reason(ep.RefusalCode.OP, f"{node.op_type} is beyond it")
+        return self.kernels.get(node.op_type, missing)
+
+class Factory(ep.EpFactory):
+    spi_version = (0, 1)
+    name = "{name}"
+    def supported_devices(self, devices):
+        cpus = [device for device in devices if device.type == "cpu"]
+        return [ep.EpDevice(ep_name=self.name, device=device) for device in cpus]
+    def create(self, devices, options, session):
+        return Provider()
+
+{extra}
+
+@ep.hookimpl
+def onnxplug_ep_factories(host):
+    return [Factory()]
+"""
+
+
+class Site:
+    """Where distributions are installed that were made up; each supplies one EP."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.modules: list[str] = []
+
+    def install(
+        self,
+        name: str,
+        extra: str = "",
+        *,
+        code: str = "",
+        distribution: str = "",
+        requires: str = "",
+    ) -> str:
+        """Install an EP that adds and multiplies, changed by *extra*; its name."""
+        distribution = distribution or f"onnxplug-{name.lower()}"
+        module = distribution.replace("-", "_")
+        code = code or PLUGIN.replace("{name}", name).replace("{extra}", extra)
+        (self._folder / f"{module}.py").write_text(code)
+        info = self._folder / f"{module}-1.2.dist-info"
+        info.mkdir()
+        metadata = f"Name: {distribution}\nVersion: 1.2\n"
+        if requires:
+            metadata += f"Requires-Dist: {requires}\n"
+        (info / "METADATA").write_text(metadata)
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {module}\n")
+        self.modules.append(module)
+        return name
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A folder for distributions, seen by this process and by those it starts."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    for name in list(os.environ):
+        if name.startswith("ONNXPLUG_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(registry, "_records", None)
+    monkeypatch.setattr(registry, "_settings", None)
+    site = Site(folder)
+    yield site
+    for module in site.modules:
+        sys.modules.pop(module, None)
 
 
 @pytest.fixture

@@ -21,15 +21,18 @@ def test_version_is_that_of_the_package(cli) -> None:
     assert cli("--version") == (0, f"onnxplug {onnxplug.__version__}\n", "")
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["run", "--help"]])
-def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
-    script = (
-        "import sys; from onnxplug.cli.main import main; "
-        f"code = main({argv!r}); "
-        "heavy = {'numpy', 'onnx', 'PIL', 'rich', 'pluggy', 'ml_dtypes'}; "
-        "found = heavy & set(sys.modules); "
-        "sys.exit(code or (str(found) if found else 0))"
-    )
+def test_help_and_version_import_nothing_heavy() -> None:
+    script = """if True:
+        import sys
+        from onnxplug.cli.main import main
+        for words in ("--version", "--help", "run --help", "bench --help",
+                      "explain --help", "doctor --help"):
+            code = main(words.split())
+            heavy = {"numpy", "onnx", "PIL", "rich", "pluggy", "ml_dtypes"}
+            found = heavy & set(sys.modules)
+            if code or found:
+                sys.exit(f"{words}: {code}, {found}")
+    """
     found = python("-c", script)
     assert (found.returncode, found.stderr) == (0, "")
 
@@ -72,6 +75,45 @@ def test_debug_shows_the_traceback(cli) -> None:
     outcome = cli("run", "missing.onnx", "random", "--debug")
     assert outcome.code == 1
     assert "Traceback" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "shown"),
+    [
+        ([], []),
+        (["-v"], ["loud"]),
+        (["--verbose"], ["loud"]),
+        (["-vv"], ["loud", "louder"]),
+        (["--debug"], ["loud", "louder"]),
+    ],
+)
+def test_the_log_is_shown_on_demand(cli, site, flag, shown) -> None:
+    site.install(
+        "XExecutionProvider",
+        "import logging\n"
+        "logging.getLogger('onnxplug.x').info('loud')\n"
+        "logging.getLogger('onnxplug.x').debug('louder')",
+    )
+    outcome = cli("eps", "--load", "--json", *flag)
+    assert outcome.json["eps"]
+    lines = outcome.err.splitlines()
+    assert [line for line in lines if "loud" in line] == [
+        f"onnxplug: {word}" for word in shown
+    ]
+
+
+def test_broken_plugins_under_strict_are_messages_without_traceback(
+    cli, site, monkeypatch
+) -> None:
+    for name in ("XExecutionProvider", "YExecutionProvider"):
+        site.install(name, code="import no_such_module")
+    monkeypatch.setenv("ONNXPLUG_STRICT", "1")
+    outcome = cli("devices")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "onnxplug devices: plugin XExecutionProvider" in outcome.err
+    assert "onnxplug devices: plugin YExecutionProvider" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "Traceback" in cli("devices", "--debug").err
 
 
 @pytest.mark.filterwarnings("default::onnxplug.errors.EpWarning")

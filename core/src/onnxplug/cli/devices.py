@@ -31,7 +31,7 @@ def _devices(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(
             {
-                "hardware": [_hardware_data(device) for device in hardware],
+                "hardware": [hardware_data(device) for device in hardware],
                 "ep_devices": [_ep_device_data(device) for device in ep_devices],
             }
         )
@@ -39,7 +39,7 @@ def _devices(arguments: argparse.Namespace) -> None:
     print_table(
         ("HARDWARE", "VENDOR", "PCI ID", "DESCRIPTION"),
         [
-            (device.type, device.vendor, _pci_id(device), _description(device))
+            (device.type, device.vendor, _pci_id(device), description(device))
             for device in hardware
         ],
     )
@@ -53,7 +53,7 @@ def _devices(arguments: argparse.Namespace) -> None:
             (
                 pair.ep_name,
                 pair.device.type,
-                _description(pair.device),
+                description(pair.device),
                 pair.metadata.get("version", ""),
             )
             for pair in ep_devices
@@ -61,7 +61,8 @@ def _devices(arguments: argparse.Namespace) -> None:
     )
 
 
-def _hardware_data(device: HardwareDevice) -> dict[str, Any]:
+def hardware_data(device: HardwareDevice) -> dict[str, Any]:
+    """A device for JSON."""
     return {
         "type": str(device.type),
         "vendor": device.vendor,
@@ -75,7 +76,7 @@ def _ep_device_data(pair: EpDevice) -> dict[str, Any]:
     return {
         "ep": pair.ep_name,
         "ep_vendor": pair.ep_vendor,
-        "device": _hardware_data(pair.device),
+        "device": hardware_data(pair.device),
         "metadata": dict(pair.metadata),
         "default_options": dict(pair.default_options),
     }
@@ -87,5 +88,6 @@ def _pci_id(device: HardwareDevice) -> str:
     return f"{device.vendor_id:04x}:{device.device_id:04x}"
 
 
-def _description(device: HardwareDevice) -> str:
+def description(device: HardwareDevice) -> str:
+    """The product's name; empty when unknown."""
     return device.metadata.get("Description", "")

@@ -7,24 +7,15 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.cli.failure import UsageError
+from onnxplug.cli.opening import (
+    add_session_arguments,
+    check_ep_options,
+    open_session,
+)
 from onnxplug.cli.text import print_json, print_table
 
 if TYPE_CHECKING:
     from onnxplug.partition.report import Explanation, NodePlacement, PassedOver
-
-
-def add_ep_option(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--ep``."""
-    parser.add_argument(
-        "--ep",
-        metavar="NAME[,NAME]",
-        type=_names,
-        help="the EPs to use, best first, such as cuda,cpu (default: cpu)",
-    )
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -36,8 +27,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help=summary,
         description=f"{summary.capitalize()}.",
     )
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-    add_ep_option(parser)
+    add_session_arguments(parser)
     detail = parser.add_mutually_exclusive_group()
     detail.add_argument("--nodes", action="store_true", help="list every node")
     detail.add_argument(
@@ -47,9 +37,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    from onnxplug import InferenceSession
-
-    session = InferenceSession(arguments.model, providers=arguments.ep)
+    session = open_session(arguments)
+    check_ep_options(arguments, [session])
     explanation = session.explain()
     nodes = explanation.nodes
     if arguments.why is not None:

@@ -12,14 +12,85 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug.cli.failure import CommandFailed, UsageError
 from onnxplug.cli.image import SUFFIXES, Layout, Scaling, read_picture
 from onnxplug.cli.text import shape_text
+from onnxplug.cli.values import assignment, count, size
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from onnxplug import InferenceSession
     from onnxplug.model_info import NodeArg
 
 RANDOM: Final = "random"
+
+
+def add_feed_arguments(
+    parser: argparse.ArgumentParser, default: str | None = None
+) -> None:
+    """Declare what to feed; *default* is for inputs of which nothing is said."""
+    said = f" (default: {default})" if default else ""
+    parser.add_argument(
+        "feed",
+        metavar="FEED",
+        nargs="?",
+        default=default,
+        help=f"a picture, .npy, .npz, or '{RANDOM}', for inputs not named by "
+        f"--input{said}",
+    )
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="NAME=FEED",
+        type=assignment,
+        action="append",
+        default=[],
+        help="what to feed one input; may be repeated",
+    )
+    random = parser.add_argument_group("numbers at random")
+    random.add_argument(
+        "--dim",
+        metavar="NAME=SIZE",
+        type=size,
+        action="append",
+        default=[],
+        help="the size of a symbolic dimension (default: 1)",
+    )
+    random.add_argument(
+        "--seed", metavar="N", type=count, default=0, help="the seed (default: 0)"
+    )
+
+
+def read_feeds(
+    session: InferenceSession, scaling: Scaling, arguments: argparse.Namespace
+) -> dict[str, Feed]:
+    """A value for every input of *session*, as the command line says.
+
+    Raises:
+        UsageError: an input has no value, or what is named fits no input.
+        CommandFailed: a file cannot be read.
+    """
+    reader = FeedReader(session.get_inputs(), scaling, arguments)
+    return reader.read(arguments.input, arguments.feed)
+
+
+def feed_data(feeds: Mapping[str, Feed]) -> list[dict[str, Any]]:
+    """What was fed, for JSON."""
+    return [
+        {
+            "name": name,
+            "type": feed.array.dtype.name,
+            "shape": list(feed.array.shape),
+            "source": feed.source,
+        }
+        for name, feed in feeds.items()
+    ]
+
+
+def print_feeds(feeds: Mapping[str, Feed]) -> None:
+    """What was fed, for people."""
+    for name, feed in feeds.items():
+        array = feed.array
+        print(f"{feed.source} → {name}: {array.dtype}{shape_text(array.shape)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +203,8 @@ class FeedReader:
         if not item.rank_is_known:
             return None
         return [
-            self._sizes.get(size, size) if isinstance(size, str) else size
-            for size in item.shape
+            self._sizes.get(dim, dim) if isinstance(dim, str) else dim
+            for dim in item.shape
         ]
 
     def _random(self, item: NodeArg) -> NDArray[Any]:
@@ -149,7 +220,7 @@ class FeedReader:
                 f"input {item.name!r} is {_describe(item)}, so there is no shape for "
                 f"a value at random; give a file: --input {item.name}=FILE"
             )
-        sizes = [size if isinstance(size, int) else 1 for size in shape]
+        sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
         dtype = _numpy_dtype(item)
         # each input has numbers of its own, whichever others are random too
         position = list(self._inputs).index(item.name)

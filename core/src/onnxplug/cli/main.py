@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from onnxplug import __version__
-from onnxplug.cli import devices, eps, explain, run
+from onnxplug.cli import bench, devices, doctor, eps, explain, run
 from onnxplug.cli.failure import CommandFailed, UsageError
-from onnxplug.errors import OnnxplugError
+from onnxplug.errors import OnnxplugError, PluginError
 
-_COMMANDS = (run, explain, devices, eps)
+_COMMANDS = (run, bench, explain, devices, eps, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,13 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a terminal that lacks a character shows '?' rather than a traceback
         sys.stdout.reconfigure(errors="replace")
-    with _diagnostics(verbose=arguments.debug):
+    level = (
+        logging.DEBUG
+        if arguments.debug or arguments.verbose > 1
+        else (logging.WARNING, logging.INFO)[arguments.verbose]
+    )
+    with _diagnostics(level):
         return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        arguments.command(arguments)
+        code: int | None = arguments.command(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # the reader, such as `head`, has seen enough; nothing more can be written,
@@ -47,11 +52,21 @@ def _run(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OnnxplugError, CommandFailed, OSError) as error:
-        if arguments.debug:
-            traceback.print_exc()
-        print(f"onnxplug {arguments.command_name}: {error}", file=sys.stderr)
+        _tell(arguments, error)
         return 2 if isinstance(error, UsageError) else 1
-    return 0
+    except ExceptionGroup as group:  # ONNXPLUG_STRICT=1: all broken plugins at once
+        if group.split(PluginError)[1] is not None:
+            raise
+        _tell(arguments, *group.exceptions)
+        return 1
+    return code or 0
+
+
+def _tell(arguments: argparse.Namespace, *errors: BaseException) -> None:
+    if arguments.debug:
+        traceback.print_exc()
+    for error in errors:
+        print(f"onnxplug {arguments.command_name}: {error}", file=sys.stderr)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,7 +81,14 @@ def build_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print JSON")
     common.add_argument(
-        "--debug", action="store_true", help="show the log, and tracebacks of errors"
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="show the log; twice: all of it",
+    )
+    common.add_argument(
+        "--debug", action="store_true", help="as -vv, and show tracebacks of errors"
     )
     commands = parser.add_subparsers(
         metavar="COMMAND", dest="command_name", required=True
@@ -77,14 +99,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def _diagnostics(*, verbose: bool) -> Iterator[None]:
+def _diagnostics(level: int) -> Iterator[None]:
     """Send the library's log and warnings to stderr, one line each."""
     logger = logging.getLogger("onnxplug")
     before = logger.level
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("onnxplug: %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    logger.setLevel(level)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -11,10 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.cli.explain import add_ep_option
 from onnxplug.cli.failure import UsageError
-from onnxplug.cli.feeds import RANDOM, Feed, FeedReader
+from onnxplug.cli.feeds import (
+    Feed,
+    add_feed_arguments,
+    feed_data,
+    print_feeds,
+    read_feeds,
+)
 from onnxplug.cli.image import Scaling, parse_factor, read_labels
+from onnxplug.cli.opening import (
+    add_session_arguments,
+    check_ep_options,
+    open_session,
+)
 from onnxplug.cli.text import (
     bar,
     duration,
@@ -23,6 +33,7 @@ from onnxplug.cli.text import (
     print_table,
     shape_text,
 )
+from onnxplug.cli.values import count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,44 +77,17 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-    parser.add_argument(
-        "feed",
-        metavar="FEED",
-        nargs="?",
-        help=f"a picture, .npy, .npz, or '{RANDOM}', for inputs not named by --input",
-    )
-    parser.add_argument(
-        "-i",
-        "--input",
-        metavar="NAME=FEED",
-        type=_assignment,
-        action="append",
-        default=[],
-        help="what to feed one input; may be repeated",
-    )
-    add_ep_option(parser)
+    add_session_arguments(parser)
+    add_feed_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the outputs to this .npz file"
     )
     parser.add_argument(
         "--repeat",
         metavar="N",
-        type=_count,
+        type=count,
         default=5,
         help="run N times more, for the median time (default: 5)",
-    )
-    random = parser.add_argument_group("numbers at random")
-    random.add_argument(
-        "--dim",
-        metavar="NAME=SIZE",
-        type=_size,
-        action="append",
-        default=[],
-        help="the size of a symbolic dimension (default: 1)",
-    )
-    random.add_argument(
-        "--seed", metavar="N", type=_count, default=0, help="the seed (default: 0)"
     )
     picture = parser.add_argument_group("pictures")
     picture.add_argument(
@@ -121,7 +105,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     picture.add_argument(
         "--top",
         metavar="N",
-        type=_count,
+        type=count,
         default=3,
         help="show the N likeliest classes; 0 shows the outputs (default: 3)",
     )
@@ -134,24 +118,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_run)
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def _size(text: str) -> tuple[str, int]:
-    name, value = _assignment(text)
-    return name, _count(value)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
 def _factor(text: str) -> float:
     try:
         return parse_factor(text)
@@ -162,17 +128,16 @@ def _factor(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    # imported before the clock starts: the time to load is that of the model
-    from onnxplug import InferenceSession
+    import onnxplug.session  # noqa: F401 - the time to load is that of the model
 
     started = time.perf_counter()
-    session = InferenceSession(arguments.model, providers=arguments.ep)
+    session = open_session(arguments)
     load = time.perf_counter() - started
+    check_ep_options(arguments, [session])
 
     metadata = session.get_modelmeta().custom_metadata_map
     scaling = Scaling.of(metadata, arguments.scale, arguments.invert)
-    reader = FeedReader(session.get_inputs(), scaling, arguments)
-    feeds = reader.read(arguments.input, arguments.feed)
+    feeds = read_feeds(session, scaling, arguments)
     labels = read_labels(arguments.labels, metadata)
     outputs, times = _measure(session, feeds, load, arguments.repeat)
     if arguments.output is not None:
@@ -281,9 +246,7 @@ def _print(
     session: InferenceSession,
     times: Times,
 ) -> None:
-    for name, feed in feeds.items():
-        array = feed.array
-        print(f"{feed.source} → {name}: {array.dtype}{shape_text(array.shape)}")
+    print_feeds(feeds)
     print()
     if classes:
         _print_classes(classes)
@@ -349,15 +312,7 @@ def _data(
     times: Times,
 ) -> dict[str, Any]:
     return {
-        "inputs": [
-            {
-                "name": name,
-                "type": feed.array.dtype.name,
-                "shape": list(feed.array.shape),
-                "source": feed.source,
-            }
-            for name, feed in feeds.items()
-        ],
+        "inputs": feed_data(feeds),
         "outputs": [
             {"name": name, **_finite(_summary(value))}
             for name, value in outputs.items()

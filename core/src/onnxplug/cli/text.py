@@ -68,7 +68,11 @@ def _print_rich_table(
         return False
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:
-        table.add_column(name, justify="right" if name in right else "left")
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            overflow="fold",  # a name that is cut off is no name
+        )
     for row in rows:
         # Text, because a cell's brackets are a shape and not rich's markup
         table.add_row(*map(Text, row))

@@ -1,0 +1,50 @@
+"""``onnxplug doctor``: what is installed, whether it works, and what to do if not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from onnxplug.cli.text import print_json
+from onnxplug.cli.values import seconds
+
+_TIMEOUT: Final = 60.0
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "doctor",
+        parents=[common],
+        help="check what is installed: load each plugin, compute on each device",
+        description="Check what is installed: load each plugin, compute on each "
+        "device. The exit code is 1 if something installed is not usable.",
+    )
+    parser.add_argument(
+        "--isolate",
+        action="store_true",
+        help="check each plugin in a process of its own, which may crash or hang",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="with --isolate: how long a plugin may take "
+        f"(default: {_TIMEOUT:g}); implies --isolate",
+    )
+    parser.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from onnxplug.cli.doctor.report import examine_all
+    from onnxplug.cli.doctor.show import data, print_report
+
+    timeout = arguments.timeout
+    if arguments.isolate and timeout is None:
+        timeout = _TIMEOUT
+    report = examine_all(timeout)
+    if arguments.json:
+        print_json(data(report))
+    else:
+        print_report(report)
+    return 1 if report.problems else 0

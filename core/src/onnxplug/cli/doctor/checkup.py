@@ -1,0 +1,219 @@
+"""What is found out of one plugin, step by step: loaded, asked, made to compute.
+
+Invariant: nothing that a plugin raises leaves here; it is what was looked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from onnxplug.cli.doctor.compute import TRIALS, Check, Verdict, compute
+from onnxplug.ep import DeviceType, EpFactory, Finding, HardwareDevice, Level
+from onnxplug.errors import EpError, PluginError
+from onnxplug.hardware import discover
+from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
+from onnxplug.selection.available import drives_none, no_device_remedy
+from onnxplug.selection.devices import devices_of, hardware_for
+
+
+class Crash(StrEnum):
+    """How a plugin ended the process that it was checked in; a state beside others."""
+
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+
+
+USABLE: Final = (PluginState.READY, PluginState.BLOCKED)
+"""States that are as they should be; a plugin is blocked because somebody said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrivenDevice:
+    """A device that the EP says it drives, and what it computed there."""
+
+    device: HardwareDevice
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """What is known of one plugin so far.
+
+    Attributes:
+        state: a :class:`PluginState` or a :class:`Crash`.
+        load_ms: how long it took to load, in milliseconds; ``None`` if it was not
+            loaded, or before.
+        reason, remedy: why the state is what it is, and what to do; empty when ready.
+        findings: what the EP says of itself, and what went wrong in asking it.
+        probed: devices that only this plugin finds.
+        doing: what comes next; empty when it is done.
+    """
+
+    ep: str
+    state: str
+    distribution: str
+    version: str
+    load_ms: float | None = None
+    reason: str = ""
+    remedy: str = ""
+    devices: tuple[DrivenDevice, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    probed: tuple[HardwareDevice, ...] = ()
+    doing: str = ""
+
+    @property
+    def checks(self) -> list[Check]:
+        """Those on all devices."""
+        return [check for driven in self.devices for check in driven.checks]
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in a few words; empty if it may be used."""
+        if self.state not in USABLE:
+            return self.state
+        faults = [f.message for f in self.findings if f.level is Level.ERROR]
+        if faults:
+            return faults[0].splitlines()[0]
+        for check in self.checks:
+            if check.verdict in (Verdict.WRONG, Verdict.FAILED):
+                return f"{check.op} {check.verdict}"
+        return ""
+
+    @property
+    def works(self) -> bool:
+        """Whether there is a device that it can be used on."""
+        return self.state == PluginState.READY and bool(
+            self.devices and not self.problem
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Checkup:
+        """The inverse of :meth:`to_json`."""
+        return cls(
+            **data
+            | {
+                "devices": tuple(
+                    DrivenDevice(
+                        device=_device(driven["device"]),
+                        checks=tuple(
+                            Check(**check | {"verdict": Verdict(check["verdict"])})
+                            for check in driven["checks"]
+                        ),
+                    )
+                    for driven in data["devices"]
+                ),
+                "findings": tuple(
+                    Finding(**finding | {"level": Level(finding["level"])})
+                    for finding in data["findings"]
+                ),
+                "probed": tuple(map(_device, data["probed"])),
+            }
+        )
+
+
+def _device(data: dict[str, Any]) -> HardwareDevice:
+    return HardwareDevice(**data | {"type": DeviceType(data["type"])})
+
+
+def begin(record: PluginRecord) -> Checkup:
+    """What is known of a plugin before it is touched."""
+    reason, remedy = _told(record)
+    return Checkup(
+        ep=record.name,
+        state=str(record.state),
+        distribution=record.distribution,
+        version=record.version,
+        reason=reason,
+        remedy=remedy,
+    )
+
+
+def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]:
+    """What is known before each step, which ``doing`` tells; the last one is all."""
+    checkup = begin(record)
+    if record.state is PluginState.FOUND:
+        yield replace(checkup, doing="being loaded")
+        started = time.perf_counter()
+        with contextlib.suppress(PluginError):  # the record keeps it
+            registry.factory(record.name)
+        elapsed = (time.perf_counter() - started) * 1e3
+        checkup = replace(begin(record), load_ms=elapsed)
+    factory = record.factory
+    if factory is None:
+        yield checkup
+        return
+
+    yield replace(checkup, doing="telling its devices")
+    found = discover()
+    hardware = hardware_for(registry, record.name, found)
+    findings = [
+        Finding(level=Level.WARNING, message=text, remedy=_makers(record))
+        for text in record.problems.values()
+    ]
+    try:
+        pairs = devices_of(factory, hardware)
+    except EpError as error:
+        pairs = ()
+        fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
+        findings.append(fault)
+    else:
+        if not pairs:
+            none = drives_none(record.name, hardware)
+            todo = no_device_remedy(record.name)
+            findings.append(Finding(level=Level.WARNING, message=none, remedy=todo))
+    driven = [DrivenDevice(device=pair.device) for pair in pairs]
+    checkup = replace(
+        checkup,
+        devices=tuple(driven),
+        findings=tuple(findings),
+        probed=tuple(device for device in hardware if device not in found),
+    )
+
+    yield replace(checkup, doing="diagnosing itself")
+    findings += _diagnose(factory, _makers(record))
+    checkup = replace(checkup, findings=tuple(findings))
+
+    for number, pair in enumerate(pairs):
+        for trial in TRIALS:
+            yield replace(checkup, doing=f"computing {trial.op} on {pair.device.type}")
+            checks = (*driven[number].checks, compute(trial, pair, record.distribution))
+            driven[number] = replace(driven[number], checks=checks)
+            checkup = replace(checkup, devices=tuple(driven))
+    yield checkup
+
+
+def _told(record: PluginRecord) -> tuple[str, str]:
+    """Why a plugin is not usable, and what to do, of which its reason tells both."""
+    if record.error is not None and record.state is PluginState.FAILED:
+        why = f"{type(record.error).__name__}: {record.error}"
+        remedy = record.reason.partition("\nTo remedy this, ")[2]
+    else:
+        why, _, remedy = record.reason.partition("; ")
+        why = why.removeprefix(f"{record} is {record.state}: ")
+    return why, remedy.removesuffix(".")
+
+
+def _makers(record: PluginRecord) -> str:
+    return f"tell the makers of {record.distribution}"
+
+
+def _diagnose(factory: EpFactory, remedy: str) -> list[Finding]:
+    try:
+        findings = list(factory.diagnose())
+        for finding in findings:
+            if not isinstance(finding, Finding):
+                raise TypeError(f"{finding!r} is no onnxplug.ep.Finding")
+    # whatever a plugin raises; its EP may work all the same
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        text = f"it cannot diagnose itself: {type(error).__name__}: {error}"
+        return [Finding(level=Level.WARNING, message=text, remedy=remedy)]
+    return findings

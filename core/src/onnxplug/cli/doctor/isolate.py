@@ -1,0 +1,127 @@
+"""Checks a plugin in a process of its own, which it may crash, end, or never end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from typing import IO, Final
+
+from onnxplug.cli.doctor.checkup import Checkup, Crash, begin
+from onnxplug.ep import Finding, Level
+from onnxplug.plugins import PluginRecord
+from onnxplug.plugins.names import short_name
+from onnxplug.plugins.settings import BLOCK
+
+_LOG: Final = logging.getLogger("onnxplug.cli")
+
+
+def examine_isolated(record: PluginRecord, timeout: float) -> Checkup:
+    """What a process found that had *timeout* seconds."""
+    # files, and no pipes: those would stay open for as long as the plugin's own
+    # children live
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = _run(record.name, out, err, timeout)
+        lines = _read(out).splitlines()
+        written = _read(err).strip()
+    if written:
+        _LOG.info("%s wrote:\n%s", record, written)
+    checkup = begin(record)
+    for line in lines:
+        try:
+            checkup = Checkup.from_json(json.loads(line))
+        except ValueError:  # the last line was cut off
+            break
+    unfinished = bool(checkup.doing) or not lines
+    if code == 0 and not unfinished:
+        return checkup
+    return _crashed(checkup, code, timeout, written, unfinished=unfinished)
+
+
+def _run(ep: str, out: IO[bytes], err: IO[bytes], timeout: float) -> int | None:
+    """The exit code; ``None`` when the time was up."""
+    command = [
+        sys.executable,
+        "-P",  # no plugin comes from the current directory
+        *("-X", "faulthandler"),  # tells in which line it crashed
+        *("-m", "onnxplug.cli.doctor.child", ep),
+    ]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,  # to end its children with it
+    )
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            _kill(process)
+            process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
+def _crashed(
+    checkup: Checkup,
+    code: int | None,
+    timeout: float,
+    written: str,
+    *,
+    unfinished: bool,
+) -> Checkup:
+    how = f"it took more than {timeout:g} s" if code is None else _how(code)
+    if not unfinished:
+        text = f"{how} when the process ended, all checks done"
+        remedy = f"tell the makers of {checkup.distribution}"
+        finding = Finding(level=Level.WARNING, message=text, remedy=remedy)
+        return replace(checkup, findings=(*checkup.findings, finding))
+    reason = f"{how} while {checkup.doing or 'starting'}"
+    place = _place(written)
+    if place:
+        reason += f"\n{place}"
+    return replace(
+        checkup,
+        state=str(Crash.TIMED_OUT if code is None else Crash.CRASHED),
+        reason=reason,
+        remedy=f"tell the makers of {checkup.distribution}; "
+        f"{BLOCK}={short_name(checkup.ep)} leaves it out",
+        doing="",
+    )
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        try:
+            return f"it was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"it was killed by signal {-code}"
+    # Windows tells crashes by large codes, which are known by their hexadecimal form
+    return f"it ended the process with exit code {code if code < 256 else hex(code)}"
+
+
+def _place(written: str) -> str:
+    """Where it crashed, or the error that ended it, by what it wrote last."""
+    lines = written.splitlines()
+    frames = [line.strip() for line in lines if line.startswith("  File ")]
+    if "Fatal Python error" in written and frames:
+        return frames[0]
+    return lines[-1] if lines else ""

@@ -1,0 +1,193 @@
+"""All that the doctor finds: versions, settings, hardware, plugins, what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from onnxplug import __version__
+from onnxplug.cli.doctor.checkup import Checkup, examine
+from onnxplug.cli.doctor.isolate import examine_isolated
+from onnxplug.cli.progress import Progress
+from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
+from onnxplug.errors import OptionError
+from onnxplug.hardware import discover
+from onnxplug.plugins import PluginRecord, PluginState, registry
+from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT
+from onnxplug.selection.devices import merge_hardware
+from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platform
+
+_NEEDED: Final = ("numpy", "onnx")
+"""Packages without which nothing runs."""
+
+_VARIABLES: Final = (AUTOLOAD, BLOCK, PLUGINS, STRICT)
+
+_NVIDIA: Final = 0x10DE
+_INTEL: Final = 0x8086
+
+_DRIVES: Final[Mapping[str, Mapping[DeviceType, int]]] = {
+    "CUDAExecutionProvider": {DeviceType.GPU: _NVIDIA},
+    "OpenVINOExecutionProvider": {DeviceType.GPU: _INTEL, DeviceType.NPU: _INTEL},
+    "CoreMLExecutionProvider": {DeviceType.GPU: 0, DeviceType.NPU: 0},
+    "DmlExecutionProvider": {DeviceType.GPU: 0},
+    "CPUExecutionProvider": {DeviceType.CPU: 0},
+}
+"""What to suggest for which hardware: kinds of devices, and their maker; 0: any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A device that no EP drives which works here.
+
+    Attributes:
+        ep: one that would; empty when onnxplug knows of none.
+        distribution: what supplies it.
+        remedy: what to do.
+    """
+
+    device: HardwareDevice
+    ep: str = ""
+    distribution: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the doctor found.
+
+    Attributes:
+        python: its version; *executable* tells which one it is.
+        packages: versions of what onnxplug needs; an empty one cannot be imported.
+        settings: environment variables of onnxplug that are set.
+        hints: what may be wrong with them; no problems in themselves.
+        isolated: each plugin was checked in a process of its own.
+        problems: one line each; none when all is well.
+    """
+
+    onnxplug: str
+    spi: str
+    python: str
+    executable: str
+    platform: str
+    packages: Mapping[str, str]
+    settings: Mapping[str, str]
+    hints: Sequence[str]
+    hardware: Sequence[HardwareDevice]
+    plugins: Sequence[Checkup]
+    missing: Sequence[Missing]
+    isolated: bool
+    problems: Sequence[str]
+
+
+def examine_all(timeout: float | None) -> Report:
+    """Check everything; with a *timeout*, each plugin in a process of its own."""
+    packages, problems = _packages()
+    settings = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith("ONNXPLUG_")
+    }
+    try:
+        records = registry.records()
+    except OptionError as error:
+        records = []
+        problems.append(str(error))
+    plugins = _plugins(records, timeout)
+    problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
+    if not any(one.works for one in plugins) and not problems:
+        problems.append(
+            "no EP is installed that works; onnxplug-cpu supplies the CPU's"
+        )
+    probed = [device for one in plugins for device in one.probed]
+    hardware = merge_hardware(discover(), probed)
+    return Report(
+        onnxplug=__version__,
+        spi=".".join(map(str, SPI_VERSION)),
+        python=platform.python_version(),
+        executable=sys.executable,
+        platform=platform.platform(),
+        packages=packages,
+        settings=settings,
+        hints=_hints(settings),
+        hardware=hardware,
+        plugins=plugins,
+        missing=_missing(hardware, plugins),
+        isolated=timeout is not None,
+        problems=problems,
+    )
+
+
+def _packages() -> tuple[dict[str, str], list[str]]:
+    versions: dict[str, str] = {}
+    problems = []
+    for name in _NEEDED:
+        try:
+            versions[name] = str(importlib.import_module(name).__version__)
+        # a package that is broken may raise anything
+        except Exception as error:  # noqa: BLE001
+            versions[name] = ""
+            problems.append(f"{name} cannot be imported: {error}")
+    return versions, problems
+
+
+def _plugins(
+    records: Sequence[PluginRecord], timeout: float | None
+) -> Sequence[Checkup]:
+    plugins = []
+    with Progress("") as progress:
+        for record in records:
+            progress.text = f"checking {record.name} …"
+            # another process knows only of what is installed
+            alone = record.state is PluginState.FOUND and record.suppliers
+            if timeout is not None and alone:
+                plugins.append(examine_isolated(record, timeout))
+                continue
+            # what a plugin prints is no result of ours
+            with contextlib.redirect_stdout(sys.stderr):
+                *_, last = examine(record, registry)
+            plugins.append(last)
+    return plugins
+
+
+def _hints(settings: Mapping[str, str]) -> list[str]:
+    hints = []
+    for name in settings:
+        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8)
+        if near and name not in _VARIABLES:
+            hints.append(f"{name} has no meaning; did you mean {near[0]}?")
+    return hints
+
+
+def _missing(
+    hardware: Sequence[HardwareDevice], plugins: Sequence[Checkup]
+) -> list[Missing]:
+    driven = [each.device for one in plugins if one.works for each in one.devices]
+    known = {one.ep: one for one in plugins}
+    return [
+        _what_would_drive(device, known) for device in hardware if device not in driven
+    ]
+
+
+def _what_would_drive(
+    device: HardwareDevice, plugins: Mapping[str, Checkup]
+) -> Missing:
+    ep = next((ep for ep in KNOWN if _may_drive(ep, device)), None)
+    if ep is None:
+        return Missing(device=device, remedy="no distribution of onnxplug drives it")
+    todo = remedy(ep.name)
+    if ep.name in plugins:
+        state = plugins[ep.name].state
+        todo = f"{ep.name} would drive it; it is installed and {state}, see above"
+    return Missing(device=device, ep=ep.name, distribution=ep.distribution, remedy=todo)
+
+
+def _may_drive(ep: KnownEp, device: HardwareDevice) -> bool:
+    maker = _DRIVES.get(ep.name, {}).get(device.type)
+    return maker in (0, device.vendor_id) and runs_on(ep, *this_platform())

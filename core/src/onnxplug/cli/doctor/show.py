@@ -1,0 +1,179 @@
+"""The doctor's report, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from onnxplug.cli.devices import description, hardware_data
+from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
+from onnxplug.cli.doctor.compute import Verdict
+from onnxplug.cli.doctor.report import Report
+from onnxplug.cli.text import duration, plural, print_table
+from onnxplug.ep import HardwareDevice, Level
+from onnxplug.plugins import PluginState
+
+
+def data(report: Report) -> dict[str, Any]:
+    """The report for JSON."""
+    return {
+        "onnxplug": report.onnxplug,
+        "spi": report.spi,
+        "python": report.python,
+        "executable": report.executable,
+        "platform": report.platform,
+        "packages": dict(report.packages),
+        "settings": dict(report.settings),
+        "hints": list(report.hints),
+        "hardware": [hardware_data(device) for device in report.hardware],
+        "plugins": [_plugin_data(plugin) for plugin in report.plugins],
+        "missing": [
+            {
+                "device": hardware_data(missing.device),
+                "ep": missing.ep,
+                "distribution": missing.distribution,
+                "remedy": missing.remedy,
+            }
+            for missing in report.missing
+        ],
+        "isolated": report.isolated,
+        "problems": list(report.problems),
+    }
+
+
+def _plugin_data(plugin: Checkup) -> dict[str, Any]:
+    return {
+        "ep": plugin.ep,
+        "state": plugin.state,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "load_ms": plugin.load_ms,
+        "reason": plugin.reason,
+        "remedy": plugin.remedy,
+        "devices": [
+            {
+                "device": hardware_data(driven.device),
+                "checks": [
+                    {
+                        "op": check.op,
+                        "verdict": str(check.verdict),
+                        "detail": check.detail,
+                        "remedy": check.remedy,
+                    }
+                    for check in driven.checks
+                ],
+            }
+            for driven in plugin.devices
+        ],
+        "findings": [
+            {
+                "level": str(finding.level),
+                "message": finding.message,
+                "remedy": finding.remedy,
+            }
+            for finding in plugin.findings
+        ],
+        "works": plugin.works,
+    }
+
+
+def print_report(report: Report) -> None:
+    """The report for people."""
+    print(f"onnxplug {report.onnxplug}, SPI {report.spi}")
+    print(f"Python {report.python}, {report.executable}")
+    packages = report.packages.items()
+    print(", ".join(f"{name} {version or 'broken'}" for name, version in packages))
+    print(report.platform)
+    for name, value in report.settings.items():
+        print(f"{name}={value}")
+    for hint in report.hints:
+        print(f"  {hint}")
+    print()
+    names = _Names(report.hardware)
+    print_table(
+        ("HARDWARE", "VENDOR", "DESCRIPTION"),
+        [(names.of(d), d.vendor, description(d)) for d in report.hardware],
+    )
+    if report.plugins:
+        print()
+        _print_plugins(report.plugins, names)
+    for plugin in report.plugins:
+        _print_details(plugin, names)
+    if report.missing:
+        print()
+    for missing in report.missing:
+        print(f"no working EP for {names.of(missing.device)}: {missing.remedy}")
+    print()
+    if not report.problems:
+        print("no problems")
+        return
+    print(f"{plural(len(report.problems), 'problem')}:")
+    for problem in report.problems:
+        print(_indented(problem))
+
+
+class _Names:
+    """Short names of devices: ``gpu:0``."""
+
+    def __init__(self, hardware: Sequence[HardwareDevice]) -> None:
+        self._named: list[tuple[HardwareDevice, str]] = []
+        seen: defaultdict[str, int] = defaultdict(int)
+        for device in hardware:
+            self._named.append((device, f"{device.type}:{seen[device.type]}"))
+            seen[device.type] += 1
+
+    def of(self, device: HardwareDevice) -> str:
+        """The name; the kind alone, for one that the host does not list."""
+        named = (name for known, name in self._named if known == device)
+        return next(named, str(device.type))
+
+
+def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
+    print_table(
+        ("EP", "STATE", "DISTRIBUTION", "VERSION", "LOAD", "DEVICE", "CHECK"),
+        [
+            (
+                plugin.ep,
+                plugin.state,
+                plugin.distribution,
+                plugin.version,
+                "" if plugin.load_ms is None else duration(plugin.load_ms / 1e3),
+                "\n".join(names.of(driven.device) for driven in plugin.devices)
+                or ("none" if plugin.state == PluginState.READY else ""),
+                "\n".join(map(_summary, plugin.devices)),
+            )
+            for plugin in plugins
+        ],
+    )
+
+
+def _summary(driven: DrivenDevice) -> str:
+    return ", ".join(f"{check.op} {check.verdict}" for check in driven.checks)
+
+
+def _print_details(plugin: Checkup, names: _Names) -> None:
+    """What there is to say beside the table, if anything."""
+    lines: list[tuple[str, str]] = []
+    if plugin.reason:
+        lines.append((f"{plugin.state}: {plugin.reason}", plugin.remedy))
+    for finding in plugin.findings:
+        level = "" if finding.level is Level.OK else f"{finding.level}: "
+        lines.append((f"{level}{finding.message}", finding.remedy))
+    for driven in plugin.devices:
+        place = names.of(driven.device)
+        for check in driven.checks:
+            if check.verdict is not Verdict.OK:
+                text = f"{check.op} on {place} {check.verdict}: {check.detail}"
+                lines.append((text, check.remedy))
+    if not lines:
+        return
+    print(f"\n{plugin.ep}")
+    for text, remedy in lines:
+        print(_indented(text))
+        if remedy:
+            print(_indented(f"→ {remedy}"))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

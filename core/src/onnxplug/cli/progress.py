@@ -1,0 +1,60 @@
+"""What a command is at, shown to who waits: on stderr, if that is a terminal.
+
+The line is gone when the work is done, and what else is written meanwhile begins
+where it does, and covers it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Final
+
+PATIENCE: Final = 1.0
+"""Seconds that work may take before anything is shown."""
+
+_INTERVAL: Final = 0.25
+
+
+class Progress:
+    """Shows *text*, which may change, while the work in its ``with`` block goes on."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._width = 0
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._width:
+            self._write("")
+
+    def _show(self) -> None:
+        shown = ""
+        wait = PATIENCE
+        while not self._done.wait(wait):
+            if self.text != shown:
+                shown = self.text
+                self._write(shown)
+            wait = _INTERVAL
+
+    def _write(self, line: str) -> None:
+        # an older line that was longer is covered with blanks
+        sys.stderr.write(f"{line.ljust(self._width)}\r")
+        sys.stderr.flush()
+        self._width = len(line)
