@@ -167,3 +167,83 @@ def test_run_with_ort_values_from_host_and_device(simulated: MakeSimulated) -> N
         np.testing.assert_array_equal(result.numpy(), Y)
     with pytest.raises(InvalidArgument, match="expected an OrtValue"):
         session.run_with_ort_values(None, {"X": X})  # type: ignore[dict-item]
+
+
+ALIASES = onnx.parser.parse_model(
+    """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (float[4] x) => (float[4] a, float[2, 2] b, float[4] x)
+    <int64[2] sizes = {2, 2}> { a = Add (x, x) b = Reshape (a, sizes) }
+    """
+)
+
+
+def test_outputs_share_no_memory_with_each_other_or_an_input() -> None:
+    session = onnxplug.InferenceSession(ALIASES)
+    x = np.ones(4, np.float32)
+    filled = onnxplug.OrtValue.ortvalue_from_numpy(np.zeros(4, np.float32))
+    for bound in (None, filled):
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        for name in ("a", "b", "x"):
+            binding.bind_output(name)
+        if bound is not None:
+            binding.bind_ortvalue_output("a", bound)
+        session.run_with_iobinding(binding)
+        a, b, same = (value.numpy() for value in binding.get_outputs())
+        a[:] = -1
+        np.testing.assert_array_equal(b, [[2, 2], [2, 2]])
+        same[:] = -1
+        np.testing.assert_array_equal(x, [1, 1, 1, 1])
+
+
+def test_a_device_output_that_is_an_input_is_a_copy(simulated: MakeSimulated) -> None:
+    simulated(ops=frozenset({"Add"}))
+    session = onnxplug.InferenceSession(ALIASES, providers=[SIMULATED])
+    value = onnxplug.OrtValue.ortvalue_from_numpy(np.ones(4, np.float32), "simulated")
+    filled = onnxplug.OrtValue.ortvalue_from_shape_and_type(
+        [4], np.float32, "simulated"
+    )
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("x", "simulated")
+    session.run_with_iobinding(binding)
+    (result,) = binding.get_outputs()
+    binding.bind_ortvalue_output("x", filled)
+    session.run_with_iobinding(binding)
+    value.update_inplace(np.zeros(4, np.float32))
+    for copy in (result, filled):
+        assert copy.device_name() == "simulated"
+        np.testing.assert_array_equal(copy.numpy(), [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("place", ["cpu", "simulated"])
+def test_an_output_bound_to_an_input_is_filled_when_the_input_is_read(
+    simulated: MakeSimulated, place: str
+) -> None:
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21] >
+        agraph (float[4] x) => (float[4] y, float[4] w)
+        { y = Add (x, x) b = Sin (y) w = Mul (b, x) }
+        """
+    )
+    simulated(ops=frozenset({"Add", "Mul"}))
+    session = onnxplug.InferenceSession(model, providers=[SIMULATED])
+    x = np.arange(4, dtype=np.float32)
+    expected = session.run(None, {"x": x})
+    value = onnxplug.OrtValue.ortvalue_from_numpy(x.copy(), place)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_ortvalue_output("y", value)
+    binding.bind_output("w")
+    session.run_with_iobinding(binding)
+    for found, wanted in zip(binding.copy_outputs_to_cpu(), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(value.numpy(), expected[0])
+
+
+def test_a_bound_input_must_be_a_value() -> None:
+    binding = onnxplug.InferenceSession(MATMUL_2).io_binding()
+    with pytest.raises(InvalidArgument, match="'X' is a ndarray; expected an OrtValue"):
+        binding.bind_ortvalue_input("X", X)  # type: ignore[arg-type]

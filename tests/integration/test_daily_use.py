@@ -96,6 +96,7 @@ def test_a_timeout_ends_a_run() -> None:
 def test_terminate_from_another_thread_ends_a_run() -> None:
     session = onnxplug.InferenceSession(LONG)
     options = onnxplug.RunOptions()
+    options.timeout = 60  # should it not end
     timer = threading.Timer(0.2, setattr, (options, "terminate", True))
     timer.start()
     with pytest.raises(RunCancelled, match="terminate flag being set to true"):
@@ -107,11 +108,18 @@ def test_ctrl_c_ends_a_run_and_leaves_the_session_usable() -> None:
     import signal
 
     session = onnxplug.InferenceSession(LONG)
+    # a process that was started in the background ignores the signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        session.run(None, ENDLESS)
-    timer.join()
+    options = onnxplug.RunOptions()
+    options.timeout = 60  # should the signal not arrive
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, ENDLESS, options)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     assert session.run(None, {**ENDLESS, "count": np.array(0)})[0] == 1
 
 
@@ -158,12 +166,14 @@ def test_runs_can_be_awaited_and_cancelled() -> None:
         )
         np.testing.assert_array_equal(both[0][0], Y)
         np.testing.assert_array_equal(both[1][0], 2 * Y)
-        options = onnxplug.RunOptions()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(endless.arun(None, ENDLESS, options), 0.2)
-        assert options.terminate
+            await asyncio.wait_for(endless.arun(None, ENDLESS), 0.2)
 
     asyncio.run(main())
+    deadline = time.monotonic() + 10
+    while endless._built._runs and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not endless._built._runs
 
 
 # options

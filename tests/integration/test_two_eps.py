@@ -222,6 +222,38 @@ def test_values_go_from_device_to_device_by_way_of_the_host(
     assert recorded(left) + recorded(right) == reported(session)
 
 
+def test_what_a_device_wants_on_the_host_is_there_before_it_runs(
+    simulated: MakeSimulated,
+) -> None:
+    left = simulated(name="LeftExecutionProvider", ops=frozenset({"Add"}))
+    right = simulated(
+        name="RightExecutionProvider",
+        ops=frozenset({"Mul"}),
+        on_host=frozenset({DataType.INT64}),
+    )
+    model = """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (int64[4] x, int64[4] z) => (int64[4] y) { a = Add (x, z) y = Mul (a, z) }
+    """
+    session = open_session(model, providers=[left.name, right.name])
+    assert_equals_reference(session, model, {"x": np.arange(4), "z": np.arange(4) + 3})
+
+
+def test_a_copy_on_the_host_serves_all_who_want_it(simulated: MakeSimulated) -> None:
+    left = simulated(name="LeftExecutionProvider", ops=frozenset({"Add"}))
+    right = simulated(name="RightExecutionProvider", ops=frozenset({"Mul"}))
+    model = """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (float[4] x) => (float[4] y)
+    { a = Add (x, x) b = Tanh (a) y = Mul (a, b) }
+    """
+    session = open_session(model, providers=[left.name, right.name])
+    assert_equals_reference(session, model, {"x": np.arange(4, dtype=np.float32)})
+    copies = Counter(copy.value for copy in session.explain().copies)
+    assert copies["a"] == 2  # to the host, and from there
+    assert recorded(left) + recorded(right) == reported(session)
+
+
 # an EP on the host
 
 

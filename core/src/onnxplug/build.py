@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
+from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
 from onnxplug.graph.load import load_model
 from onnxplug.memory import Memory
 from onnxplug.options import SessionOptions
 from onnxplug.partition import Candidate, GraphPartition
-from onnxplug.partition.report import EpOutcome, Explanation
+from onnxplug.partition.report import EpOutcome, Expanded, Explanation
 from onnxplug.plan import Plan, make_plan
 from onnxplug.plugins import registry
 from onnxplug.prepare import expand_nodes, infer_types, prepare
@@ -105,6 +106,7 @@ class BuiltModel:
         chosen: the EPs in use, best first.
         memory: where values can be, and how they get there.
         plan: takes inputs from the host and leaves outputs there.
+        straight: executes that plan, when it is one partition on the host.
         explanation: every decision on the way.
     """
 
@@ -122,6 +124,8 @@ class BuiltModel:
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
         self._lock = threading.Lock()
+        self._runs: list[None] = []
+        self._closing = self._closed = False
         try:
             report = prepare(
                 model,
@@ -134,6 +138,7 @@ class BuiltModel:
                 (ep.factory, ep.provider.location) for ep in self.chosen
             )
             self.plan = make_plan(self.compiled, self.memory, self.explanation)
+            self.straight = straight_path(self.plan)
             self._tell_outcomes()
         except BaseException:
             self.close()
@@ -170,17 +175,46 @@ class BuiltModel:
                 )
             return self._plans[key]
 
+    def acquire(self) -> bool:
+        """Keep everything open for a run, until :meth:`release`; false when closed."""
+        # appending and popping are atomic, and cheaper than a lock; whoever comes
+        # second of a run and of close() sees what the other has done
+        self._runs.append(None)
+        if not self._closing:
+            return True
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """End what :meth:`acquire` began."""
+        self._runs.pop()
+        if self._closing and not self._runs:
+            self._close_all()
+
     def close(self) -> None:
-        """Close the partitions, then the EPs."""
-        if self._compiled is not None:
-            self._compiled.close()
-        for ep in self.chosen:
-            ep.provider.close()
+        """Close the partitions, then the EPs, once no run uses them."""
+        self._closing = True
+        if not self._runs:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        # each is closed, even if closing another one raises
+        with contextlib.ExitStack() as stack:
+            for ep in reversed(self.chosen):
+                stack.callback(ep.provider.close)
+            if self._compiled is not None:
+                stack.callback(self._compiled.close)
 
     def _compile(self) -> None:
         """Compile, doing without EPs that fail where that is allowed."""
+        expanded: list[Expanded] = []
         while self._compiled is None:
             self.explanation = Explanation()
+            self.explanation.expanded = expanded  # the graph has been rewritten so
             try:
                 self._compiled = compiling.compile_graph(
                     self.graph,
@@ -281,10 +315,9 @@ def _evaluator(
             if provider.get_capability(alone).refusals:
                 return None
             partition = GraphPartition(alone, alone.nodes)
-            compiled = provider.compile(partition)
-            results = compiled.run([], [None] * len(partition.outputs), None)
-            compiled.close()
-            return list(results)
+            with contextlib.closing(provider.compile(partition)) as compiled:
+                nothing_bound = [None] * len(partition.outputs)
+                return list(compiled.run([], nothing_bound, None))
         return None
 
     return evaluate

@@ -123,7 +123,9 @@ class _Compiler:
         self.where = where
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[object, ...], CompiledPartition] = {}
-        self.given_back: list[GivenBack] = []
+        self.given_back: list[tuple[int, list[Node], Reason]] = []
+        self.islands: set[tuple[int, Node]] = set()
+        self.stranded: set[Node] = set()
         self.used: set[int] = set()
 
     def compile(self) -> CompiledGraph:
@@ -131,11 +133,15 @@ class _Compiler:
             assignment = assign(
                 self.graph, self.candidates, where=self.where, excluded=self.excluded
             )
-            if self._expanded(assignment):
+            if self._taken_back(assignment) or self._expanded(assignment):
                 continue
             cuts = cut(self.graph, assignment)
             islands = find_islands(self.graph, assignment, cuts, self.candidates)
+            islands = {
+                key: why for key, why in islands.items() if key[1] not in self.stranded
+            }
             if islands:
+                self.islands.update(islands)
                 self._give_back(islands)
                 continue
             units = self._compile_all(cuts)
@@ -158,6 +164,27 @@ class _Compiler:
         for compiled in self.done.values():
             if id(compiled) not in self.used:
                 compiled.close()
+
+    def _taken_back(self, assignment: Assignment) -> bool:
+        """Whether nodes given back for their copies' sake go to no other EP after all.
+
+        The EP that claimed them cannot take them alone, say.  They stay where they
+        were.
+        """
+        stranded = {self.graph.nodes[index] for index in assignment.unassigned}
+        returned = {key for key in self.islands if key[1] in stranded}
+        if not returned:
+            return False
+        self.islands -= returned
+        self.stranded |= {node for _, node in returned}
+        for key in returned:
+            del self.excluded[key]
+        self.given_back = [
+            (position, kept, reason)
+            for position, nodes, reason in self.given_back
+            if (kept := [node for node in nodes if (position, node) in self.excluded])
+        ]
+        return True
 
     def _expanded(self, assignment: Assignment) -> bool:
         """Expand the functions among the unassigned nodes, if there are any."""
@@ -208,18 +235,18 @@ class _Compiler:
         for (position, node), reason in nodes.items():
             groups.setdefault((position, reason), []).append(node)
         self.given_back.extend(
-            GivenBack(
-                self.where,
-                self.candidates[position].name,
-                tuple(describe(node) for node in members),
-                reason,
-            )
+            (position, members, reason)
             for (position, reason), members in groups.items()
         )
 
     def _compile_all(self, cuts: Sequence[Cut]) -> list[CompiledUnit] | None:
-        """The units of *cuts*; ``None`` when an EP declined one of them."""
-        uses = self.graph.uses()
+        """The units of *cuts*; ``None`` when an EP declined one of them.
+
+        The others are compiled all the same: most of them come out the same when the
+        graph is cut anew, and EPs are asked once for all that is declined.
+        """
+        uses, given = self.graph.uses(), frozenset(self.graph.outputs)
+        declined = False
         units = []
         for part in cuts:
             partition = GraphPartition(
@@ -228,6 +255,7 @@ class _Compiler:
                 label=part.label,
                 covers_model=len(cuts) == 1 and self.graph.parent is None,
                 uses=uses,
+                given=given,
             )
             if part.ep is None:
                 units.append(CompiledUnit(partition, None, None, None, {}))
@@ -237,17 +265,18 @@ class _Compiler:
             if key not in self.done:
                 try:
                     self.done[key] = _compile_one(candidate, partition)
-                except Declined as declined:
-                    reason = _as_reason(declined.reason)
+                except Declined as error:
+                    reason = _as_reason(error.reason)
                     self._give_back(
                         {(part.ep, node): reason for node in partition.nodes}
                     )
-                    return None
+                    declined = True
+                    continue
             compiled = self.done[key]
             limit = compiled.max_concurrent_runs
             turnstile = None if limit is None else threading.Semaphore(limit)
             units.append(CompiledUnit(partition, candidate, compiled, turnstile, {}))
-        return units
+        return None if declined else units
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
@@ -268,7 +297,16 @@ class _Compiler:
         units: Sequence[CompiledUnit],
     ) -> None:
         explanation = self.explanation
-        explanation.given_back.extend(self.given_back + assignment.given_back)
+        explanation.given_back.extend(
+            GivenBack(
+                self.where,
+                self.candidates[position].name,
+                tuple(describe(node) for node in nodes),
+                reason,
+            )
+            for position, nodes, reason in self.given_back
+        )
+        explanation.given_back.extend(assignment.given_back)
         number_of: dict[int, int] = {}
         for part, unit in zip(cuts, units, strict=True):
             if unit.candidate is None or unit.compiled is None:
@@ -313,7 +351,14 @@ def is_control_flow(node: Node) -> bool:
 
 def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
     try:
-        return candidate.provider.compile(partition)
+        compiled = candidate.provider.compile(partition)
+        if not isinstance(compiled, CompiledPartition):
+            raise TypeError(
+                f"compile() returned a {type(compiled).__name__}; expected a "
+                "CompiledPartition"
+            )
+        _check_locations(compiled, partition)
+        return compiled
     except (Declined, SessionRefused):
         raise
     # an EP may raise anything; it is reported as the EP's failure
@@ -325,6 +370,18 @@ def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPar
             ep=candidate.name,
             stage="compile",
         ) from error
+
+
+def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> None:
+    for kind, locations, names in (
+        ("input", compiled.input_locations, partition.inputs),
+        ("output", compiled.output_locations, partition.outputs),
+    ):
+        if locations is not None and len(locations) != len(names):
+            raise ValueError(
+                f"{kind}_locations has {len(locations)} entries; expected one for each "
+                f"of the {len(names)} {kind}s, or None"
+            )
 
 
 def _as_reason(reason: object) -> Reason:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import SequenceType, TensorType, ValueType
+from onnxplug.ep import SequenceType, TensorType
 from onnxplug.errors import NodeError
 from onnxplug.graph import Node
 
@@ -43,8 +43,8 @@ def _run_if(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
 
 
 def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
-    limit = None if inputs[0] is None else int(np.asarray(inputs[0]).item())
-    given = inputs[1] if len(inputs) > 1 else None
+    count, given = (*inputs[:2], None, None)[:2]
+    limit = None if count is None else int(np.asarray(count).item())
     condition = np.asarray(True) if given is None else np.asarray(given).reshape(())
     carried = list(inputs[2:])
     body = node.subgraphs["body"]
@@ -60,7 +60,7 @@ def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]
             gathered.append(item)
         iteration += 1
     stacked = [
-        _stack(items, body.value(name).type, axis=0)
+        _stack(node, name, items, axis=0)
         for name, items in zip(body.outputs[1 + len(carried) :], scanned, strict=True)
     ]
     return carried + stacked
@@ -90,10 +90,7 @@ def _run_scan(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]
     for name, items, axis, backward in zip(
         names, scanned, out_axes, out_directions, strict=True
     ):
-        stacked = _stack(
-            items[::-1] if backward else items, body.value(name).type, axis
-        )
-        outputs.append(stacked)
+        outputs.append(_stack(node, name, items[::-1] if backward else items, axis))
     return states + outputs
 
 
@@ -120,7 +117,7 @@ def _run_batched_scan(
             ordered, [state[row] for state in states], length, len(names), run_body
         )
         stacked = [
-            _pad_to(_stack(items, body.value(name).type, 0), longest)
+            _pad_to(_stack(node, name, items, axis=0), longest)
             for name, items in zip(names, scanned, strict=True)
         ]
         rows.append([*final, *stacked])
@@ -144,10 +141,20 @@ def _scan(
     return states, scanned
 
 
-def _stack(items: Sequence[Any], item_type: ValueType | None, axis: int) -> Any:
+def _stack(node: Node, name: str, items: Sequence[Any], axis: int) -> Any:
+    """What the iterations of *node* gave for *name* of its body, as one array."""
     if items:
-        return np.stack(items, axis=axis)
+        try:
+            return np.stack(items, axis=axis)
+        except ValueError as error:
+            shapes = list(dict.fromkeys(str(list(np.shape(item))) for item in items))
+            raise _wrong(
+                node,
+                f"the values of {name!r}, one of each iteration, have the shapes "
+                f"{', '.join(shapes[:5])}; they must be alike to be stacked",
+            ) from error
     # no iteration made an item: what is known of the body's output must do
+    item_type = node.subgraphs["body"].value(name).type
     if isinstance(item_type, TensorType) and item_type.dtype is not None:
         shape = [size if isinstance(size, int) else 0 for size in item_type.shape or ()]
         shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)

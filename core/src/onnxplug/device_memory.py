@@ -39,8 +39,14 @@ class DeviceMemory:
         self.write(array, target)
         return target
 
+    def duplicate(self, array: Any) -> Any:
+        """A copy of an array of this memory."""
+        target = self.empty(tuple(array.shape), DataType.from_numpy(array.dtype))
+        self.write(array, target)
+        return target
+
     def write(self, array: Any, target: Any) -> None:
-        """Copy a numpy array into an array of this memory."""
+        """Copy an array of the host, or of this memory, into one of this memory."""
         self._transfer.copy([(array, target)], None)
 
     def to_host(self, array: Any) -> Any:

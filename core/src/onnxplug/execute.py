@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
 
 from onnxplug.control_flow import run_bodies
 from onnxplug.ep import HOST, MemoryLocation, Stream
@@ -12,6 +16,9 @@ from onnxplug.errors import EpError, OnnxplugError, OutputMismatch, RunCancelled
 from onnxplug.memory import Hop, Memory
 from onnxplug.options import RunOptions
 from onnxplug.plan import CopyValue, Plan, RunBodies, RunPartition
+
+_PATIENCE: Final = 0.1
+"""Seconds to wait for another run before looking whether this one is cancelled."""
 
 
 class Run:
@@ -53,7 +60,7 @@ class Run:
     @property
     def cancelled(self) -> bool:
         """Whether the run's options were told to terminate it."""
-        return self._given is not None and self._given.terminate
+        return self._given is not None and self._given.is_terminated
 
     def copy(self, value: Any, hop: Hop, into: Any = None) -> Any:
         """*value* at the hop's target; lists element by element.
@@ -130,6 +137,19 @@ class Run:
             key: place for key, place in self._pending.items() if place != location
         }
 
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None:
+            self.finish()
+            return
+        # what went wrong first is what the caller is told
+        with contextlib.suppress(Exception):
+            self.finish()
+
     def finish(self) -> None:
         """Wait for all queued work, and release the streams."""
         error: BaseException | None = None
@@ -137,12 +157,11 @@ class Run:
             if stream is None:
                 continue
             # every stream is waited for and closed, even if an earlier one failed
-            try:
-                self.synchronize(location)
-            except BaseException as raised:  # noqa: BLE001
-                error = error or raised
-            finally:
-                stream.close()
+            for end in (functools.partial(self.synchronize, location), stream.close):
+                try:
+                    end()
+                except BaseException as raised:  # noqa: BLE001
+                    error = error or raised
         self._streams.clear()
         self._pending.clear()
         self._in_flight.clear()
@@ -185,13 +204,19 @@ def execute(
 
     Args:
         bound: for each output an array to fill, where the plan leaves the output, or
-            ``None``.
+            ``None``.  The caller fills those that are not among the results: outputs
+            that no step makes, and arrays that share memory with an input, which is
+            to be read until the run ends.
 
     Raises:
         OutputMismatch: a bound array has not the output's shape or element type.
     """
     slots = plan.template.copy()
-    wanted = dict(zip(plan.outputs, bound, strict=True)) if bound else {}
+    wanted = {
+        slot: array
+        for slot, array in zip(plan.outputs, bound or (), strict=bool(bound))
+        if array is not None and not any(_overlap(array, value) for value in inputs)
+    }
     slots[1 : len(inputs) + 1] = inputs
     for step in plan.steps:
         run.check()
@@ -207,13 +232,31 @@ def execute(
                 _run_control_flow(step, slots, run)
         for slot in step.frees:
             slots[slot] = None
-    results = [run.settle(slots[slot]) for slot in plan.outputs]
-    if bound is None:
-        return results
-    return [
-        result if array is None or array is result else _fill(array, result)
-        for result, array in zip(results, bound, strict=True)
-    ]
+    return [run.settle(slots[slot]) for slot in plan.outputs]
+
+
+def straight_path(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    """A function for a plan that is one partition on the host, if it is one.
+
+    Nothing is looked up or decided in it: the EP is called on the checked inputs.
+    """
+    if len(plan.steps) != 1:
+        return None
+    step = plan.steps[0]
+    if (
+        not isinstance(step, RunPartition)
+        or step.location != HOST
+        or step.turnstile is not None
+        or step.inputs != tuple(range(1, len(plan.inputs) + 1))
+        or step.outputs != plan.outputs
+    ):
+        return None
+    nothing_bound = (None,) * len(step.outputs)
+
+    def run_all(inputs: Sequence[Any]) -> Sequence[Any]:
+        return run_partition(step, inputs, nothing_bound, None)
+
+    return run_all
 
 
 def check_bound(result: Any, bound: Any) -> None:
@@ -222,6 +265,11 @@ def check_bound(result: Any, bound: Any) -> None:
     Raises:
         OutputMismatch: it differs in shape or element type.
     """
+    if not hasattr(result, "shape") or not hasattr(bound, "shape"):
+        raise OutputMismatch(
+            f"an output is a {type(result).__name__}, and a {type(bound).__name__} is "
+            "bound to it; only a tensor is filled, so bind the output without a value"
+        )
     if tuple(bound.shape) != tuple(result.shape) or bound.dtype != result.dtype:
         raise OutputMismatch(
             f"an output is {result.dtype}{list(result.shape)}, and the array bound to "
@@ -229,29 +277,36 @@ def check_bound(result: Any, bound: Any) -> None:
         )
 
 
-def _fill(bound: Any, result: Any) -> Any:
-    """A host array that was bound to an output that no step made for it."""
-    check_bound(result, bound)
-    bound[...] = result
-    return bound
+def _overlap(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.may_share_memory(one, other)
+    return one is other
 
 
 def _run_partition(
     step: RunPartition, slots: list[Any], run: Run, wanted: Mapping[int, Any]
 ) -> Sequence[Any]:
-    arguments = [slots[slot] for slot in step.inputs]
-    if step.location == HOST or step.location.host_accessible:
-        arguments = [run.settle(argument) for argument in arguments]
+    # an EP of a device may want some of its inputs on the host, and these are ready
+    arguments = [run.settle(slots[slot]) for slot in step.inputs]
     stream = run.stream(step.location)
     context = _Context(run, stream)
     outputs = [wanted.get(slot) for slot in step.outputs]
     if step.turnstile is None:
         return run_partition(step, arguments, outputs, context)
-    with step.turnstile:
+    while not step.turnstile.acquire(timeout=_PATIENCE):
+        run.check()
+    try:
         results = run_partition(step, arguments, outputs, context)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the caller is told of the first
+            run.synchronize(step.location)
+        raise
+    else:
         # the next run may start only when this one's work is done
         run.synchronize(step.location)
         return results
+    finally:
+        step.turnstile.release()
 
 
 def run_partition(
@@ -262,7 +317,8 @@ def run_partition(
 ) -> Sequence[Any]:
     """Call the EP, its failure told as such."""
     try:
-        return step.run(arguments, outputs, context)
+        results = step.run(arguments, outputs, context)
+        found = len(results)
     except RunCancelled:
         if context is not None:
             context.run.check()  # which knows why it was cancelled
@@ -275,12 +331,21 @@ def run_partition(
             ep=step.ep,
             stage="run",
         ) from error
+    if found != len(step.outputs):
+        raise EpError(
+            f"{step.ep} failed in run: it returned {found} arrays for a partition of "
+            f"{len(step.outputs)} outputs",
+            ep=step.ep,
+            stage="run",
+        )
+    return results
 
 
 def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
     inputs = [run.settle(slots[slot]) for slot in step.inputs]
 
     def run_body(attribute: str, arguments: Sequence[Any]) -> list[Any]:
+        run.check()  # here too, since a body may have no step
         captured = [run.settle(slots[slot]) for slot in step.captured[attribute]]
         return execute(step.bodies[attribute], [*arguments, *captured], run)
 

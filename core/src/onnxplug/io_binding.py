@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from onnxplug.device_memory import DeviceMemory, find_memory
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
+from onnxplug.execute import check_bound
 from onnxplug.ort_value import OrtValue, as_data_type
+from onnxplug.outputs import own
 
 if TYPE_CHECKING:
     from onnxplug.session import InferenceSession
@@ -93,12 +95,22 @@ class IOBinding:
         self.bind_ortvalue_input(name, OrtValue(array))
 
     def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
-        """Feed *value* from where it is."""
+        """Feed *value* from where it is.
+
+        Raises:
+            InputError: there is no such input.
+            InvalidArgument: *value* is no ``OrtValue``.
+        """
         if name not in self._input_names:
             raise InputError(
                 f"Failed to find NodeArg with name: {name} in the def list; the "
                 f"model's inputs are {self._input_names}",
                 input=name,
+            )
+        if not isinstance(value, OrtValue):
+            raise InvalidArgument(
+                f"input {name!r} is a {type(value).__name__}; expected an OrtValue, "
+                "such as OrtValue.ortvalue_from_numpy(array)"
             )
         self.inputs[name] = value
 
@@ -147,6 +159,47 @@ class IOBinding:
             )
 
     # results
+
+    def receive(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+        """Take the results of a run on *inputs*, by name, as the bound outputs.
+
+        No two of them, and none and an input, are the same array.
+
+        Raises:
+            OutputMismatch: a bound array has not the output's shape or element type.
+        """
+        bound: list[Any] = []
+        for name, output in self.outputs.items():
+            if output.value is None:
+                continue
+            result, target = results[name], output.value.raw
+            bound.append(target)
+            if result is target:  # the EP has filled it
+                continue
+            check_bound(result, target)
+            if output.memory is None:
+                np.copyto(target, result)
+            else:
+                output.memory.write(result, target)
+        taken = [*inputs, *bound]
+        new = [name for name, output in self.outputs.items() if output.value is None]
+        on_host = [name for name in new if self.outputs[name].memory is None]
+        owned = own([results[name] for name in on_host], taken)
+        values = dict(zip(on_host, owned, strict=True))
+        for name in new:
+            memory = self.outputs[name].memory
+            if memory is not None:
+                result = results[name]
+                if any(result is other for other in taken):
+                    result = memory.duplicate(result)
+                taken.append(result)
+                values[name] = result
+        self.results = [
+            OrtValue(values[name], output.location, output.memory)
+            if output.value is None
+            else output.value
+            for name, output in self.outputs.items()
+        ]
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound.

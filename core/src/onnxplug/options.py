@@ -56,6 +56,13 @@ _MEANINGFUL: Final = {
 }
 """Config entries that mean something here, with their defaults."""
 
+_EXPECTED: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
+    "session.disable_cpu_ep_fallback": (("0", "1").__contains__, "'0' or '1'"),
+    "session.record_ep_graph_assignment_info": (("0", "1").__contains__, "'0' or '1'"),
+    "session.intra_op_num_threads": (str.isdecimal, "a number of threads"),
+}
+"""Tests of the values of config entries, and what is expected in words."""
+
 _WITHOUT_EFFECT: Final = (
     "session.disable_prepacking",
     "session.use_env_allocators",
@@ -175,6 +182,24 @@ class SessionOptions:
             )
         self.__dict__[name] = value
 
+    def snapshot(self) -> SessionOptions:
+        """A copy that later changes of these options do not reach."""
+        options = SessionOptions.__new__(SessionOptions)
+        options.__dict__.update(
+            (name, value.copy() if isinstance(value, dict | list) else value)
+            for name, value in self.__dict__.items()
+        )
+        return options
+
+    def __getstate__(self) -> dict[str, Any]:
+        files = {name: view.tobytes() for name, view in self._external_files.items()}
+        return {**self.__dict__, "_external_files": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state["_external_files"].items()
+        views = {name: memoryview(content) for name, content in files}
+        self.__dict__.update({**state, "_external_files": views})
+
     # config entries
 
     def add_session_config_entry(self, key: str, value: str) -> None:
@@ -183,7 +208,7 @@ class SessionOptions:
         An entry of ONNX Runtime that has no effect here warns.
 
         Raises:
-            OptionError: there is no such entry.
+            OptionError: there is no such entry, or it cannot have this value.
         """
         if key in _WITHOUT_EFFECT:
             _warn_without_effect("session config entry", key)
@@ -191,6 +216,11 @@ class SessionOptions:
             raise OptionError(
                 f"there is no session config entry {key!r}{_near(key, _MEANINGFUL)}; "
                 f"those with an effect are {', '.join(_MEANINGFUL)}, and ep.<ep>.<key>"
+            )
+        expected = _EXPECTED.get(key)
+        if expected is not None and not expected[0](str(value)):
+            raise OptionError(
+                f"session config entry {key!r} is {value!r}; expected {expected[1]}"
             )
         self._config[key] = str(value)
 
@@ -347,7 +377,7 @@ class SessionOptions:
         names = self.config["optimization.disable_specified_optimizers"].split(";")
         disabled = {name for name in names if name}
         if self.graph_optimization_level is GraphOptimizationLevel.ORT_DISABLE_ALL:
-            disabled |= {"fold", "duplicates", "eliminate"}
+            disabled |= {"fold", "branches", "duplicates", "eliminate"}
         return disabled
 
     @property
@@ -371,6 +401,7 @@ class RunOptions:
 
     __slots__ = (
         "_config",
+        "_linked_to",
         "log_severity_level",
         "log_verbosity_level",
         "logid",
@@ -387,6 +418,21 @@ class RunOptions:
         self.log_verbosity_level = 0
         self.only_execute_path_to_fetches = False
         self._config: dict[str, str] = {}
+        self._linked_to: RunOptions | None = None
+
+    def linked(self) -> RunOptions:
+        """Options like these, which can also be terminated by themselves."""
+        options = RunOptions()
+        options.timeout = self.timeout
+        options._config = dict(self._config)
+        options._linked_to = self
+        return options
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether these options, or those they are linked to, end their runs."""
+        linked = self._linked_to
+        return self.terminate or (linked is not None and linked.is_terminated)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a config entry, which EPs see; one without effect here warns."""

@@ -156,6 +156,8 @@ class _Planner:
                 return self.slots[name, place]
         source = self.places[name][0]
         for hop in self.memory.route(source, location):
+            if (name, hop.target) in self.slots:  # it was wanted half way before
+                continue
             slot = self.slots[name, hop.source]
             self.steps.append(CopyValue(hop, slot, self._new_slot(name, hop.target)))
             self.explanation.copies.append(

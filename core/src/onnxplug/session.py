@@ -21,7 +21,6 @@ from onnxplug.inputs import InputChecker
 from onnxplug.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.outputs import own
-from onnxplug.plan import RunPartition
 from onnxplug.plugins import registry
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from onnxplug.ort_value import OrtValue
     from onnxplug.partition.report import Explanation
     from onnxplug.selection import ModelInfo
-    from onnxplug.selection.request import ProviderEntry
+    from onnxplug.selection.request import ProviderEntry, ProviderRequest
 
 _MAX_TAPPED = 4
 """How many variants with more outputs a session keeps."""
@@ -89,7 +88,7 @@ class InferenceSession:
             source, _ = in_memory(path_or_bytes)
         self._request = _Request(
             source,
-            sess_options or SessionOptions(),
+            (sess_options or SessionOptions()).snapshot(),
             providers,
             provider_options,
             policy,
@@ -97,22 +96,29 @@ class InferenceSession:
         )
         self._open()
 
-    def _open(self, taps: Sequence[str] = ()) -> None:
+    def _open(
+        self,
+        taps: Sequence[str] = (),
+        requests: Sequence[ProviderRequest] | None = None,
+    ) -> None:
+        """Make the session; *requests* are the EPs if they are resolved already."""
         request = self._request
         options = request.options
         model = load(request.source, options, taps)
         self._metadata = ModelMetadata(model)
         cpu_fallback = options.config["session.disable_cpu_ep_fallback"] != "1"
-        requests = resolve(
-            request.providers,
-            request.provider_options,
-            options.requests,
-            options.policy if request.policy is None else request.policy,
-            defaults.take(),
-            registry=registry,
-            model_info=functools.partial(_model_info, model),
-            cpu_fallback=cpu_fallback,
-        )
+        if requests is None:
+            requests = resolve(
+                request.providers,
+                request.provider_options,
+                options.requests,
+                options.policy if request.policy is None else request.policy,
+                defaults.take(),
+                registry=registry,
+                model_info=functools.partial(_model_info, model),
+                cpu_fallback=cpu_fallback,
+            )
+        self._resolved = requests
         context = SessionContext(model.path, options.threads, options.config)
         chosen, failed = choose(
             requests, registry, discover(), context, cpu_fallback=cpu_fallback
@@ -126,7 +132,6 @@ class InferenceSession:
             {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
             {name: weight.array for name, weight in graph.defaults.items()},
         )
-        self._straight = self._straight_path()
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
         self._lock = threading.Lock()
         attach(built, self)
@@ -139,11 +144,13 @@ class InferenceSession:
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
 
-        A session that is dropped is closed too, and so is one used by ``with``.
+        What runs in other threads use is released when they end.  A session that is
+        dropped is closed too, and so is one used by ``with``.
         """
-        for tapped in self._tapped.values():
-            tapped.close()
-        self._closer()
+        with self._lock:
+            for tapped in self._tapped.values():
+                tapped.close()
+            self._closer()
         detach(self._built, self)
 
     def __enter__(self) -> InferenceSession:
@@ -184,8 +191,6 @@ class InferenceSession:
             UnknownOutput: there is no such value.
             RunError: an EP failed while running, or the session was closed.
         """
-        if not self._closer.alive:
-            raise RunError("the session is closed; create another one to run the model")
         if isinstance(output_names, str):
             output_names = [output_names]
         if output_names:
@@ -199,19 +204,32 @@ class InferenceSession:
         if not output_names:
             return results
         by_name = dict(zip(self._output_names, results, strict=True))
-        return [by_name[name] for name in output_names]
+        if len(set(output_names)) == len(output_names):
+            return [by_name[name] for name in output_names]
+        return own([by_name[name] for name in output_names], inputs)
 
     def _compute(
         self, inputs: Sequence[Any], run_options: RunOptions | None
     ) -> Sequence[Any]:
-        if run_options is None and self._straight is not None:
-            return self._straight(inputs)
-        built = self._built
-        run = Run(built.memory, run_options)
+        built = self._in_use()
         try:
-            return execute(built.plan, inputs, run)
+            if run_options is None and built.straight is not None:
+                return built.straight(inputs)
+            with Run(built.memory, run_options) as run:
+                return execute(built.plan, inputs, run)
         finally:
-            run.finish()
+            built.release()
+
+    def _in_use(self) -> BuiltModel:
+        """What runs the model; it stays open until it is released."""
+        built = self._built
+        while not built.acquire():
+            if built is self._built:
+                raise RunError(
+                    "the session is closed; create another one to run the model"
+                )
+            built = self._built  # of set_providers in another thread
+        return built
 
     def run_with_ort_values(
         self,
@@ -224,9 +242,10 @@ class InferenceSession:
         Raises:
             InvalidArgument: an input is no ``OrtValue``.
         """
+        if isinstance(output_names, str):
+            output_names = [output_names]
         binding = self.io_binding()
         for name, value in input_dict_ort_values.items():
-            _check_ort_value(name, value)
             binding.bind_ortvalue_input(name, value)
         for name in output_names or self._output_names:
             binding.bind_output(name)
@@ -250,10 +269,6 @@ class InferenceSession:
             OutputMismatch: a bound output has not the shape or element type produced.
             RunError: an EP failed while running, or the session was closed.
         """
-        from onnxplug.ort_value import OrtValue
-
-        if not self._closer.alive:
-            raise RunError("the session is closed; create another one to run the model")
         if not iobinding.belongs_to(self):
             raise InvalidArgument("the binding was made by another session")
         if not iobinding.outputs:
@@ -268,29 +283,21 @@ class InferenceSession:
         wanted: dict[str, MemoryLocation] = {
             name: output.location for name, output in iobinding.outputs.items()
         }
-        built = self._built
-        plan = built.plan_for(places, wanted)
         bound = [
             output.value.raw
             if output is not None and output.value is not None
             else None
             for output in map(iobinding.outputs.get, self._output_names)
         ]
-        run = Run(built.memory, run_options)
+        built = self._in_use()
         try:
-            results = execute(plan, values, run, bound)
+            plan = built.plan_for(places, wanted)
+            with Run(built.memory, run_options) as run:
+                results = execute(plan, values, run, bound)
+            by_name = dict(zip(self._output_names, results, strict=True))
+            iobinding.receive(by_name, values)
         finally:
-            run.finish()
-        by_name = dict(zip(self._output_names, results, strict=True))
-        iobinding.results = []
-        for name, output in iobinding.outputs.items():
-            value = output.value
-            if value is None:
-                result = by_name[name]
-                if output.location == HOST:
-                    (result,) = own([result], values)
-                value = OrtValue(result, output.location, output.memory)
-            iobinding.results.append(value)
+            built.release()
 
     def run_async(
         self,
@@ -310,13 +317,22 @@ class InferenceSession:
         self._checker.check(input_feed)
 
         def work() -> None:
+            told: tuple[list[Any], Any, str]
             try:
                 results = self.run(output_names, input_feed, run_options)
             # whatever happens is told to the callback, which is all the caller has
             except Exception as error:  # noqa: BLE001
-                callback([], user_data, str(error) or type(error).__name__)
+                told = [], user_data, str(error) or type(error).__name__
             else:
-                callback(results, user_data, "")
+                told = results, user_data, ""
+            try:
+                callback(*told)
+            except Exception:
+                import logging
+
+                logging.getLogger("onnxplug.session").exception(
+                    "the callback of run_async() raised"
+                )
 
         submit(work)
 
@@ -331,7 +347,8 @@ class InferenceSession:
 
         from onnxplug.background import submit
 
-        options = run_options or RunOptions()
+        # the caller's options may serve other runs, which go on
+        options = (run_options or RunOptions()).linked()
         future = submit(self.run, output_names, input_feed, options)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
@@ -385,11 +402,16 @@ class InferenceSession:
         )
         # the closer is bound to the session it was made for, so another is made
         other._closer.detach()
-        detach(other._built, other)
-        self.close()
+        other._closer = weakref.finalize(self, other._built.close)
+        before = self.__dict__
         self.__dict__ = other.__dict__
+        with before["_lock"]:
+            for tapped in before["_tapped"].values():
+                tapped.close()
+            before["_closer"]()
+        detach(before["_built"], self)
         attach(self._built, self)
-        self._closer = weakref.finalize(self, self._built.close)
+        detach(self._built, other)
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
@@ -418,39 +440,16 @@ class InferenceSession:
         """This session with more outputs."""
         key = tuple(sorted(set(names)))
         with self._lock:
-            if key not in self._tapped:
+            self._in_use().release()  # a closed session makes no other
+            known = self._tapped  # which set_providers replaces
+            if key not in known:
                 tapped = InferenceSession.__new__(InferenceSession)
                 tapped._request = self._request
-                tapped._open(key)
-                while len(self._tapped) >= _MAX_TAPPED:
-                    self._tapped.pop(next(iter(self._tapped)))
-                self._tapped[key] = tapped
-            return self._tapped[key]
-
-    def _straight_path(self) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
-        """A function for a session that is one partition on the host, if it is one.
-
-        Nothing is looked up or decided in it: the EP is called on the checked inputs.
-        """
-        plan = self._built.plan
-        if len(plan.steps) != 1:
-            return None
-        step = plan.steps[0]
-        in_order = tuple(range(1, len(plan.inputs) + 1))
-        if (
-            not isinstance(step, RunPartition)
-            or step.location != HOST
-            or step.turnstile is not None
-            or step.inputs != in_order
-            or step.outputs != plan.outputs
-        ):
-            return None
-        run, nothing_bound = step.run, (None,) * len(step.outputs)
-
-        def run_all(inputs: Sequence[Any]) -> Sequence[Any]:
-            return run(inputs, nothing_bound, None)
-
-        return run_all
+                tapped._open(key, self._resolved)
+                while len(known) >= _MAX_TAPPED:
+                    known.pop(next(iter(known)))  # closed when no run uses it
+                known[key] = tapped
+            return known[key]
 
 
 class OrtEpAssignedNode(NamedTuple):
@@ -487,16 +486,6 @@ def _model_info(model: Model) -> ModelInfo:
     from onnxplug.selection import ModelInfo
 
     return ModelInfo.of(model)
-
-
-def _check_ort_value(name: str, value: Any) -> None:
-    from onnxplug.ort_value import OrtValue
-
-    if not isinstance(value, OrtValue):
-        raise InvalidArgument(
-            f"input {name!r} is a {type(value).__name__}; expected an OrtValue, such "
-            "as OrtValue.ortvalue_from_numpy(array)"
-        )
 
 
 def _log_placement(options: SessionOptions, explanation: Explanation) -> None:

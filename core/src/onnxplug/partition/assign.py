@@ -116,6 +116,10 @@ def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
     """
     try:
         report = candidate.provider.get_capability(graph)
+        if not isinstance(report, CapabilityReport):
+            raise TypeError(
+                f"it returned a {type(report).__name__}; expected a CapabilityReport"
+            )
     # an EP may raise anything; it is reported as the EP's failure
     except Exception as error:
         raise EpError(

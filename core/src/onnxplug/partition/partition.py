@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxplug.ep import ExportedModel, ValueInfo
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 class GraphPartition:
     """A convex group of nodes of one graph.
+
+    *uses* and *given*, the graph's uses and outputs, are passed by who makes many.
 
     Attributes:
         graph: the graph the nodes belong to.
@@ -32,12 +34,17 @@ class GraphPartition:
         label: str = "",
         covers_model: bool = False,
         uses: Mapping[str, Sequence[Node]] | None = None,
+        given: Set[str] | None = None,
     ) -> None:
         self.graph = graph
         self.nodes = tuple(nodes)
         self.label = label
         self.covers_model = covers_model
-        self.inputs, self.outputs = _border(graph, self.nodes, uses or graph.uses())
+        if uses is None:
+            uses = graph.uses()
+        if given is None:
+            given = set(graph.outputs)
+        self.inputs, self.outputs = _border(graph, self.nodes, uses, given)
 
     def value(self, name: str) -> ValueInfo:
         """What is known of *name*."""
@@ -78,7 +85,10 @@ class GraphPartition:
 
 
 def _border(
-    graph: Graph, nodes: Sequence[Node], uses: Mapping[str, Sequence[Node]]
+    graph: Graph,
+    nodes: Sequence[Node],
+    uses: Mapping[str, Sequence[Node]],
+    given: Set[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     members = {node.index for node in nodes}
     made = [name for node in nodes for name in node.outputs if name]
@@ -92,7 +102,7 @@ def _border(
     outputs = (
         name
         for name in made
-        if name in graph.outputs
+        if name in given
         or any(user.index not in members for user in uses.get(name, ()))
     )
     return tuple(inputs), tuple(outputs)

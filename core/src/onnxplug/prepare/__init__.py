@@ -101,6 +101,14 @@ def _fold(task: Task) -> list[str]:
     return fold(task.model.graph, task.evaluate)
 
 
+def _branches(task: Task) -> list[str]:
+    if not any(node.op_type == "If" for node in _nodes(task)):
+        return []
+    from onnxplug.prepare.branches import take_branches
+
+    return take_branches(task.model.graph)
+
+
 def _duplicates(task: Task) -> list[str]:
     if sum(1 for _ in _nodes(task)) < 2:
         return []
@@ -127,6 +135,7 @@ PASSES: Final[Mapping[str, Pass]] = {
     "differentiate": _differentiate,
     "infer": _infer,
     "fold": _fold,
+    "branches": _branches,
     "duplicates": _duplicates,
     "eliminate": _eliminate,
 }
@@ -176,8 +185,8 @@ def prepare(
             records.append(PassRecord(name, round, tuple(changed)))
             if name == "infer":
                 sizes_changed = False
-            elif name == "fold":
-                sizes_changed = bool(changed)
+            elif name in ("fold", "branches"):
+                sizes_changed = sizes_changed or bool(changed)
             rewritten = rewritten or (bool(changed) and name != "infer")
         if not rewritten:
             break

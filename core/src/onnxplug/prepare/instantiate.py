@@ -12,7 +12,7 @@ from dataclasses import replace
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
 from onnxplug.prepare.scopes import Names
-from onnxplug.prepare.types import without_names
+from onnxplug.prepare.types import is_known, without_names
 
 
 def instantiate(
@@ -63,6 +63,38 @@ def instantiate(
         if given is not None and graph.types.get(given) is None:
             graph.types[given] = without_names(type)
     return [*nodes, *forwards]
+
+
+def splice(body: Graph, call: Node, graph: Graph, names: Names) -> list[Node]:
+    """The nodes that stand for *call* in *graph* when it always runs its *body*.
+
+    The body has no inputs.  What it captures keeps its name, its constants become
+    constants of *graph*, and new names are as those of :func:`instantiate`.
+    """
+    prefix = names.fresh(label(call)) + "/"
+    values: dict[str, str | None] = {}
+    for name, weight in (body.constants | body.defaults).items():
+        values[name] = new = names.fresh(prefix + name)
+        graph.add_constant(new, weight)
+    made = body.producers().keys()
+    forwards: list[tuple[str, str]] = []
+    for formal, actual in zip(body.outputs, call.outputs, strict=False):
+        if actual is None:
+            continue
+        if formal in made and formal not in values:
+            values[formal] = actual
+        else:  # a constant, a captured value, or one that is given out twice
+            forwards.append((formal, actual))
+    nodes = _Copy(graph, names, prefix, {}).nodes(body, values)
+    for name in made:
+        new_name = values[name]
+        if new_name is not None and not is_known(graph.types.get(new_name)):
+            graph.types[new_name] = without_names(body.types.get(name))
+    nodes += [
+        Node("Identity", (values.get(formal, formal),), (actual,), name=prefix + formal)
+        for formal, actual in forwards
+    ]
+    return nodes
 
 
 def label(node: Node) -> str:

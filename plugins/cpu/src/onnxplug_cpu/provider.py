@@ -31,7 +31,7 @@ class CpuProvider(ep.KernelExecutionProvider):
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The calls of the partition's functions, and how many of each tier."""
-        return ArrayPartition(partition, self.find_kernel, self.threads)
+        return ArrayPartition(partition, self.threads)
 
 
 class ArrayPartition(ep.KernelSequence):
@@ -41,19 +41,20 @@ class ArrayPartition(ep.KernelSequence):
     worth a warning.
     """
 
-    def __init__(
-        self,
-        partition: ep.Partition,
-        find_kernel: Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason],
-        threads: int,
-    ) -> None:
+    def __init__(self, partition: ep.Partition, threads: int) -> None:
+        tiers: Counter[str] = Counter()
+
+        def find_kernel(
+            graph: ep.Graph, node: ep.Node
+        ) -> Callable[..., Any] | ep.Reason:
+            found = find(graph, node)
+            if isinstance(found, ep.Reason):
+                return found
+            tiers[str(found.tier)] += 1
+            return found.function
+
         super().__init__(partition, find_kernel)
         self._threads = threads
-        tiers = Counter(
-            str(found.tier)
-            for node in partition.nodes
-            if not isinstance(found := find(partition.graph, node), ep.Reason)
-        )
         self.tiers = dict(tiers)
 
     def run(

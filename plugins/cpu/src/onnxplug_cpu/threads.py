@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
 from typing import Any
 
+_lock = threading.Lock()
+_entered: list[Any] = []
+"""The limits that are in force, in the order in which they were set."""
 
-def limited_to(threads: int) -> AbstractContextManager[Any]:
+
+@contextlib.contextmanager
+def limited_to(threads: int) -> Iterator[None]:
     """A context in which BLAS uses at most *threads* threads.
 
     The limit is the process's: two sessions that run at the same time share the one
-    that was set last.
+    that was set last.  When no session is in such a context any more, it is again what
+    it was before the first was.
     """
-    context: AbstractContextManager[Any] = _controller().limit(
-        limits=threads, user_api="blas"
-    )
-    return context
+    with _lock:
+        _entered.append(_controller().limit(limits=threads, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            # only the first remembers what was before them all, and it is popped last
+            limit = _entered.pop()
+            if not _entered:
+                limit.restore_original_limits()
 
 
 @functools.cache

@@ -43,7 +43,9 @@ def find(schema: Any, node: ep.Node, version: int) -> Callable[..., Any] | ep.Re
             for name, value in zip(names, inputs, strict=True)
             if name and value is not None
         }
-        return tuple(evaluator.run(None, feed))
+        results = iter(evaluator.run(None, feed))
+        # by position, also after an output that is left out
+        return tuple(next(results) if name else None for name in node.outputs)
 
     return run
 
