@@ -25,7 +25,7 @@ from onnxplug.errors import (
     InputError,
     InputTypeError,
     LibraryInUse,
-    OnnxplugError,
+    ModelWarning,
     OptionError,
     OutputMismatch,
     PluginNotFound,
@@ -147,7 +147,7 @@ def test_8_external_initializers_that_were_temporary_are_garbage() -> None:
 
 
 def test_9_none_for_a_required_input_reaches_the_kernel() -> None:
-    with pytest.raises(InputTypeError, match="input 'x' is a NoneType"):
+    with pytest.raises(InputTypeError, match="input 'x' is None"):
         run(RELU, x=None)
 
 
@@ -157,10 +157,9 @@ def test_10_a_symbolic_dimension_may_have_two_sizes() -> None:
         run(model, x=np.ones(2, np.float32), z=np.ones(1, np.float32))
 
 
-@pytest.mark.xfail(reason="declared shapes of outputs are not checked, nor logged")
 def test_11_an_output_of_another_shape_than_declared_is_only_logged() -> None:
     model = parse("(float[N] x) => (float[5] y) { y = Relu (x) }")
-    with pytest.raises(OnnxplugError, match="y"):
+    with pytest.warns(ModelWarning, match=r"'y' has shape \[3\], .* declares \[5\]"):
         run(model, x=np.ones(3, np.float32))
 
 

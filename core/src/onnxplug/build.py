@@ -250,7 +250,9 @@ class BuiltModel:
                 outcome = EpOutcome(ep.name, ep.device, "unused")
             else:
                 reason = _commonest_reasons(explanation, ep.name)
-                outcome = EpOutcome(ep.name, ep.device, "claimed nothing", reason)
+                claimed = ep.name in [back.ep for back in explanation.given_back]
+                state = "given back" if claimed else "claimed nothing"
+                outcome = EpOutcome(ep.name, ep.device, state, reason)
                 _complain_of_idle(ep, ep.request, reason)
             explanation.eps.append(outcome)
 

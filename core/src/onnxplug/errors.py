@@ -113,6 +113,10 @@ class ModelError(OnnxplugError, ValueError):
     """The model cannot be used."""
 
 
+class ModelWarning(UserWarning):
+    """What a model states of itself is not so."""
+
+
 class ModelNotFound(ModelError, NoSuchFile):
     """There is no file at the model's path."""
 

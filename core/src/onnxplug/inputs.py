@@ -210,6 +210,10 @@ def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
+    if value is None:
+        raise InputTypeError(
+            f"input {name!r} is None; expected a tensor of {dtype}", input=name
+        )
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):

@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from onnxplug.ep import Dimension, TensorType, ValueType
+from onnxplug.errors import ModelWarning
+
+
+class DeclaredShapes:
+    """The sizes that a model declares for its outputs, and whether results have them.
+
+    A result of another shape is returned all the same, as in ONNX Runtime: exporters
+    often declare what the sample input had.  It warns once for each output.
+    """
+
+    def __init__(self, types: Mapping[str, ValueType | None]) -> None:
+        self._expected = [
+            (position, name, value_type.shape)
+            for position, (name, value_type) in enumerate(types.items())
+            if isinstance(value_type, TensorType) and value_type.shape is not None
+        ]
+
+    def check(self, results: Sequence[Any]) -> None:
+        """Warn of results whose rank or sizes are not those declared."""
+        for entry in self._expected:
+            position, name, shape = entry
+            found: tuple[int, ...] = getattr(results[position], "shape", ())
+            if found == shape or not isinstance(results[position], np.ndarray):
+                continue
+            if len(found) != len(shape) or any(
+                isinstance(declared, int) and declared != size
+                for declared, size in zip(shape, found, strict=True)
+            ):
+                self._expected = [e for e in self._expected if e is not entry]
+                _warn_of_shape(name, found, shape)
+
+
+def _warn_of_shape(
+    name: str, found: tuple[int, ...], declared: tuple[Dimension, ...]
+) -> None:
+    warnings.warn(
+        f"output {name!r} has shape {list(found)}, and the model declares "
+        f"{list(declared)}; the model's declaration is wrong",
+        ModelWarning,
+        stacklevel=4,
+    )
 
 
 def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

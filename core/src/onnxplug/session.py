@@ -20,7 +20,7 @@ from onnxplug.hardware import discover
 from onnxplug.inputs import InputChecker
 from onnxplug.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.outputs import own
+from onnxplug.outputs import DeclaredShapes, own
 from onnxplug.plugins import registry
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 
@@ -132,6 +132,9 @@ class InferenceSession:
             {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
             {name: weight.array for name, weight in graph.defaults.items()},
         )
+        self._declared = DeclaredShapes(
+            {name: graph.value(name).type for name in self._output_names}
+        )
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
         self._lock = threading.Lock()
         attach(built, self)
@@ -201,6 +204,7 @@ class InferenceSession:
                 )
         inputs = self._checker.check(input_feed)
         results = own(self._compute(inputs, run_options), inputs)
+        self._declared.check(results)
         if not output_names:
             return results
         by_name = dict(zip(self._output_names, results, strict=True))

@@ -1,14 +1,16 @@
 """Where values live, and what moves them.
 
-An *array* is a numpy array on the host; elsewhere it is the EP's own type, which has
-at least ``shape`` (a tuple of int) and ``dtype`` (a numpy dtype).
+An *array* is a numpy array on the host, of native byte order and of any layout that
+numpy allows: an EP that hands its address to native code makes it contiguous first.
+Elsewhere it is the EP's own type, which has at least ``shape`` (a tuple of int) and
+``dtype`` (a numpy dtype).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onnxplug.ep.types import DataType
@@ -21,12 +23,12 @@ class MemoryLocation:
     Attributes:
         space: ``host``, or the name of the device memory (``cuda``).
         ordinal: which device, counted from 0.
-        host_accessible: numpy can read and write it in place.
+        host_accessible: numpy can read and write it in place; not compared.
     """
 
     space: str = "host"
     ordinal: int = 0
-    host_accessible: bool = False
+    host_accessible: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return self.space if self.space == "host" else f"{self.space}:{self.ordinal}"

@@ -124,7 +124,8 @@ class EpOutcome(NamedTuple):
     Attributes:
         ep: the EP's name.
         device: the device it drives, in words.
-        state: ``used``, ``claimed nothing``, ``unused`` or ``failed``.
+        state: ``used``; ``unused``, as nothing was left for it; ``claimed nothing``;
+            ``given back``, when it claimed nodes and runs none; or ``failed``.
         reason: why, when it failed or runs nothing.
     """
 
