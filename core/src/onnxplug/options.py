@@ -256,6 +256,19 @@ class SessionOptions:
             raise OptionError(f"dimension {name!r} is given size {size}; expected ≥ 1")
         self._free_dimensions[name] = int(size)
 
+    def add_free_dimension_override_by_denotation(
+        self, denotation: str, size: int
+    ) -> None:
+        """Not supported: denotations of dimensions are not read.
+
+        Raises:
+            OptionError: always; name the dimension instead.
+        """
+        raise OptionError(
+            f"dimensions cannot be fixed by denotation ({denotation!r}); use "
+            "add_free_dimension_override_by_name() with the dimension's name"
+        )
+
     def add_initializer(self, name: str, value: OrtValue) -> None:
         """Use *value* for the initializer *name*; it is kept alive."""
         self._initializers[name] = value.numpy()
