@@ -40,8 +40,14 @@ KNOWN_FAILURES: Final[dict[str, str]] = tomllib.loads(
 )
 
 
+RANDOM: Final = frozenset(name for name in CASES if name.startswith("test_bernoulli"))
+"""Cases that compare with random draws: what they compare is right only by chance."""
+
+
 def _parameters() -> Iterator[object]:
     for name in CASES:
+        if name in RANDOM:
+            continue
         reason = KNOWN_FAILURES.get(name)
         marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
         yield pytest.param(name, id=name, marks=marks)
@@ -57,15 +63,30 @@ def test_case(name: str, suite_counts: dict[str, int]) -> None:
     suite_counts["passed"] = suite_counts.get("passed", 0) + 1
 
 
+@pytest.mark.parametrize("name", sorted(RANDOM))
+def test_random_case(name: str, suite_counts: dict[str, int]) -> None:
+    # shape and element type are compared first, and are told apart from the values
+    suite_counts["cases"] = suite_counts.get("cases", 0) + 1
+    title = "random, right in shape and element type"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            CASES[name]()
+        except AssertionError as error:
+            assert "Not equal to tolerance" in str(error)
+    suite_counts[title] = suite_counts.get(title, 0) + 1
+
+
 def test_most_cases_need_no_reference(suite_counts: dict[str, int]) -> None:
+    fixed = {name: run for name, run in CASES.items() if name not in RANDOM}
     with suite.without_reference():
-        passed, failed = suite.count(CASES)
+        passed, failed = suite.count(fixed)
     suite_counts["passed with onnx.reference made to raise"] = len(passed)
-    assert len(passed) >= 2000, failed
+    assert len(passed) >= 2020, failed
 
 
 def test_every_known_failure_is_a_case() -> None:
-    assert KNOWN_FAILURES.keys() <= CASES.keys()
+    assert KNOWN_FAILURES.keys() <= CASES.keys() - RANDOM
 
 
 def test_the_suite_is_whole() -> None:
