@@ -36,7 +36,7 @@ lint: $(VENV)/development.stamp
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/openvino_overhead.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

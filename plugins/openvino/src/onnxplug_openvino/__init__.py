@@ -1,0 +1,3 @@
+"""onnxplug's OpenVINO execution provider."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,226 @@
+"""Infer requests, each used by one run at a time, with tensors set beforehand.
+
+A small tensor of known shape is copied to or from one that stays set; a large one is
+used where it lies.  Outputs belong to the host: every array handed out is forgotten
+before the next run writes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.model import to_tensor
+
+openvino: Final = import_openvino()
+
+_COPIED_UP_TO: Final = 32 * 1024
+"""Bytes up to which copying a tensor costs less than setting another."""
+
+# the method of the class below openvino.InferRequest, which spares 10 µs of dispatch
+_infer: Final = openvino._pyopenvino.InferRequest.infer
+_NOTHING: Final[dict[int, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a compiled model.
+
+    Attributes:
+        kind: OpenVINO's element type.
+        dtype: numpy's.
+        shape: ``None`` when it is known only at run time.
+        copied: the tensor stays set, and arrays are copied to or from it.
+    """
+
+    kind: Any
+    dtype: Any
+    rank: int
+    shape: tuple[int, ...] | None
+    copied: bool
+
+
+def make_port(port: Any, dtype: ep.DataType) -> Port:
+    """The facts of a port of a compiled model."""
+    partial = port.get_partial_shape()
+    numpy_dtype = dtype.numpy
+    rank = partial.rank.get_length() if partial.rank.is_static else 0
+    if partial.is_dynamic:
+        return Port(port.get_element_type(), numpy_dtype, rank, None, False)
+    shape = tuple(partial.to_shape())
+    size = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
+    return Port(
+        port.get_element_type(), numpy_dtype, rank, shape, size <= _COPIED_UP_TO
+    )
+
+
+class Request:
+    """One infer request and its tensors."""
+
+    def __init__(
+        self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
+    ) -> None:
+        self._request = compiled.create_infer_request()
+        self._inputs = inputs
+        self._outputs = outputs
+        # arrays that tensors lie on, held while they are set
+        self._set_inputs: list[Any] = [None] * len(inputs)
+        self._set_outputs: list[Any] = [None] * len(outputs)
+        self._own_inputs: list[Any] = [None] * len(inputs)
+        self._own_outputs: list[Any] = [None] * len(outputs)
+        for position, port in enumerate(inputs):
+            if port.copied:
+                own = np.zeros(port.shape or (), port.dtype)
+                self._own_inputs[position] = own
+                tensor = to_tensor(own, port.kind)
+                self._request.set_input_tensor(position, tensor)
+        for position, port in enumerate(outputs):
+            if port.copied:
+                self._own_outputs[position] = own = np.zeros(
+                    port.shape or (), port.dtype
+                )
+                self._set_own(position)
+        self._simple = all(port.copied for port in (*inputs, *outputs))
+
+    def run(self, inputs: Sequence[Any], bound: Sequence[Any | None]) -> list[Any]:
+        """The outputs, each a new array or the one bound for it."""
+        if not self._simple:
+            return self._run(inputs, bound)
+        for array in bound:
+            if array is not None:
+                return self._run(inputs, bound)
+        for own, array in zip(self._own_inputs, inputs, strict=True):
+            own[...] = array
+        for position, array in enumerate(self._set_outputs):
+            if array is not None:  # an earlier run's, which was bound
+                self._set_own(position)
+        _infer(self._request, _NOTHING, True, False)
+        return [own.copy() for own in self._own_outputs]
+
+    def _run(self, inputs: Sequence[Any], bound: Sequence[Any | None]) -> list[Any]:
+        for position, array in enumerate(inputs):
+            own = self._own_inputs[position]
+            if own is not None:
+                own[...] = array
+            elif (
+                array is not self._set_inputs[position]
+                or self._inputs[position].shape is None
+            ):
+                self._set_input(position, array)
+        results = [self._prepare(*item) for item in enumerate(bound)]
+        _infer(self._request, _NOTHING, True, False)
+        for position, result in enumerate(results):
+            if result is None:
+                results[position] = self._take(position)
+        return self._fill(results, bound)
+
+    def _set_input(self, position: int, array: Any) -> None:
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        tensor = to_tensor(array, self._inputs[position].kind)
+        self._request.set_input_tensor(position, tensor)
+        self._set_inputs[position] = array
+
+    def _prepare(self, position: int, bound: Any | None) -> Any | None:
+        """Set the tensor of an output; its array, if that is known before running."""
+        port = self._outputs[position]
+        if port.shape is None:
+            # OpenVINO allocates; the tensor of the last run belongs to the host
+            empty = openvino.Tensor(port.kind, openvino.Shape([0] * port.rank))
+            self._request.set_output_tensor(position, empty)
+            return None
+        if port.copied and bound is None:
+            if self._set_outputs[position] is not None:
+                self._set_own(position)
+            return None
+        if bound is not None and not (
+            bound.flags.c_contiguous
+            and bound.flags.writeable
+            and bound.dtype == port.dtype
+        ):
+            array = np.empty(port.shape, port.dtype)
+        elif bound is not None:
+            array = bound
+        else:
+            array = np.empty(port.shape, port.dtype)
+        if array is not self._set_outputs[position]:
+            tensor = to_tensor(array, port.kind)
+            self._request.set_output_tensor(position, tensor)
+            self._set_outputs[position] = array
+        return array
+
+    def _set_own(self, position: int) -> None:
+        tensor = to_tensor(self._own_outputs[position], self._outputs[position].kind)
+        self._request.set_output_tensor(position, tensor)
+        self._set_outputs[position] = None
+
+    def _take(self, position: int) -> Any:
+        """The array of an output that is known only now."""
+        if self._own_outputs[position] is not None:
+            return self._own_outputs[position].copy()
+        port = self._outputs[position]
+        array = self._request.get_output_tensor(position).data
+        return array if array.dtype == port.dtype else array.view(port.dtype)
+
+    def _fill(self, results: list[Any], bound: Sequence[Any | None]) -> list[Any]:
+        if any(
+            b is not None and b is not r for r, b in zip(results, bound, strict=True)
+        ):
+            return list(ep.fill_bound(results, bound))
+        return results
+
+
+class RequestPool:
+    """The infer requests of one compiled model; runs may come from any thread."""
+
+    def __init__(
+        self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
+    ) -> None:
+        self._compiled = compiled
+        self._inputs = inputs
+        self._outputs = outputs
+        self._idle: deque[Request] = deque()
+        self._idle.append(self._make())
+
+    def _make(self) -> Request:
+        return Request(self._compiled, self._inputs, self._outputs)
+
+    def run(self, inputs: Sequence[Any], bound: Sequence[Any | None]) -> list[Any]:
+        """Run with a request that is idle, or a new one.
+
+        Raises:
+            OutputMismatch: a bound array cannot take its output.
+        """
+        for position, array in enumerate(bound):
+            if array is not None:
+                _check_bound(self._outputs[position], array)
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._make()
+        results = request.run(inputs, bound)
+        # after a failure a request is not used again: its tensors are in doubt
+        self._idle.append(request)
+        return results
+
+    def close(self) -> None:
+        """Release the requests and the compiled model."""
+        self._idle.clear()
+        self._compiled = None
+
+
+def _check_bound(port: Port, array: Any) -> None:
+    if array.dtype != port.dtype or (
+        port.shape is not None and array.shape != port.shape
+    ):
+        shape = "[…]" if port.shape is None else list(port.shape)
+        raise ep.OutputMismatch(
+            f"an output is {port.dtype}{shape}, and the array bound to it is "
+            f"{array.dtype}{list(array.shape)}; bind one like the output"
+        )

@@ -1,0 +1,190 @@
+"""What is refused, and why; what is taken is what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug.ep import RefusalCode
+from onnxplug_openvino.capability import load_table, refusal_of
+
+EP = "OpenVINOExecutionProvider"
+
+
+def reasons(model: Any, **options: Any) -> dict[str, Any]:
+    """Operator → why OpenVINO does not run it, for the nodes it refused."""
+    session = onnxplug.InferenceSession(model, providers=[(EP, options), "cpu"])
+    found = session.explain()
+    taken = {node.op_type: node.ep for node in found.nodes}
+    refused = {
+        node.op_type: passed.reason
+        for node, passed in found.refusals
+        if passed.ep == EP
+    }
+    assert all(taken[operator] != EP for operator in refused)
+    return refused
+
+
+@pytest.mark.filterwarnings("ignore:OpenVINOExecutionProvider")
+@pytest.mark.parametrize(
+    ("body", "inputs", "outputs", "operator", "code"),
+    [
+        ("y = Relu (x)", "double[2] x", "double[2] y", "Relu", RefusalCode.DTYPE),
+        ("y = Add (x, x)", "int64[2] x", "int64[2] y", "Add", RefusalCode.DTYPE),
+        ("y = Add (x, x)", "int8[2] x", "int8[2] y", "Add", RefusalCode.DTYPE),
+        (
+            "y = Cast <to = 7> (x)",
+            "float[2] x", "int64[2] y", "Cast", RefusalCode.DTYPE,
+        ),
+        (
+            "y = StringNormalizer (x)",
+            "string[2] x", "string[n] y", "StringNormalizer", RefusalCode.OP,
+        ),
+        (
+            "s = SequenceConstruct (x) i = Constant <value_int = 0> () "
+            "y = SequenceAt (s, i)",
+            "float[2] x", "float[2] y", "SequenceAt", RefusalCode.OP,
+        ),
+    ],
+)  # fmt: skip
+def test_every_refusal_has_its_code(
+    parse: Callable[..., Any],
+    body: str,
+    inputs: str,
+    outputs: str,
+    operator: str,
+    code: RefusalCode,
+) -> None:
+    reason = reasons(parse(body, inputs, outputs))[operator]
+    assert reason.code is code
+    assert reason.detail
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "since": ["13"],
+        "types": ["float32"],
+        "inputs": ["1"],
+        "outputs": ["0"],
+        "attributes": ["mode=linear"],
+        "refused": [],
+    }
+    return whole | changes
+
+
+FACTS = frozenset(
+    {"since=13", "types=float32", "inputs=1", "outputs=0", "attribute:mode=linear"}
+)
+
+
+@pytest.mark.parametrize(
+    ("remove", "add", "code"),
+    [
+        ("since=13", "since=1", RefusalCode.OPSET),
+        ("types=float32", "types=float64", RefusalCode.DTYPE),
+        ("types=float32", "types=int8", RefusalCode.DTYPE),
+        ("attribute:mode=linear", "attribute:mode=cubic", RefusalCode.ATTRIBUTE),
+        ("inputs=1", "inputs=2", RefusalCode.OTHER),
+        ("", "empty:0", RefusalCode.RANK),
+    ],
+)
+def test_what_was_not_seen_is_refused(remove: str, add: str, code: RefusalCode) -> None:
+    assert refusal_of(entry(), FACTS) is None
+    reason = refusal_of(entry(), FACTS - {remove} | {add})
+    assert reason is not None and reason.code is code
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ({"dynamic"}, RefusalCode.DYNAMIC_SHAPE),
+        ({"rank:0=5"}, RefusalCode.RANK),
+        ({"fed:1"}, RefusalCode.NOT_CONSTANT),
+        ({"dynamic", "types=float32"}, RefusalCode.DTYPE),
+    ],
+)
+def test_what_was_seen_to_be_wrong_is_refused(
+    rule: set[str], code: RefusalCode
+) -> None:
+    reason = refusal_of(entry(refused=[frozenset(rule)]), FACTS | rule)
+    assert reason is not None and reason.code is code
+    assert refusal_of(entry(refused=[frozenset(rule)]), FACTS - rule) is None or (
+        rule <= FACTS
+    )
+
+
+def test_control_flow_is_left_to_the_host(parse: Callable[..., Any]) -> None:
+    body = """
+        c = ReduceMax <keepdims = 0> (x)
+        z = Constant <value_float = 0.0> ()
+        p = Greater (c, z)
+        y = If (p) <
+            then_branch = g1 () => (float[2, 2] a) { a = Relu (x) },
+            else_branch = g2 () => (float[2, 2] b) { b = Neg (x) }
+        >
+    """
+    session = onnxplug.InferenceSession(parse(body), providers=[EP, "cpu"])
+    placed = {(n.graph, n.op_type): n.ep for n in session.explain().nodes}
+    assert placed["", "If"] == "host"
+    assert {ep for (graph, _), ep in placed.items() if graph} == {EP}
+    x = np.array([[1, -2], [3, -4]], np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+    np.testing.assert_array_equal(session.run(None, {"x": -abs(x)})[0], abs(x))
+
+
+def test_int64_from_shapes_is_taken(
+    parse: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    model = parse(
+        """
+        s = Shape (x)
+        n = Gather <axis = 0> (s, zero)
+        m = Mul (n, two)
+        p = Unsqueeze (m, axes)
+        q = Concat <axis = 0> (p, minus)
+        y = Reshape (x, q)
+        """,
+        "float[n, 4] x",
+        "float[m, k] y",
+        weights="int64 zero = {0}, int64 two = {2}, int64[1] axes = {0}, "
+        "int64[1] minus = {-1}",
+    )
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(alone(model).run(None, {"x": x})[0], x.reshape(6, 2))
+
+
+@pytest.mark.filterwarnings("ignore:OpenVINOExecutionProvider")
+def test_int64_of_unknown_range_is_right_by_default(parse: Callable[..., Any]) -> None:
+    model = parse("y = Add (x, x)", "int64[2] x", "int64[2] y")
+    session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    x = np.array([2**40, -3])
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + x)
+
+
+def test_int64_is_taken_for_granted_when_told_so(
+    parse: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    model = parse("y = Cast <to = 1> (x)", "int64[3] x", "float[3] y")
+    session = alone(model, int64_in_32_bits=True)
+    assert session.run(None, {"x": np.array([0, 1, 7])})[0].tolist() == [0, 1, 7]
+
+
+def test_token_ids_are_indices(
+    parse: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    model = parse(
+        "y = Gather <axis = 0> (table, x)", "int64[n] x", "float[n, 2] y",
+        weights="float[3, 2] table = {0, 1, 2, 3, 4, 5}",
+    )  # fmt: skip
+    found = alone(model).run(None, {"x": np.array([2, 0])})[0]
+    np.testing.assert_array_equal(found, [[4, 5], [0, 1]])
+
+
+def test_the_table_holds_no_wide_types() -> None:
+    for operator, facts in load_table().items():
+        for signature in facts["types"]:
+            assert "float64" not in signature and "uint64" not in signature, operator

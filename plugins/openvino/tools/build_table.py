@@ -1,0 +1,253 @@
+"""Learns the allow-list from the results of ``measure_operators.py``.
+
+An operator's entry says what was seen right (versions, element types, attributes and
+so on) and refuses combinations of features that hold for trials that went wrong and
+for none that went right.  What no combination tells apart, the entry refuses whole.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from onnxplug_openvino import features as words
+
+TABLE: Final = Path(words.__file__).with_name("operators.json")
+
+_NOT_TRIED: Final = {"no answer", "harness"}
+_NEVER: Final = {"float64", "uint64"}
+"""Element types that OpenVINO's CPU plugin converts to ones of 32 bits."""
+_NEVER_MADE: Final = {11, 13}  # the same, as ONNX numbers them
+
+_LEFT_OUT: Final = {
+    "Attention": "wrong in most of its forms; its function body is right",
+    "Bernoulli": "random",
+    "Multinomial": "random",
+    "RandomNormal": "random",
+    "RandomNormalLike": "random",
+    "RandomUniform": "random",
+    "RandomUniformLike": "random",
+}
+_NOT_COUNTED: Final = {"test_clip_min_greater_than_max"}
+"""Cases that older versions of their operator do not define."""
+
+_PREFERENCE: Final = (
+    "types", "attribute", "flattens", "negative", "dynamic", "unsized", "fed", "since",
+    "omits", "inputs", "outputs", "empty", "rank",
+)  # fmt: skip
+
+Trial = tuple[frozenset[str], bool, dict[str, Any]]
+
+
+def write_table(results: Path) -> None:
+    """Write ``operators.json``; print what it leaves out."""
+    import onnx
+
+    from onnxplug_openvino.engine import import_openvino
+
+    openvino = import_openvino()
+    by_operator: dict[str, list[Trial]] = {}
+    for line in read_results(results):
+        good = line["result"] == "right"
+        facts = frozenset(trial_features(line))
+        by_operator.setdefault(line["op"], []).append((facts, good, line))
+    operators = {}
+    for name, trials in sorted(by_operator.items()):
+        if name in _LEFT_OUT:
+            print(f"{name}: left out, {_LEFT_OUT[name]}")
+            continue
+        entry = learn(trials)
+        wrong = collections.Counter(t[2]["result"] for t in trials if not t[1])
+        if entry is None:
+            print(f"{name}: left out, {dict(wrong)} of {len(trials)}")
+            continue
+        operators[name] = entry
+        let_through = [t for t in trials if not t[1] and allows(entry, t[0]) is None]
+        lost = [t for t in trials if t[1] and allows(entry, t[0]) is not None]
+        print(
+            f"{name}: {len(trials)} trials, wrong {dict(wrong)}, "
+            f"let through {len(let_through)}, right but refused {len(lost)}, "
+            f"rules {entry.get('refused', [])}"
+        )
+    table = {
+        "measured with": {
+            "openvino": openvino.__version__,
+            "onnx": onnx.__version__,
+            "trials": sum(map(len, by_operator.values())),
+        },
+        "operators": operators,
+    }
+    lines = ["{", f'"measured with": {json.dumps(table["measured with"])},']
+    lines.append('"operators": {')
+    lines.append(
+        ",\n".join(f"{json.dumps(n)}: {json.dumps(e)}" for n, e in operators.items())
+    )
+    lines += ["}", "}"]
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(operators)} operators in {TABLE}")
+
+
+def read_results(results: Path) -> Iterable[dict[str, Any]]:
+    """The trials; one that ended the process counts as ``crashed``.
+
+    A trial made again is taken as it was the last time.
+    """
+    trials: dict[str, dict[str, Any]] = {}
+    for text in results.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if "types" in line:
+            key = json.dumps([line.get(name) for name in _IDENTITY], sort_keys=True)
+            trials[key] = {"result": "crashed", **line}
+    for line in trials.values():
+        odd = line["kind"] != "suite" and line["case"] in _NOT_COUNTED
+        if line["result"] not in _NOT_TRIED and not odd:
+            yield line
+
+
+_IDENTITY: Final = (
+    "op", "case", "kind", "since", "types", "shapes", "attributes", "constants",
+    "dynamic", "sized",
+)  # fmt: skip
+
+
+def trial_features(line: Mapping[str, Any]) -> Iterable[str]:
+    """The words for a trial, as they are for a model's node."""
+    constants = frozenset(line["constants"])
+    shapes = []
+    for position, shape in enumerate(line["shapes"]):
+        is_list = (
+            position > 0
+            and shape is not None
+            and len(shape) == 1
+            and line["types"][position] == "int64"
+        )
+        fixed = not line["dynamic"] or (line.get("sized") and is_list)
+        symbolic = shape is not None and not fixed and position not in constants
+        shapes.append([None] * len(shape) if symbolic else shape)
+    return words.features(
+        operator=line["op"],
+        since=line["since"],
+        types=line["types"],
+        shapes=shapes,
+        outputs=line["outputs"],
+        attributes=line["attributes"],
+        defaults=defaults(line["op"], line["since"]),
+        constants=constants,
+    )
+
+
+def defaults(name: str, since: int) -> dict[str, Any]:
+    """ONNX's defaults of the attributes that choose."""
+    import onnx
+
+    found = {}
+    schema = onnx.defs.get_schema(name, since, "")
+    for attribute in schema.attributes.values():
+        value = onnx.helper.get_attribute_value(attribute.default_value)
+        if isinstance(value, bytes):
+            value = value.decode()
+        if value is not None and words.chooses(attribute.name, value):
+            found[attribute.name] = value
+    return found
+
+
+def learn(trials: list[Trial]) -> dict[str, Any] | None:
+    """An operator's entry; ``None`` when nothing of it can be trusted."""
+    trials = [
+        trial
+        for trial in trials
+        if not _NEVER & {dtype for dtype in trial[2]["types"] if dtype}
+        and trial[2]["attributes"].get("to") not in _NEVER_MADE
+    ]
+    good = [facts for facts, right, _ in trials if right]
+    if not good:
+        return None
+    bad = {facts for facts, right, _ in trials if not right} - set()
+    # the same features gave right and wrong answers: only refusing them all is safe
+    rules: list[tuple[str, ...]] = []
+    hopeless = set()
+    while True:
+        entry = _entry(good, rules, trials)
+        left = [facts for facts in bad if allows(entry, facts) is None]
+        if not left:
+            break
+        rule = _best_rule(left, good)
+        if rule is None:
+            # no features tell these from right answers: give those up as well
+            for facts in left:
+                hopeless.add(facts)
+            before = len(good)
+            good = [g for g in good if not any(g >= _core(f) for f in hopeless)]
+            if not good or len(good) == before:
+                return None
+            continue
+        rules.append(rule)
+    return entry
+
+
+def _core(facts: frozenset[str]) -> frozenset[str]:
+    """What refuses *facts* and their like, whatever the ranks and versions."""
+    kept = ("types=", "attribute:", "dynamic")
+    return frozenset(word for word in facts if word.startswith(kept))
+
+
+def _best_rule(
+    left: list[frozenset[str]], good: list[frozenset[str]]
+) -> tuple[str, ...] | None:
+    """The shortest combination in most of *left* and in none of *good*."""
+
+    def weight(word: str) -> int:
+        return _PREFERENCE.index(word.partition("=")[0].partition(":")[0])
+
+    for size in (1, 2, 3):
+        counts: collections.Counter[tuple[str, ...]] = collections.Counter()
+        for facts in left:
+            counts.update(itertools.combinations(sorted(facts), size))
+        for rule, _ in sorted(
+            counts.items(),
+            key=lambda item: (-item[1], sum(map(weight, item[0])), item[0]),
+        ):
+            wanted = frozenset(rule)
+            if not any(facts >= wanted for facts in good):
+                return rule
+    return None
+
+
+def _entry(
+    good: list[frozenset[str]], rules: list[tuple[str, ...]], trials: list[Trial]
+) -> dict[str, Any]:
+    seen: dict[str, set[str]] = {}
+    for facts in good:
+        for word in facts:
+            kind, _, value = word.partition("=")
+            if kind.startswith(("since", "types", "inputs", "omits", "outputs")):
+                seen.setdefault(kind, set()).add(value)
+            elif kind.startswith("attribute:"):
+                seen.setdefault("attributes", set()).add(
+                    word.removeprefix("attribute:")
+                )
+            elif kind.startswith("empty:"):
+                seen.setdefault("empty", set()).add(kind.removeprefix("empty:"))
+    chosen = {}
+    for since in {trial[2]["since"] for trial in trials}:
+        chosen |= defaults(trials[0][2]["op"], since)
+    entry: dict[str, Any] = {
+        kind: sorted(values, key=lambda v: (len(v), v)) for kind, values in seen.items()
+    }
+    if chosen:
+        entry["defaults"] = chosen
+    if rules:
+        entry["refused"] = [list(rule) for rule in rules]
+    return entry
+
+
+def allows(entry: Mapping[str, Any], facts: Iterable[str]) -> str | None:
+    """Why *entry* refuses a node with these features; ``None`` if it does not."""
+    from onnxplug_openvino.capability import refusal_of
+
+    reason = refusal_of(entry, frozenset(facts))
+    return None if reason is None else str(reason)
