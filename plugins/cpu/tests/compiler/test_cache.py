@@ -1,0 +1,308 @@
+"""Entries on disk: kept, trusted only when safe, and never in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxplug import ep
+from onnxplug_cpu.compiler import cache as module
+from onnxplug_cpu.compiler.cache import Cache, fingerprint, size_limit
+
+DAY = 24 * 60 * 60
+posix = pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
+unprivileged = pytest.mark.skipif(
+    os.name == "posix" and os.geteuid() == 0, reason="root may do it all the same"
+)
+
+
+@pytest.fixture
+def open_cache(tmp_path: Path, monkeypatch) -> Callable[..., Cache]:
+    """Opens a cache below a folder of the test's."""
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "root"))
+    monkeypatch.delenv("ONNXPLUG_CACHE_SIZE", raising=False)
+
+    def open_it(limit: int | None = None) -> Cache:
+        return Cache("made-up", limit)
+
+    return open_it
+
+
+def entry(cache: Cache, name: str) -> Path:
+    assert cache.folder is not None
+    return cache.folder / f"{name}.entry"
+
+
+def test_what_is_stored_is_loaded_by_another(open_cache) -> None:
+    content = os.urandom(10_000)
+    open_cache().store("one", content)
+    cache = open_cache()
+    assert cache.problem is None
+    assert cache.load("one") == content
+    assert cache.load("two") is None
+    assert cache.names() == ["one"]
+
+
+def test_an_entry_is_written_anew(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"first")
+    cache.store("one", b"second")
+    assert cache.load("one") == b"second"
+    assert len(list(cache.folder.glob("*.entry"))) == 1
+    assert not list(cache.folder.glob("*.new"))
+
+
+def test_an_empty_entry_is_an_entry(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"")
+    assert cache.load("one") == b""
+
+
+@posix
+def test_nobody_else_may_look(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"content")
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+    assert entry(cache, "one").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("place", [0, 15, 16, 20, -1])
+def test_a_changed_byte_is_noticed(open_cache, place: int) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    content = bytearray(entry(cache, "one").read_bytes())
+    content[place] ^= 1
+    entry(cache, "one").write_bytes(content)
+    assert cache.load("one") is None
+    cache.store("one", b"some content")
+    assert cache.load("one") == b"some content"
+
+
+@pytest.mark.parametrize("size", [0, 10, 16, 20])
+def test_a_missing_end_is_noticed(open_cache, size: int) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    os.truncate(entry(cache, "one"), size)
+    assert cache.load("one") is None
+
+
+def test_an_entry_under_another_name_is_none(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    entry(cache, "one").rename(entry(cache, "two"))
+    assert cache.load("two") is None
+
+
+@posix
+def test_links_and_what_others_may_write_are_refused(open_cache, tmp_path) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    entry(cache, "one").chmod(0o620)
+    assert cache.load("one") is None
+    entry(cache, "one").chmod(0o600)
+    assert cache.load("one") == b"some content"
+    entry(cache, "one").rename(tmp_path / "elsewhere")
+    entry(cache, "one").symlink_to(tmp_path / "elsewhere")
+    assert cache.load("one") is None
+    entry(cache, "one").unlink()
+    entry(cache, "one").mkdir()
+    assert cache.load("one") is None
+    cache.store("one", b"other content")
+    assert cache.load("one") is None
+
+
+@posix
+def test_what_belongs_to_somebody_else_is_refused(open_cache, monkeypatch) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert cache.load("one") is None
+    other = open_cache()
+    assert other.folder is None
+    assert f"belongs to user {mine}, and this process to {mine + 1}" in other.problem
+    assert other.load("one") is None
+    other.store("one", b"content")
+    other.prune()
+    assert other.names() == []
+
+
+@posix
+def test_a_folder_that_is_open_to_others_is_refused(open_cache) -> None:
+    cache = open_cache()
+    cache.folder.chmod(0o750)
+    problem = open_cache().problem
+    assert "open to other users (mode 0750)" in problem
+    assert f"chmod 700 {cache.folder}" in problem
+
+
+def test_a_file_in_the_way_is_told(open_cache, tmp_path) -> None:
+    (tmp_path / "root").write_text("")
+    cache = open_cache()
+    assert cache.folder is None
+    assert str(tmp_path / "root") in cache.problem
+
+
+@posix
+@unprivileged
+def test_a_folder_that_cannot_be_written_is_read(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    cache.folder.chmod(0o500)
+    try:
+        cache.store("two", b"more")
+        assert cache.load("one") == b"some content"
+        assert cache.load("two") is None
+    finally:
+        cache.folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("failing", ["open", "write", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+def test_a_full_disk_costs_the_entry_only(
+    open_cache, monkeypatch, failing: str, number: int
+) -> None:
+    cache = open_cache()
+    real = getattr(os, failing)
+
+    def fail(*args, **more):
+        if failing == "open" and not args[1] & os.O_CREAT:
+            return real(*args, **more)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, failing, fail)
+    cache.store("one", b"some content")
+    monkeypatch.undo()
+    assert not list(cache.folder.glob("one*"))
+    assert cache.load("one") is None
+    cache.prune()
+
+
+def test_a_disk_that_takes_a_part_at_a_time(open_cache, monkeypatch) -> None:
+    cache = open_cache()
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:100]))
+    cache.store("one", bytes(1000))
+    assert cache.load("one") == bytes(1000)
+
+
+def test_a_folder_deleted_meanwhile_is_made_again(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    for file in cache.folder.iterdir():
+        file.unlink()
+    cache.folder.rmdir()
+    cache.folder.parent.rmdir()
+    assert cache.load("one") is None
+    assert cache.names() == []
+    cache.prune()
+    cache.store("one", b"some content")
+    assert cache.load("one") == b"some content"
+
+
+def test_what_was_not_used_for_longest_goes_first(open_cache) -> None:
+    cache = open_cache(limit=3500)
+    now = time.time()
+    for number in range(5):
+        cache.store(str(number), bytes(1000))
+        then = now - (10 - number) * DAY
+        os.utime(entry(cache, str(number)), (then, then))
+    assert cache.load("0") is not None  # which is then the one last used
+    cache.prune()
+    assert sorted(cache.names()) == ["0", "3", "4"]
+
+
+def test_the_time_of_use_is_kept_to_the_day(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"content")
+    recent = time.time() - DAY / 2
+    os.utime(entry(cache, "one"), (recent, recent))
+    cache.load("one")
+    assert entry(cache, "one").stat().st_mtime == pytest.approx(recent, abs=1)
+    os.utime(entry(cache, "one"), (recent - DAY, recent - DAY))
+    cache.load("one")
+    assert entry(cache, "one").stat().st_mtime > recent
+
+
+def test_remains_of_writers_go_after_a_day(open_cache) -> None:
+    cache = open_cache()
+    old, new = cache.folder / "one.1.1.new", cache.folder / "one.2.2.new"
+    for file in (old, new):
+        file.write_bytes(b"x")
+    os.utime(old, (time.time() - 2 * DAY,) * 2)
+    cache.prune()
+    assert not old.exists()
+    assert new.exists()
+    assert cache.names() == []
+
+
+def test_what_others_put_there_stays(open_cache) -> None:
+    cache = open_cache(limit=1)
+    (cache.folder / "notes.txt").write_text("mine")
+    cache.store("one", b"content")
+    cache.prune()
+    assert (cache.folder / "notes.txt").exists()
+    assert (cache.folder / "CACHEDIR.TAG").exists()
+    assert cache.names() == []
+
+
+WRITER = """
+import sys, time
+from onnxplug_cpu.compiler.cache import Cache
+cache, end = Cache("made-up"), time.time() + 1
+while time.time() < end:
+    for name in "abc":
+        cache.store(name, name.encode() * 5000)
+        content = cache.load(name)
+        assert content == name.encode() * 5000, (name, content)
+    cache.prune()
+"""
+
+
+def test_processes_that_fill_it_at_once(open_cache) -> None:
+    cache = open_cache()
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER]) for _ in range(2)]
+    while any(writer.poll() is None for writer in writers):
+        for name in cache.names():
+            assert cache.load(name) in (name.encode() * 5000, None)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert sorted(cache.names()) == ["a", "b", "c"]
+    assert not list(cache.folder.glob("*.new"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("", 256 << 20), ("0", 0), ("12345", 12345), ("3k", 3072), ("2 G", 2 << 30)],
+)
+def test_the_size_is_read_from_the_environment(monkeypatch, text, size) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_SIZE", text)
+    assert size_limit() == size
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "much", "1T"])
+def test_a_size_that_is_none_is_told(monkeypatch, text: str) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_SIZE", text)
+    with pytest.raises(
+        ep.OptionError, match=r"ONNXPLUG_CACHE_SIZE is .* number of bytes"
+    ):
+        size_limit()
+
+
+def test_without_a_size_nothing_is_kept(open_cache, tmp_path: Path) -> None:
+    cache = open_cache(limit=0)
+    cache.store("one", b"content")
+    assert cache.load("one") is None
+    assert cache.problem is None
+    assert not (tmp_path / "root").exists()
+
+
+def test_fingerprints_differ() -> None:
+    assert len({fingerprint(text) for text in ("", "a", "b", "ab")}) == 4
+    assert module.blake2b.__name__ == "blake2b"
