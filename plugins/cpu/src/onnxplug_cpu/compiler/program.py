@@ -1,0 +1,367 @@
+"""A partition as one native call: recorded commands with addresses, ready to run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from onnxplug_cpu.compiler import driver
+from onnxplug_cpu.compiler.arena import (
+    ALIGNMENT,
+    Arenas,
+    Block,
+    address_of,
+    allocate,
+    release_mapped_pages,
+    round_up,
+)
+from onnxplug_cpu.compiler.link import ArraySpec, link
+from onnxplug_cpu.compiler.pool import Pool, shared_pool
+from onnxplug_cpu.compiler.record import Check, Command, Constant, Packed
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.jit import Library
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+KEPT_INSTANCES: Final = 4
+"""Blocks of words that a program keeps for later runs."""
+
+WORTH_RELEASING: Final = 5e-6
+"""Seconds that a run has to take for the GIL to be released meanwhile."""
+
+PACKED_AT_A_TIME: Final = 32 << 20
+"""Bytes of packed constants after which the originals' pages are given back."""
+
+_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class Program:
+    """Commands that run in one native call, on several threads.
+
+    A program may be run from several threads of Python at a time; others go on
+    meanwhile, unless the run is short.
+
+    Args:
+        commands: in order, as recorded.
+        library: has the machine code of kernels.
+        workers: threads that a command may use, as the recorder was told.
+        n_inputs, n_outputs: how many arrays a run has.
+        specs: what the inputs and then the outputs must be, to be checked in each run.
+        arenas: those of the session.
+        checks: what to look at after each run.
+
+    Raises:
+        KernelUnavailable: a kernel cannot be compiled here.
+        ValueError: commands name an array that a run does not have.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        library: Library,
+        workers: int,
+        *,
+        n_inputs: int,
+        n_outputs: int,
+        specs: Sequence[ArraySpec] | None = None,
+        arenas: Arenas | None = None,
+        checks: Sequence[Check] = (),
+    ) -> None:
+        self.commands = tuple(commands)
+        self.costs = [estimated_seconds(command, workers) for command in commands]
+        self._workers = workers
+        self._n_inputs = n_inputs
+        self._specs = specs
+        self._arenas = Arenas() if arenas is None else arenas
+        template = link(commands, n_inputs, n_outputs, specs)
+        # by identity, as hashing a kernel's key for each of its words takes long
+        kernels = {id(kernel): kernel for _, kernel in template.code}
+        found = library.addresses(list(kernels.values()))
+        addresses = {number: found[kernel] for number, kernel in kernels.items()}
+        buffers = list(dict.fromkeys(buffer for _, buffer in template.constants))
+        fill([b for b in buffers if isinstance(b, Packed)], library, workers)
+        shared = driver.shared_driver(library)
+        self._enter = shared.run
+        self._pool: Pool | None = None
+        if workers > 1 and any(command.chunks > 1 for command in commands):
+            self._pool = shared_pool(library)
+        words = template.words
+        for position, kernel in template.code:
+            words[position] = addresses[id(kernel)]
+        bases = {buffer: _base(buffer) for buffer in buffers}
+        for position, buffer in template.constants:
+            words[position] = (words[position] + bases[buffer]) & _MASK
+        words[driver.PYTHON] = shared.python
+        words[driver.RELEASES] = int(sum(self.costs) > WORTH_RELEASING)
+        words[driver.THREADS] = 1
+        if self._pool is not None:
+            words[driver.THREADS] = workers
+            words[driver.CONTROL] = self._pool.control
+        self._checks = [(template.flags[check.flag], check) for check in checks]
+        self._words = np.frombuffer(words, np.uint64)
+        self._arena_words = np.array(template.arena_words, np.int64)
+        self._block_words = np.array(template.block_words, np.int64)
+        self._arena_nbytes = template.arena_nbytes
+        self._instances: list[_Instance] = []
+        self._buffers = buffers
+        self._undisturbed: np.ndarray[Any, np.dtype[np.uint64]] | None = None
+        if not words[driver.RELEASES] and not checks:
+            # runs that hold the GIL cannot overlap: one block and one arena do
+            instance = self._new_instance()
+            if self._arena_nbytes:
+                self._own_arena = allocate(self._arena_nbytes)
+                self._bind(instance, self._own_arena.address)
+            self._undisturbed = instance.words
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Compute the outputs.
+
+        Args:
+            inputs: of the shapes that the commands were recorded for; they are never
+                written, and copied if they are not in C order.
+            outputs: likewise, in C order and writeable; they overlap no input.
+
+        Raises:
+            ValueError: an array is not as the program expects it.
+        """
+        words = self._undisturbed
+        if words is not None:
+            if self._enter(words, *inputs, *outputs):
+                return
+        elif self._run(inputs, outputs):
+            return
+        if not self._run(*self._in_usual_form(inputs, outputs)):
+            self._refuse(inputs, outputs)
+
+    def run_in_parts(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        parts: Sequence[tuple[int, int]],
+        after: Callable[[], object],
+    ) -> None:
+        """Compute the outputs, with something to do between.
+
+        Args:
+            inputs, outputs: as :meth:`run` takes them.
+            parts: the commands of each part, from the first up to, but not with, the
+                second number.
+            after: called after each part; if it raises, the run ends there.
+
+        Raises:
+            ValueError: an array is not as the program expects it.
+        """
+        usual = self._in_usual_form(inputs, outputs)
+        if not self._run(*usual, parts, after):
+            self._refuse(inputs, outputs)
+
+    def parts(self, seconds: float) -> list[tuple[int, int]]:
+        """Parts of all commands that take about *seconds* each, as estimated."""
+        parts: list[tuple[int, int]] = []
+        first, taken = 0, 0.0
+        for index, cost in enumerate(self.costs):
+            taken += cost
+            if taken >= seconds:
+                parts.append((first, index + 1))
+                first, taken = index + 1, 0.0
+        if first < len(self.costs):
+            parts.append((first, len(self.costs)))
+        return parts
+
+    def _run(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        parts: Sequence[tuple[int, int]] | None = None,
+        after: Callable[[], object] | None = None,
+    ) -> bool:
+        """Whether the arrays are as expected, and the outputs hence computed."""
+        pool = self._pool
+        if pool is not None and pool.size < self._workers:
+            pool.grow(self._workers)
+        arena = None
+        if self._arena_nbytes:
+            arena = self._arenas.acquire(self._arena_nbytes)
+        try:
+            instance = self._instances.pop()
+        except IndexError:
+            instance = self._new_instance()
+        words = instance.words
+        if arena is not None and instance.arena != arena.address:
+            self._bind(instance, arena.address)
+        try:
+            for place, _ in self._checks:
+                words[place] = 0
+            if parts is None:
+                done = self._enter(words, *inputs, *outputs)
+            else:
+                done = self._enter_parts(words, [*inputs, *outputs], parts, after)
+            for place, check in self._checks:
+                if words[place]:
+                    raise check.error(int(words[place].view(np.int64)))
+        finally:
+            if len(self._instances) < KEPT_INSTANCES:
+                self._instances.append(instance)
+            if arena is not None:
+                self._arenas.release(arena)
+        return done
+
+    def _enter_parts(
+        self,
+        words: np.ndarray[Any, np.dtype[np.uint64]],
+        arrays: Sequence[Array],
+        parts: Sequence[tuple[int, int]],
+        after: Callable[[], object] | None,
+    ) -> bool:
+        try:
+            for part in parts:
+                words[driver.FIRST], words[driver.LAST] = part
+                if not self._enter(words, *arrays):
+                    return False
+                if after is not None:
+                    after()
+            return True
+        finally:
+            words[driver.FIRST], words[driver.LAST] = 0, len(self.commands)
+
+    @property
+    def constants(self) -> list[Array]:
+        """The arrays that the commands read."""
+        return [b.array for b in self._buffers if isinstance(b, Constant)]
+
+    def _new_instance(self) -> _Instance:
+        words = self._words.copy()
+        words[self._block_words] += np.uint64(address_of(words))
+        return _Instance(words)
+
+    def _bind(self, instance: _Instance, arena: int) -> None:
+        places = self._arena_words
+        instance.words[places] = self._words[places] + np.uint64(arena)
+        instance.arena = arena
+
+    def _in_usual_form(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> tuple[list[Array], list[Array]]:
+        """The arrays without subclasses and, but for outputs, in C order."""
+        usual = [np.require(np.asarray(array), None, ["C", "A"]) for array in inputs]
+        places = [array.view(np.ndarray) for array in outputs]
+        if self._specs is None or len(usual) + len(places) != len(self._specs):
+            return usual, places
+        # dtypes may be equal without being the same object, after unpickling
+        every = [
+            array.view(spec.dtype) if array.dtype == spec.dtype else array
+            for array, spec in zip([*usual, *places], self._specs, strict=True)
+        ]
+        return every[: len(usual)], every[len(usual) :]
+
+    def _refuse(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        raise ValueError(
+            "a program was run with arrays that it was not made for: inputs "
+            f"{_described(inputs)}, outputs {_described(outputs)}; expected "
+            + (
+                f"{self._n_inputs} inputs, and outputs in C order and writeable"
+                if self._specs is None
+                else f"inputs {_described(self._specs[: self._n_inputs])}, outputs "
+                f"{_described(self._specs[self._n_inputs :])}, in C order and writeable"
+            )
+        )
+
+
+class _Instance:
+    """The words of a program for one run at a time.
+
+    Attributes:
+        words: the block.
+        arena: the address of the arena that the words name.
+    """
+
+    __slots__ = ("arena", "words")
+
+    def __init__(self, words: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
+        self.words = words
+        self.arena = 0
+
+
+def _base(buffer: Constant | Packed) -> int:
+    if isinstance(buffer, Constant):
+        return address_of(buffer.array)
+    assert buffer.memory is not None
+    return buffer.memory.address
+
+
+def _described(arrays: Iterable[Array | ArraySpec]) -> str:
+    return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "none"
+
+
+def estimated_seconds(command: Command, workers: int) -> float:
+    """About how long a command takes; only orders of magnitude count."""
+    seconds = max(command.flops / 40e9, command.nbytes / 8e9) or 1e-6
+    threads = min(workers, command.chunks)
+    if threads > 1:  # which only long work is worth
+        seconds = max(seconds, 20e-6)
+    return 1e-7 + seconds / threads
+
+
+_filling = threading.RLock()
+"""One at a time packs constants, and others wait for them."""
+
+
+def _after_fork() -> None:
+    global _filling
+    _filling = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def fill(packed: Sequence[Packed], library: Library, workers: int) -> None:
+    """Write those packed constants that are not there yet.
+
+    The pages of mapped files that they were made from are given back on the way, so
+    that the originals and the copies are not all in memory at a time.
+    """
+    with _filling:
+        missing = [buffer for buffer in packed if buffer.memory is None]
+        if not missing:
+            return
+        block = allocate(sum(round_up(b.nbytes, ALIGNMENT) for b in missing))
+        places: dict[Packed, Block] = {}
+        start = 0
+        for buffer in missing:
+            array = block.array[start : start + buffer.nbytes]
+            places[buffer] = Block(array, block.address + start, buffer.nbytes)
+            start += round_up(buffer.nbytes, ALIGNMENT)
+        batch: list[Packed] = []
+        nbytes = 0
+        for buffer in missing:
+            batch.append(buffer)
+            nbytes += buffer.nbytes
+            if nbytes >= PACKED_AT_A_TIME or buffer is missing[-1]:
+                _fill_batch(batch, places, library, workers)
+                batch, nbytes = [], 0
+
+
+def _fill_batch(
+    batch: Sequence[Packed],
+    places: dict[Packed, Block],
+    library: Library,
+    workers: int,
+) -> None:
+    commands = [command for buffer in batch for command in buffer.fill]
+    try:
+        for buffer in batch:
+            buffer.memory = places[buffer]
+        program = Program(commands, library, workers, n_inputs=0, n_outputs=0)
+        program.run((), ())
+    except BaseException:
+        for buffer in batch:
+            buffer.memory = None
+        raise
+    for source in program.constants:
+        release_mapped_pages(source)

@@ -1,0 +1,423 @@
+"""What a program consists of before it has addresses: buffers, views and commands.
+
+Operations record commands over buffers; :mod:`~onnxplug_cpu.compiler.arena` then gives
+the temporary buffers places, and :mod:`~onnxplug_cpu.compiler.program` the words
+their values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from onnxplug_cpu.compiler.arena import Block
+from onnxplug_cpu.compiler.isa import Isa
+from onnxplug_cpu.compiler.kernel import Kernel
+
+
+class Buffer:
+    """Memory that commands read or write.  Identity is what counts.
+
+    Attributes:
+        nbytes: its size.
+    """
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class Temporary(Buffer):
+    """A place in the program's arena, 64-byte aligned, alive from the first command
+    that names it to the last."""
+
+    __slots__ = ()
+
+
+class Input(Buffer):
+    """What the caller passes at *position*: C-contiguous, never written."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.position = position
+
+
+class Output(Buffer):
+    """What the caller receives at *position*: C-contiguous; overlaps no input."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.position = position
+
+
+class Constant(Buffer):
+    """A C-contiguous array that the program keeps and never writes."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        super().__init__(array.nbytes)
+        self.array = array
+
+
+class Packed(Buffer):
+    """A constant in a layout of its own, filled once, before its first use.
+
+    Attributes:
+        fill: commands over this buffer and constants that write all of it.
+        memory: the bytes once they are there, and their address.
+    """
+
+    __slots__ = ("fill", "memory")
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.fill: tuple[Command, ...] = ()
+        self.memory: Block | None = None
+
+
+class Flag(Buffer):
+    """An i64 that is 0 when a run begins; another value at its end fails the run."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(8)
+
+
+class Check(NamedTuple):
+    """What to look at after a run.
+
+    Attributes:
+        flag: where a command may have written.
+        error: makes the exception to raise from what was written.
+        nodes: indices of the graph's nodes whose commands write it.
+    """
+
+    flag: Flag
+    error: Callable[[int], Exception]
+    nodes: tuple[int, ...]
+
+
+class Address(NamedTuple):
+    """A word: the address of a byte of a buffer."""
+
+    buffer: Buffer
+    offset: int = 0
+
+
+class Code(NamedTuple):
+    """A word: the address of a kernel's function."""
+
+    kernel: Kernel
+
+
+class Words(NamedTuple):
+    """A word: the address of more words, such as another kernel's."""
+
+    words: tuple[Word, ...]
+
+
+Word: TypeAlias = int | Address | Code | Words
+
+
+class Command(NamedTuple):
+    """A call of a kernel for every chunk from 0 to *chunks*, on any threads.
+
+    Commands run in order; all chunks of one end before the next begins.
+
+    Attributes:
+        label: what the command does, for profiles: ``MatMul 128×768×3072 + Gelu``.
+        flops: floating-point operations, or 0 when memory is what counts.
+        nbytes: bytes that must be read and written at least.
+        nodes: indices of the graph's nodes that it computes.
+    """
+
+    kernel: Kernel
+    words: tuple[Word, ...]
+    chunks: int
+    label: str
+    flops: int
+    nbytes: int
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An array somewhere in a buffer.
+
+    Attributes:
+        buffer: the memory.
+        offset: bytes from its start to element 0.
+        dtype: the elements' numpy dtype (``ml_dtypes`` included).
+        shape: sizes.
+        strides: in elements, 0 where the array is broadcast.
+    """
+
+    buffer: Buffer
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def contiguous(
+        cls,
+        buffer: Buffer,
+        dtype: np.dtype[Any],
+        shape: Sequence[int],
+        offset: int = 0,
+    ) -> View:
+        """A whole array in C order."""
+        shape = tuple(shape)
+        return cls(buffer, offset, dtype, shape, c_strides(shape))
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, each counted once."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def address(self) -> Address:
+        """The address of element 0."""
+        return Address(self.buffer, self.offset)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow each other in C order."""
+        expected = 1
+        for size, stride in zip(
+            reversed(self.shape), reversed(self.strides), strict=True
+        ):
+            if size != 1:
+                if stride != expected:
+                    return self.size == 0
+                expected *= size
+        return True
+
+    def transpose(self, permutation: Sequence[int]) -> View:
+        """The axes in another order."""
+        return self._with(
+            tuple(self.shape[axis] for axis in permutation),
+            tuple(self.strides[axis] for axis in permutation),
+        )
+
+    def broadcast_to(self, shape: Sequence[int]) -> View:
+        """The view repeated, as numpy does; the shape must allow it."""
+        shape = tuple(shape)
+        lead = len(shape) - len(self.shape)
+        strides = [0] * lead + [
+            0 if size == 1 and wanted != 1 else stride
+            for size, wanted, stride in zip(
+                self.shape, shape[lead:], self.strides, strict=True
+            )
+        ]
+        return self._with(shape, tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The same elements in another shape; ``None`` if that needs a copy."""
+        shape = tuple(shape)
+        if self.is_contiguous:
+            return self._with(shape, c_strides(shape))
+        strides = _reshaped_strides(self.shape, self.strides, shape)
+        return None if strides is None else self._with(shape, strides)
+
+    def slice(
+        self,
+        starts: Sequence[int],
+        sizes: Sequence[int],
+        steps: Sequence[int] | None = None,
+    ) -> View:
+        """Along each axis *sizes* elements from *starts* by *steps* (not 0)."""
+        steps = steps or [1] * len(self.shape)
+        begin = sum(a * s for a, s in zip(starts, self.strides, strict=True))
+        return View(
+            self.buffer,
+            self.offset + begin * self.dtype.itemsize,
+            self.dtype,
+            tuple(sizes),
+            tuple(s * step for s, step in zip(self.strides, steps, strict=True)),
+        )
+
+    def _with(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
+        return View(self.buffer, self.offset, self.dtype, shape, strides)
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of an array in C order."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+def _reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of *wanted* over the elements of a strided array, if there are any.
+
+    Both shapes are cut into the shortest groups of axes of equal size; within a group
+    of the old axes the elements must be evenly spaced.
+    """
+    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    result: list[int] = []
+    position = axis = 0
+    while axis < len(wanted):
+        if wanted[axis] == 1:
+            result.append(0)
+            axis += 1
+            continue
+        if position == len(old):
+            return None
+        first, last = position, axis
+        have, want = old[position][0], wanted[axis]
+        while have != want:
+            if have < want:
+                position += 1
+                if position == len(old):
+                    return None
+                have *= old[position][0]
+            else:
+                last += 1
+                if last == len(wanted):
+                    return None
+                want *= wanted[last]
+        for before in range(first, position):
+            size, stride = old[before + 1]
+            if old[before][1] != size * stride:
+                return None
+        stride = old[position][1]
+        group: list[int] = []
+        for size in reversed(wanted[axis : last + 1]):
+            group.append(stride)
+            stride *= size
+        result.extend(reversed(group))
+        position += 1
+        axis = last + 1
+    return tuple(result)
+
+
+PackedConstants: TypeAlias = dict[tuple[int, str], tuple[Any, Packed]]
+"""Constants that some plan packed, by the array's identity and the layout's name, with
+the array itself, which keeps its identity from being used again."""
+
+
+class Recorder:
+    """Collects the commands of one plan.
+
+    Attributes:
+        isa: the processor to generate for.
+        workers: how many threads will run the commands, for the number of chunks.
+        commands: what was recorded.
+        checks: what to look at after a run.
+        nodes: indices of the nodes that are being recorded.
+    """
+
+    def __init__(
+        self, isa: Isa, workers: int, packed: PackedConstants | None = None
+    ) -> None:
+        self.isa = isa
+        self.workers = workers
+        self.commands: list[Command] = []
+        self.checks: list[Check] = []
+        self.nodes: tuple[int, ...] = ()
+        self._packed = {} if packed is None else packed
+
+    def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
+        """A new array in the arena, its content undefined."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        return View.contiguous(Temporary(nbytes), dtype, shape)
+
+    def scratch(self, nbytes: int) -> tuple[Address, int]:
+        """*nbytes* for each worker: the first one's address, and the distance between
+        two workers', which is what a kernel multiplies with its worker's number."""
+        distance = -(-nbytes // 64) * 64
+        return Address(Temporary(distance * self.workers)), distance
+
+    def constant(self, array: np.ndarray[Any, Any]) -> View:
+        """A constant array."""
+        array = np.ascontiguousarray(array)
+        return View.contiguous(Constant(array), array.dtype, array.shape)
+
+    def packed(
+        self,
+        source: View,
+        layout: str,
+        nbytes: int,
+        record: Callable[[Recorder, Address], None],
+    ) -> Address:
+        """A constant in another layout, packed once for all plans of a session.
+
+        Args:
+            source: a view of a constant; how it is strided is part of *layout*.
+            layout: names the layout, with all its parameters.
+            nbytes: the size of the packed form.
+            record: records the commands that write it, given its address.
+        """
+        if not isinstance(source.buffer, Constant):
+            raise TypeError("only constants are packed")
+        array = source.buffer.array
+        key = (id(array), layout)
+        if key not in self._packed:
+            buffer = Packed(nbytes)
+            filling = Recorder(self.isa, self.workers, self._packed)
+            record(filling, Address(buffer))
+            buffer.fill = tuple(filling.commands)
+            self._packed[key] = (array, buffer)
+        return Address(self._packed[key][1])
+
+    def check(self, error: Callable[[int], Exception]) -> Address:
+        """The address of a new :class:`Flag`, for a kernel that may find an error.
+
+        Any chunk may write it at any time, so one that was found, not always the
+        first, is reported; results of a run that fails are not used.
+
+        Args:
+            error: makes the exception from what the kernel wrote, never 0.
+        """
+        flag = Flag()
+        self.checks.append(Check(flag, error, self.nodes))
+        return Address(flag)
+
+    def part(self) -> Recorder:
+        """A recorder of commands that are to be made into one of this recorder's."""
+        part = Recorder(self.isa, self.workers, self._packed)
+        part.nodes, part.checks = self.nodes, self.checks
+        return part
+
+    def call(
+        self,
+        kernel: Kernel,
+        words: dict[str, Word],
+        *,
+        chunks: int = 1,
+        label: str = "",
+        flops: int = 0,
+        nbytes: int = 0,
+    ) -> None:
+        """Record a command; *words* are by name, in any order."""
+        if words.keys() != set(kernel.words):
+            raise ValueError(
+                f"{kernel.key} takes the words {sorted(kernel.words)}; "
+                f"got {sorted(words)}"
+            )
+        if chunks == 0:
+            return
+        ordered = tuple(words[name] for name in kernel.words)
+        self.commands.append(
+            Command(kernel, ordered, chunks, label, flops, nbytes, self.nodes)
+        )

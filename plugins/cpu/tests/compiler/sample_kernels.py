@@ -1,0 +1,84 @@
+"""Small kernels whose effects tests can predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug_cpu.compiler.emit import F32, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.isa import Isa
+from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.record import Input, Output, View
+
+
+def _write_add(module: Module, name: str, isa: Isa) -> None:
+    k = KernelFunction(module, name, ADD.words)
+    f = k.function
+    x, y, out, n = k.pointer("x"), k.pointer("y"), k.pointer("out"), k.integer("n")
+
+    def element(index: Value) -> None:
+        place = index + k.chunk * n
+        total = f.load(f.at(x, place, F32), F32) + f.load(f.at(y, place, F32), F32)
+        f.store(total, f.at(out, place, F32))
+
+    f.loop(n, element)
+    f.finish()
+
+
+ADD = Kernel("test.add", ("x", "y", "out", "n"), _write_add)
+"""``out = x + y``, f32, *n* elements a chunk."""
+
+
+def _write_count(module: Module, name: str, isa: Isa) -> None:
+    k = KernelFunction(module, name, COUNT.words)
+    f = k.function
+    place = f.at(k.pointer("counts"), k.chunk, I64)
+    f.instruction(I64, f"atomicrmw add {place}, i64 1 seq_cst")
+    f.store(k.worker, f.at(k.pointer("workers"), k.chunk, I64))
+
+    def turn(left: Value) -> tuple[Value, list[Value]]:
+        f.instruction(I64, f"load volatile i64, {k.pointer('counts')}")
+        return left.compare("gt", 0), [left - 1]
+
+    f.repeat(turn, [k.integer("work")])
+    f.finish()
+
+
+COUNT = Kernel("test.count", ("counts", "workers", "work"), _write_count)
+"""Adds 1 to the chunk's i64 in *counts*, notes the worker, and is busy for *work*
+turns of a nanosecond or so."""
+
+
+def _write_call(module: Module, name: str, isa: Isa) -> None:
+    k = KernelFunction(module, name, CALL.words)
+    k.function.call_pointer(k.pointer("code"), k.pointer("more"), k.chunk, k.worker)
+    k.function.finish()
+
+
+CALL = Kernel("test.call", ("code", "more"), _write_call)
+"""Calls the kernel in *code* with the words in *more*."""
+
+
+def _write_keep(module: Module, name: str, isa: Isa) -> None:
+    k = KernelFunction(module, name, KEEP.words)
+    f = k.function
+    f.store(k.integer("value"), f.at(k.pointer("out"), 0, I64))
+    f.store(k.word("pointer", PTR), f.at(k.pointer("out"), 1, I64))
+    f.finish()
+
+
+KEEP = Kernel("test.keep", ("value", "pointer", "out"), _write_keep)
+"""Writes two of its words to *out*."""
+
+FLOAT, LONG = np.dtype(np.float32), np.dtype(np.int64)
+
+
+def input_view(position: int, dtype: np.dtype[Any], *shape: int) -> View:
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    return View.contiguous(Input(position, nbytes), dtype, shape)
+
+
+def output_view(position: int, dtype: np.dtype[Any], *shape: int) -> View:
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    return View.contiguous(Output(position, nbytes), dtype, shape)

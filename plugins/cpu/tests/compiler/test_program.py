@@ -1,0 +1,436 @@
+"""Programs: words get their values, temporaries their places, constants their form."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxplug_cpu.compiler import program as program_module
+from onnxplug_cpu.compiler.arena import Arenas
+from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.program import Program
+from onnxplug_cpu.compiler.record import (
+    Address,
+    Buffer,
+    Code,
+    PackedConstants,
+    Recorder,
+    View,
+    Words,
+)
+
+from .files import mapped, resident
+from .sample_kernels import (
+    ADD,
+    CALL,
+    COUNT,
+    FLOAT,
+    KEEP,
+    LONG,
+    input_view,
+    output_view,
+)
+
+
+def add(recorder: Recorder, x: View, y: View, out: View, chunks: int = 1) -> None:
+    words = {"x": x.address, "y": y.address, "out": out.address, "n": x.size // chunks}
+    recorder.call(ADD, words, chunks=chunks)
+
+
+def random_program(
+    seed: int, workers: int, arenas: Arenas | None = None
+) -> tuple[Program, Any]:
+    """Sums of sums of two inputs and constants, and the outputs that they should give.
+
+    Sizes are the same, so that wrong places show.
+    """
+    rng, random_ = np.random.default_rng(seed), random.Random(seed)
+    library = Library.host()
+    recorder = Recorder(library.isa, workers)
+    n, n_outputs = random_.choice([8, 64, 1000]), random_.randint(1, 3)
+    views = [input_view(0, FLOAT, n), input_view(1, FLOAT, n)]
+    terms: list[np.ndarray[Any, Any]] = [np.array([1.0, 0, 0]), np.array([0, 1.0, 0])]
+    for _ in range(random_.randint(0, 3)):
+        value = float(rng.integers(1, 100))
+        views.append(recorder.constant(np.full(n, value, np.float32)))
+        terms.append(np.array([0, 0, value]))
+    wanted = []
+    steps = random_.randint(n_outputs, 40)
+    for step in range(steps):
+        # mostly what is new, so that old places are used again
+        a, b = (
+            min(len(views) - 1, int(random_.triangular(0, len(views), len(views))))
+            for _ in range(2)
+        )
+        left = steps - step
+        if left <= n_outputs:
+            out = output_view(n_outputs - left, FLOAT, n)
+        else:
+            out = recorder.temporary(FLOAT, (n,))
+        add(recorder, views[a], views[b], out, chunks=random_.choice([1, 2, 4]))
+        views.append(out)
+        terms.append(terms[a] + terms[b])
+        if left <= n_outputs:
+            wanted.append(terms[-1])
+    program = Program(
+        recorder.commands,
+        library,
+        workers,
+        n_inputs=2,
+        n_outputs=n_outputs,
+        arenas=arenas,
+    )
+
+    def check(turn: int) -> None:
+        turned = np.random.default_rng(turn)
+        x, y = turned.standard_normal((2, n)).astype(np.float32)
+        outputs = [np.full(n, np.nan, np.float32) for _ in wanted]
+        program.run([x, y], outputs)
+        for out, (of_x, of_y, number) in zip(outputs, wanted, strict=True):
+            expected = of_x * x.astype(np.float64) + of_y * y.astype(np.float64)
+            # sums of sums: the error is relative to the sum of the terms' sizes
+            scale = of_x * np.abs(x) + of_y * np.abs(y) + number
+            assert np.max(np.abs(out - expected - number) / (scale + 1)) < 1e-5
+
+    return program, check
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_random_programs(workers: int) -> None:
+    arenas = Arenas()
+    for seed in range(25):
+        _, check = random_program(seed, workers, arenas)
+        for turn in range(3):
+            check(turn)
+
+
+def test_programs_share_arenas_in_any_order() -> None:
+    arenas = Arenas()
+    checks = [random_program(seed, 2, arenas)[1] for seed in range(6)]
+    for turn in range(60):
+        checks[turn * 7 % 6](turn)
+
+
+def test_a_run_keeps_to_its_own_arena() -> None:
+    arenas = Arenas()
+    program, check = random_program(8, 2, arenas)
+    check(0)
+    used = arenas.acquire(1)
+    assert used.nbytes >= program._arena_nbytes > 0
+    used.array[:] = 77
+    check(1)  # in another arena, with the words of the first
+    assert (used.array == 77).all()
+    arenas.release(used)
+    check(2)
+
+
+def test_programs_on_several_threads() -> None:
+    arenas = Arenas()
+    checks = [random_program(seed, 2, arenas)[1] for seed in (3, 4, 5)]
+    failures: list[BaseException] = []
+
+    def loop(number: int) -> None:
+        try:
+            for turn in range(100):
+                checks[(turn + number) % 3](turn)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def one_command(**named: Any) -> Any:
+    """What a command that keeps two of its words writes."""
+    library = Library.host()
+    recorder = Recorder(library.isa, 1)
+    out = output_view(0, LONG, 2)
+    recorder.call(KEEP, {"out": out.address, **named})
+    program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
+    result = np.zeros(2, np.int64)
+    given = np.zeros(8)
+    program.run([given], [result])
+    return result, given
+
+
+def test_words_have_their_values() -> None:
+    for number in (0, 1, -1, 1 << 40, -(1 << 63), (1 << 64) - 1, np.int64(-5)):
+        result, _ = one_command(value=number, pointer=np.int32(3))
+        assert int(result[0]) & (2**64 - 1) == int(number) & (2**64 - 1)
+        assert result[1] == 3
+    array = np.arange(10.0)
+    constant = Recorder(Library.host().isa, 1).constant(array)
+    result, given = one_command(
+        value=Address(constant.buffer, 24),
+        pointer=Address(input_view(0, LONG, 8).buffer, 16),
+    )
+    assert result.tolist() == [array.ctypes.data + 24, given.ctypes.data + 16]
+    # a strided view may begin before its array
+    result, given = one_command(
+        value=Address(constant.buffer, -8),
+        pointer=Address(input_view(0, LONG, 8).buffer, -8),
+    )
+    assert result.tolist() == [array.ctypes.data - 8, given.ctypes.data - 8]
+
+
+def test_temporaries_are_aligned_and_apart() -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 1)
+    scratch, distance = recorder.scratch(10)
+    other = recorder.temporary(LONG, (1,))
+    words = {"value": scratch, "pointer": other.address}
+    recorder.call(KEEP, {**words, "out": output_view(0, LONG, 2).address})
+    program = Program(recorder.commands, library, 1, n_inputs=0, n_outputs=1)
+    result = np.zeros(2, np.int64)
+    program.run([], [result])
+    assert (result % 64 == 0).all()
+    assert abs(result[0] - result[1]) >= distance == 64
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_nested_words(depth: int) -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 2)
+    n = 30
+    x, out = input_view(0, FLOAT, n), output_view(0, FLOAT, n)
+    middle = recorder.temporary(FLOAT, (n,))
+    add(recorder, x, x, middle)
+    constant = recorder.constant(np.arange(n, dtype=np.float32))
+    code, words = Code(ADD), Words((middle.address, constant.address, out.address, 15))
+    for _ in range(depth - 1):
+        code, words = Code(CALL), Words((code, words))
+    recorder.call(CALL, {"code": code, "more": words}, chunks=2)
+    later = recorder.temporary(FLOAT, (n,))
+    add(recorder, x, x, later)  # must not have been given middle's place too early
+    program = Program(recorder.commands, library, 2, n_inputs=1, n_outputs=1)
+    for _ in range(2):
+        given, result = np.random.rand(n).astype(np.float32), np.zeros(n, np.float32)
+        program.run([given], [result])
+        np.testing.assert_array_equal(
+            result, 2 * given + np.arange(n, dtype=np.float32)
+        )
+
+
+class Packing:
+    """Plans that use one array packed: doubled, that is."""
+
+    def __init__(self, n: int = 1000) -> None:
+        self.session: PackedConstants = {}
+        self.array = np.arange(n, dtype=np.float32)
+        self.counts = np.zeros(1, np.int64)
+
+    def program(self, workers: int = 2) -> Program:
+        library = Library.host()
+        recorder = Recorder(library.isa, workers, self.session)
+        n = len(self.array)
+        source = recorder.constant(self.array)
+
+        def double(recorder: Recorder, address: Address) -> None:
+            middle = recorder.temporary(FLOAT, (n,))
+            out = View.contiguous(address.buffer, FLOAT, (n,))
+            zero = recorder.constant(np.zeros(n, np.float32))
+            add(recorder, source, zero, middle, chunks=4)
+            add(recorder, middle, source, out, chunks=4)
+            counts = recorder.constant(self.counts)
+            words = {"counts": counts.address, "work": 0}
+            recorder.call(COUNT, {**words, "workers": recorder.scratch(8)[0]})
+
+        address = recorder.packed(source, "doubled", source.nbytes, double)
+        doubled = View.contiguous(address.buffer, FLOAT, (n,))
+        add(recorder, input_view(0, FLOAT, n), doubled, output_view(0, FLOAT, n))
+        return Program(recorder.commands, library, workers, n_inputs=1, n_outputs=1)
+
+    def check(self, program: Program) -> None:
+        x = np.random.rand(len(self.array)).astype(np.float32)
+        out = np.zeros_like(x)
+        program.run([x], [out])
+        np.testing.assert_array_equal(out, x + 2 * self.array)
+
+
+def test_constants_are_packed_once_for_all_programs() -> None:
+    packing = Packing()
+    first = packing.program()
+    second = packing.program()
+    packing.check(first)
+    packing.check(second)
+    packing.check(packing.program(workers=1))
+    assert packing.counts[0] == 1
+
+
+def test_threads_that_need_the_same_packed_constant() -> None:
+    packing = Packing(100_000)
+    failures: list[BaseException] = []
+    start = threading.Barrier(4)
+
+    def make() -> None:
+        try:
+            start.wait()
+            packing.check(packing.program())
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    # record first: a session's plans are recorded one at a time
+    packing.check(packing.program())
+    for _, buffer in packing.session.values():
+        buffer.memory = None
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert packing.counts[0] == 2
+
+
+def test_packing_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    packing = Packing()
+    run = Program.run
+
+    def interrupted(self: Program, *arguments: Any) -> None:
+        monkeypatch.setattr(Program, "run", run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Program, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        packing.program()
+    packing.check(packing.program())
+
+
+def test_many_packed_constants_are_filled_in_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program_module, "PACKED_AT_A_TIME", 5000)
+    library = Library.host()
+    recorder = Recorder(library.isa, 1, {})
+    n, total = 700, input_view(0, FLOAT, 700)
+    for number in range(9):
+        source = recorder.constant(np.full(n, number + 1.0, np.float32))
+
+        def double(recorder: Recorder, address: Address, source: View = source) -> None:
+            add(recorder, source, source, View.contiguous(address.buffer, FLOAT, (n,)))
+
+        address = recorder.packed(source, "doubled", source.nbytes, double)
+        following = recorder.temporary(FLOAT, (n,))
+        add(recorder, total, View.contiguous(address.buffer, FLOAT, (n,)), following)
+        total = following
+    add(recorder, total, total, output_view(0, FLOAT, n))
+    program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
+    out = np.zeros(n, np.float32)
+    program.run([np.ones(n, np.float32)], [out])
+    assert (out == 2 * (1 + 2 * 45)).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_packing_gives_back_the_pages_of_mapped_files(tmp_path: Path) -> None:
+    _, array = mapped(tmp_path / "weights", mmap.ACCESS_READ)
+    packing = Packing()
+    packing.array = array[: len(array) // 4 * 4].view(np.float32)
+    program = packing.program()
+    assert resident(array.ctypes.data) <= 2 * mmap.PAGESIZE
+    with np.errstate(all="ignore"):
+        packing.check(program)
+
+
+def test_running_in_parts() -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 1)
+    view = given = input_view(0, FLOAT, 16)
+    for _ in range(9):
+        following = recorder.temporary(FLOAT, (16,))
+        add(recorder, view, given, following)
+        view = following
+    add(recorder, view, given, output_view(0, FLOAT, 16))
+    program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
+    parts = program.parts(2.5e-6)
+    assert [first for first, _ in parts] == [0, *(last for _, last in parts[:-1])]
+    assert parts[-1][1] == 10
+    assert 1 < len(parts) < 10
+
+    x, out = np.ones(16, np.float32), np.zeros(16, np.float32)
+    calls: list[int] = []
+    program.run_in_parts([x], [out], parts, lambda: calls.append(1))
+    assert len(calls) == len(parts)
+    assert (out == 11).all()
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    out[:] = 0
+    with pytest.raises(KeyboardInterrupt):
+        program.run_in_parts([x], [out], parts, stop)
+    assert (out == 0).all()
+    # the same words do all commands again
+    program._undisturbed = None
+    program.run([x], [out])
+    assert (out == 11).all()
+    assert len(program._instances) == 1
+
+
+def test_commands_that_cannot_be_linked() -> None:
+    library = Library.host()
+
+    def made(**words: Any) -> Program:
+        recorder = Recorder(library.isa, 1)
+        chunks = words.pop("chunks", 1)
+        recorder.call(
+            KEEP, {"value": 0, "pointer": 0, "out": 0, **words}, chunks=chunks
+        )
+        return Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
+
+    with pytest.raises(ValueError, match="input 1 of a program that has fewer"):
+        made(value=input_view(1, LONG, 1).address)
+    with pytest.raises(ValueError, match="output 1 of a program that has fewer"):
+        made(value=output_view(1, LONG, 1).address)
+    with pytest.raises(ValueError, match="16777216 chunks"):
+        made(chunks=1 << 24)
+    with pytest.raises(TypeError, match="has no place"):
+        made(value=Address(Buffer(8)))
+
+
+def test_an_empty_program() -> None:
+    Program([], Library.host(), 2, n_inputs=0, n_outputs=0).run([], [])
+
+
+def test_constants_live_as_long_as_the_program() -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 1)
+    constant = recorder.constant(np.full(50_000, 3, np.float32))
+    zero = recorder.constant(np.zeros(50_000, np.float32))
+    add(recorder, constant, zero, output_view(0, FLOAT, 50_000))
+    program = Program(recorder.commands, library, 1, n_inputs=0, n_outputs=1)
+    del recorder, constant, zero
+    rubbish = [np.full(50_000, 5, np.float32) for _ in range(20)]
+    out = np.zeros(50_000, np.float32)
+    program.run([], [out])
+    assert (out == 3).all()
+    assert rubbish
+
+
+def test_making_a_program_is_quick() -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 2)
+    view = input_view(0, FLOAT, 64)
+    for _ in range(199):
+        out = recorder.temporary(FLOAT, (64,))
+        nested = Words((view.address, view.address, out.address, 16, *range(10)))
+        recorder.call(CALL, {"code": Code(ADD), "more": nested}, chunks=4)
+        view = out
+    add(recorder, view, view, output_view(0, FLOAT, 64))
+    taken = []
+    for _ in range(20):
+        began = time.perf_counter()
+        Program(recorder.commands, library, 2, n_inputs=1, n_outputs=1)
+        taken.append(time.perf_counter() - began)
+    assert min(taken) < 0.02  # 2 ms on an idle machine
