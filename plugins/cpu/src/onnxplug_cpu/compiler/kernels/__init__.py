@@ -1,0 +1,1 @@
+"""Generators of kernels, and what records their calls."""

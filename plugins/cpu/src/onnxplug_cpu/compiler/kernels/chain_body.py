@@ -1,0 +1,84 @@
+"""The steps of a chain as instructions, for 16 elements at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug_cpu.compiler.chain import Chain
+from onnxplug_cpu.compiler.emit import Function, Value
+from onnxplug_cpu.compiler.isa import LANES, Isa
+from onnxplug_cpu.compiler.kernels.operators import cost, emit_step
+from onnxplug_cpu.compiler.kernels.step import literal
+
+
+class ChainBody:
+    """Emits the steps of one chain, as far as the values they need are there.
+
+    Attributes:
+        width: lanes of the vectors to compute.
+    """
+
+    def __init__(self, f: Function, isa: Isa, chain: Chain) -> None:
+        self.width = chain_width(isa, chain)
+        self.f = f
+        self.isa = isa
+        self.chain = chain
+        self._live = _live_values(chain)
+
+    def constants(self) -> dict[int, Value]:
+        """The chain's constants, by value number."""
+        start = len(self.chain.inputs)
+        return {
+            number: literal(self.f, scalar, self.width)
+            for number, scalar in enumerate(self.chain.constants, start)
+        }
+
+    def advance(self, values: dict[int, Value]) -> dict[int, Value]:
+        """*values* and all that can be computed from them."""
+        values = dict(values)
+        start = len(self.chain.inputs) + len(self.chain.constants)
+        for number, step in enumerate(self.chain.steps, start):
+            if number in values or number not in self._live:
+                continue
+            if any(o >= 0 and o not in values for o in step.operands):
+                continue
+            operands = [values[o] if o >= 0 else None for o in step.operands]
+            values[number] = emit_step(self.f, self.isa, step, operands)
+        return values
+
+
+def chain_width(isa: Isa, chain: Chain) -> int:
+    """Lanes to compute a chain with.
+
+    The schedulers of processors do not look far enough ahead to overlap the long
+    dependent sequences of one vector with the next one's, so these are computed for two
+    registers at a time.
+    """
+    wide = any(
+        chain.element(value) in ("f64", "i64", "u64") for value in _values(chain)
+    )
+    if wide or isa.registers_per_vector > 1 or isa.registers < 32:
+        return LANES
+    return 2 * LANES if chain_cost(chain) >= LONG else LANES
+
+
+def _values(chain: Chain) -> range:
+    return range(len(chain.inputs) + len(chain.constants) + len(chain.steps))
+
+
+LONG: Final = 20
+"""Vector instructions from which on a chain is long."""
+
+
+def chain_cost(chain: Chain) -> int:
+    """About how many vector instructions a chain is, for f32."""
+    return sum(cost(step) for step in chain.steps)
+
+
+def _live_values(chain: Chain) -> frozenset[int]:
+    start = len(chain.inputs) + len(chain.constants)
+    live = set(chain.outputs)
+    for number in range(start + len(chain.steps) - 1, start - 1, -1):
+        if number in live:
+            live.update(chain.steps[number - start].operands)
+    return frozenset(live)
