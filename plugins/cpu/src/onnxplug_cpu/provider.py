@@ -4,34 +4,75 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
 from onnxplug_cpu.capability import find
-from onnxplug_cpu.threads import limited_to
+from onnxplug_cpu.threads import on_arrays
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.segment import Compiler
+
+_told: set[str] = set()
+"""Reasons for running on arrays that were logged, each once in a process."""
 
 
 class CpuProvider(ep.KernelExecutionProvider):
-    """Runs nodes one by one, each by a function on numpy arrays.
+    """Runs partitions as programs of machine code, and on numpy arrays what is left.
 
-    *threads* limits those of a matrix product; 0 leaves them to numpy.
+    Args:
+        threads: of a run; 0 for as many as there are cores.
+        compiles: ``False`` runs everything on arrays.
     """
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, *, compiles: bool = True) -> None:
         self.threads = threads
+        self.compiles = compiles
+        self._compiler: Compiler | None = None
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node
     ) -> Callable[..., Any] | ep.Reason:
-        """The function of *node*, whichever tier it is of."""
+        """The array tier's function of *node*, or the reference tier's."""
         found = find(graph, node)
         return found if isinstance(found, ep.Reason) else found.function
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
-        """The calls of the partition's functions, and how many of each tier."""
+        """A program, or calls on arrays where code cannot be compiled or run."""
+        # what has no inputs runs once, to be folded, and is not worth compiling
+        if self.compiles and partition.inputs:
+            compiled = self._compile(partition)
+            if compiled is not None:
+                return compiled
         return ArrayPartition(partition, self.threads)
+
+    def _compile(self, partition: ep.Partition) -> ep.CompiledPartition | None:
+        from onnxplug_cpu.compiler.jit import (
+            KernelUnavailable,
+            machine_code_unavailable,
+        )
+
+        reason = machine_code_unavailable()
+        if reason is None:
+            from onnxplug_cpu.compiler.partition import ProgramPartition
+            from onnxplug_cpu.compiler.segment import Compiler
+
+            if self._compiler is None:
+                self._compiler = Compiler.for_threads(self.threads)
+            try:
+                program = ProgramPartition(
+                    partition, self._compiler, self.find_kernel, self.threads
+                )
+            except KernelUnavailable as error:
+                reason = str(error)
+            else:
+                return program if "compiled" in program.tiers else None
+        if reason not in _told:
+            import logging  # seldom needed, and slow to import
+
+            _told.add(reason)
+            logging.getLogger("onnxplug.cpu").warning("the CPU EP computes on numpy arrays: %s", reason)
+        return None
 
 
 class ArrayPartition(ep.KernelSequence):
@@ -64,8 +105,5 @@ class ArrayPartition(ep.KernelSequence):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Call the functions in order."""
-        with np.errstate(all="ignore"):
-            if not self._threads:
-                return super().run(inputs, outputs, context)
-            with limited_to(self._threads):
-                return super().run(inputs, outputs, context)
+        with on_arrays(self._threads):
+            return super().run(inputs, outputs, context)

@@ -8,9 +8,23 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 _lock = threading.Lock()
 _entered: list[Any] = []
 """The limits that are in force, in the order in which they were set."""
+
+
+@contextlib.contextmanager
+def on_arrays(threads: int) -> Iterator[None]:
+    """A context for kernels on arrays: floating-point errors are values, not warnings,
+    and BLAS uses at most *threads* threads, as it likes with 0."""
+    with np.errstate(all="ignore"):
+        if not threads:
+            yield
+            return
+        with limited_to(threads):
+            yield
 
 
 @contextlib.contextmanager

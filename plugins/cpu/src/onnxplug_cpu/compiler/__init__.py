@@ -1,0 +1,1 @@
+"""The compiled tier: partitions become programs of machine code."""

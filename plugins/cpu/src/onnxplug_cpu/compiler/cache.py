@@ -1,0 +1,193 @@
+"""Entries on disk that outlast the process; losing any of them costs time only.
+
+Entries are trusted with the user's rights: they are read from a folder that belongs to
+the user alone, are files of the user that nobody else may write to, and carry a
+checksum that also depends on their name.  Whatever else happens to them, from a full
+disk to a folder that is deleted while the program runs, is as if they were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from onnxplug import ep
+
+try:  # hashlib loads OpenSSL, which takes longer than all that is done here
+    from _blake2 import blake2b
+except ImportError:  # pragma: no cover
+    from hashlib import blake2b
+
+SIZE: Final = "ONNXPLUG_CACHE_SIZE"
+"""The variable with the bytes that a cache may have; K, M and G are understood."""
+
+DEFAULT_SIZE: Final = 256 << 20
+
+_DAY: Final = 24 * 60 * 60
+_DIGEST: Final = 16
+_ENTRY, _TEMPORARY = ".entry", ".new"
+_OPEN_FLAGS: Final = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+)
+
+
+class Cache:
+    """Entries by name, in a folder for *distribution*.
+
+    Args:
+        limit: bytes that it may have, by default ``ONNXPLUG_CACHE_SIZE``; with 0
+            nothing is read or written.
+
+    Attributes:
+        problem: why nothing is read or written although it should; ``None`` if all is
+            well.
+    """
+
+    def __init__(self, distribution: str, limit: int | None = None) -> None:
+        self.problem: str | None = None
+        self._distribution = distribution
+        self._limit = size_limit() if limit is None else limit
+        self._folder = self._open()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the entries are; ``None`` if there are none."""
+        return self._folder
+
+    def _open(self) -> Path | None:
+        if not self._limit:
+            return None
+        try:
+            return ep.cache_directory(self._distribution)
+        except OSError as error:
+            self.problem = str(error)
+            return None
+
+    def load(self, name: str) -> bytes | None:
+        """The content of an entry; ``None`` if there is none that can be trusted."""
+        if self._folder is None:
+            return None
+        path = os.path.join(self._folder, name + _ENTRY)
+        try:
+            file = os.open(path, _OPEN_FLAGS)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(file)
+            if not _is_trusted(status):
+                return None
+            content = os.read(file, status.st_size)
+            # the time of the last change is that of the last use, to the day
+            if time.time() - status.st_mtime > _DAY:
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+        digest, content = content[:_DIGEST], content[_DIGEST:]
+        return content if digest == _digest(name, content) else None
+
+    def names(self) -> list[str]:
+        """The names of all entries, latest first."""
+        return [
+            file.removesuffix(_ENTRY)
+            for _, _, file in sorted(self._files(), reverse=True)
+            if file.endswith(_ENTRY)
+        ]
+
+    def store(self, name: str, content: bytes) -> None:
+        """Write an entry, all of it or nothing."""
+        if self._folder is None:
+            return
+        path = os.path.join(self._folder, name)
+        temporary = f"{path}.{os.getpid():x}.{time.monotonic_ns():x}{_TEMPORARY}"
+        try:
+            self._write(temporary, _digest(name, content) + content)
+            os.replace(temporary, path + _ENTRY)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+    def _write(self, path: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        try:
+            file = os.open(path, flags, 0o600)
+        except FileNotFoundError:  # the folder was deleted
+            ep.cache_directory(self._distribution)
+            file = os.open(path, flags, 0o600)
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(file, content[written:])
+        finally:
+            os.close(file)
+
+    def prune(self) -> None:
+        """Delete what was not used for longest, down to the size allowed; and what
+        writers that ended early left behind."""
+        if self._folder is None:
+            return
+        yesterday = time.time() - _DAY
+        total = 0
+        for changed, size, file in sorted(self._files(), reverse=True):
+            total += size
+            stale = file.endswith(_TEMPORARY) and changed < yesterday
+            if total > self._limit or stale:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._folder, file))
+
+    def _files(self) -> list[tuple[float, int, str]]:
+        """When each file was last used, its size and its name."""
+        found: list[tuple[float, int, str]] = []
+        if self._folder is None:
+            return found
+        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name.endswith((_ENTRY, _TEMPORARY)):
+                    with contextlib.suppress(OSError):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime, status.st_size, entry.name))
+        return found
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return sys.platform == "win32" or (
+        status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    )
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    # the name is in it, so that an entry under another's name is none
+    return bytes(blake2b(content, digest_size=_DIGEST, key=fingerprint(name)).digest())
+
+
+def fingerprint(text: str) -> bytes:
+    """32 bytes that tell *text* from every other."""
+    return bytes(blake2b(text.encode(), digest_size=32).digest())
+
+
+def size_limit() -> int:
+    """The bytes that a cache may have; 0 for no cache.
+
+    Raises:
+        OptionError: ``ONNXPLUG_CACHE_SIZE`` is no size.
+    """
+    text = os.environ.get(SIZE, "").strip()
+    if not text:
+        return DEFAULT_SIZE
+    found = re.fullmatch(r"([0-9]+)\s*([KMG]?)", text, re.IGNORECASE)
+    if not found:
+        raise ep.OptionError(
+            f"{SIZE} is {text!r}; it is a number of bytes, such as 268435456 or 256M"
+        )
+    number, unit = found.groups()
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit.upper()]

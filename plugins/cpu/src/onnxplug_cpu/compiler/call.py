@@ -1,0 +1,164 @@
+"""An operator call: a node, or several that a pattern joined."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxplug import ep
+
+
+class NotCompiled(Exception):
+    """The compiled tier does not run a call; the array tier does.
+
+    Args:
+        call: the call, when it is one call's fault.
+    """
+
+    def __init__(self, reason: str, call: Call | None = None) -> None:
+        super().__init__(reason)
+        self.call = call
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """An operator call.
+
+    Attributes:
+        op_type: ONNX's name of the operator.
+        domain: its domain.
+        version: the opset version of the domain in the model.
+        inputs, outputs: names; ``None`` for what is left out.
+        attributes: with ONNX's defaults filled in.
+        nodes: the indices of the graph's nodes that the call stands for.
+        dtypes: of the outputs; ``None`` where unknown.
+        function: computes the call on arrays, on the array tier; ``None`` for a call
+            that a pattern made.
+    """
+
+    op_type: str
+    domain: str
+    version: int
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    attributes: Mapping[str, Any]
+    nodes: tuple[int, ...]
+    dtypes: tuple[np.dtype[Any] | None, ...]
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def input(self, position: int) -> str | None:
+        """The name of an input, ``None`` also beyond the last one."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def output(self, position: int) -> str | None:
+        """The name of an output, ``None`` also beyond the last one."""
+        return self.outputs[position] if position < len(self.outputs) else None
+
+
+def call_of(partition: ep.Partition, node: ep.Node, kernel: Any, function: Any) -> Call:
+    """The call of *node*, which *kernel* of the array tier computes.
+
+    The kernel's signature is the operator's schema, and has the attributes' defaults.
+    """
+    return Call(
+        node.op_type,
+        node.domain,
+        partition.graph.opset(node.domain),
+        tuple(node.inputs),
+        tuple(node.outputs),
+        {**_defaults(kernel.function), **node.attributes},
+        (node.index,),
+        tuple(numpy_dtype(partition, name) for name in node.outputs),
+        function,
+    )
+
+
+def numpy_dtype(partition: ep.Partition, name: str | None) -> np.dtype[Any] | None:
+    """The dtype of a value that is a tensor; ``None`` when that is not known."""
+    if name is None:
+        return None
+    dtype = partition.value(name).dtype
+    return None if dtype is None else dtype.numpy
+
+
+_known_defaults: dict[Callable[..., Any], dict[str, Any]] = {}
+
+
+def _defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
+    if function not in _known_defaults:
+        _known_defaults[function] = {
+            name: parameter.default
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+            and parameter.default is not parameter.empty
+        }
+    return _known_defaults[function]
+
+
+@dataclass(frozen=True, slots=True)
+class Abstract:
+    """What is known of a value when a plan is made.
+
+    Attributes:
+        dtype: the elements' dtype.
+        shape: the sizes.
+        content: the value itself, if it is known: a constant, or what follows from
+            shapes.  Never written to.
+        varies: the content follows from the shapes of inputs, and may be another one
+            in another plan.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    content: np.ndarray[Any, Any] | None = None
+    varies: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @classmethod
+    def known(cls, content: np.ndarray[Any, Any], *, varies: bool = False) -> Abstract:
+        """A value whose content is known."""
+        return cls(content.dtype, content.shape, content, varies)
+
+
+def integers(call: Call, value: Abstract | None, what: str) -> list[int]:
+    """The content of a tensor of integers.
+
+    Raises:
+        NotCompiled: it is not known when the plan is made.
+    """
+    if value is None or value.content is None:
+        raise NotCompiled(f"{what} of {call.op_type} is not known", call)
+    return [int(number) for number in value.content.reshape(-1)]
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    return axis + rank if axis < 0 else axis
+
+
+def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape by ONNX's multidirectional broadcasting.
+
+    Raises:
+        NotCompiled: there is none; the array tier then says so in its own words.
+    """
+    rank = max(map(len, shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                if result[axis] not in (1, size):
+                    raise NotCompiled(f"shapes {list(shapes)} do not broadcast")
+                result[axis] = size
+    return tuple(result)

@@ -1,0 +1,282 @@
+"""From kernels to addresses of machine code.
+
+What was compiled before is read from the cache; then ``llvmlite.binding``, which loads
+LLVM and takes as long as the start of a whole session, is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Collection
+from typing import Any, Final
+
+from onnxplug import ep
+from onnxplug_cpu import __version__
+from onnxplug_cpu.compiler.cache import Cache, fingerprint
+from onnxplug_cpu.compiler.code_memory import CodeMemory
+from onnxplug_cpu.compiler.emit import Module
+from onnxplug_cpu.compiler.image import Image
+from onnxplug_cpu.compiler.isa import Isa, host_isa
+from onnxplug_cpu.compiler.kernel import Kernel
+
+COMPILE: Final = "ONNXPLUG_CPU_COMPILE"
+"""The variable that turns machine code off."""
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_DISTRIBUTION: Final = "onnxplug-cpu"
+_INSTALL: Final = "install llvmlite: python -m pip install llvmlite"
+
+
+class KernelUnavailable(RuntimeError):
+    """A kernel has no machine code here, and none can be made."""
+
+
+def machine_code_unavailable() -> str | None:
+    """Why no kernel can run in this process, in a sentence with a remedy.
+
+    ``None`` if kernels can run; one that the cache does not have may be
+    :class:`KernelUnavailable` all the same, if llvmlite is missing.
+
+    Raises:
+        OptionError: a variable has a value that is not understood.
+    """
+    switch = os.environ.get(COMPILE, "1")
+    if switch.strip().lower() in _OFF:
+        return f"{COMPILE}={switch} turns compiled code off; unset it to have it"
+    if switch.strip().lower() not in _ON:
+        raise ep.OptionError(f"{COMPILE} is {switch!r}; it can be 1 or 0")
+    if sys.implementation.name != "cpython":
+        return (
+            "compiled code is called through the C API of CPython, and this is "
+            f"{sys.implementation.name}; run the program with CPython"
+        )
+    isa = host_isa()
+    if isa is None:
+        return (
+            "no kernel is written for this processor's architecture; the numpy "
+            "kernels are used on it"
+        )
+    with _lock:
+        problem = _memory.problem()
+    if problem:
+        return (
+            f"machine code cannot be executed in this process: {problem}; allow it, "
+            "for example by MemoryDenyWriteExecute=no in a systemd unit or by "
+            "SELinux's boolean for execmem"
+        )
+    library = Library.host()
+    if library.compiler is None and not library.cache.names():
+        return f"llvmlite, which compiles kernels, is not installed; {_INSTALL}"
+    return None
+
+
+class Library:
+    """The machine code of kernels for one processor.
+
+    Attributes:
+        isa: the processor.
+        cache: where compiled kernels are kept.
+        compiler: the version of llvmlite; ``None`` if it is not installed.
+    """
+
+    def __init__(self, isa: Isa, cache: Cache | None = None) -> None:
+        self.isa = isa
+        self.cache = cache or Cache(_DISTRIBUTION)
+        self.compiler = _llvmlite_version()
+        self._identity = f"{__version__}\0{_source_state()}\0{isa!r}\0"
+        self._lock = threading.Lock()
+        self._addresses: dict[str, int] = {}
+        _libraries.add(self)
+        if self.cache.problem:
+            import logging
+
+            logging.getLogger("onnxplug.cpu").warning(
+                "compiled kernels are not kept for the next start: %s",
+                self.cache.problem,
+            )
+
+    @staticmethod
+    def host() -> Library:
+        """The library for this processor, one for the process.
+
+        Raises:
+            KernelUnavailable: no kernel is written for its architecture.
+        """
+        isa = host_isa()
+        if isa is None:
+            raise KernelUnavailable("no kernel is written for this architecture")
+        with _lock:
+            if isa not in _hosts:
+                _hosts[isa] = Library(isa)
+            return _hosts[isa]
+
+    def addresses(self, kernels: Collection[Kernel]) -> dict[Kernel, int]:
+        """The address of each kernel's function, compiled if need be.
+
+        Ask for many kernels at once: their code then shares pages.
+
+        Raises:
+            KernelUnavailable: a kernel is not in the cache and cannot be compiled, or
+                memory cannot be executed.
+        """
+        known = self._addresses
+        if not all(kernel.key in known for kernel in kernels):
+            with self._lock:
+                self._add({k.key: k for k in kernels if k.key not in known})
+        return {kernel: known[kernel.key] for kernel in kernels}
+
+    def _add(self, kernels: dict[str, Kernel]) -> None:
+        images: dict[str, Image] = {}
+        missing: list[Kernel] = []
+        names = self._names(kernels)
+        for key, kernel in kernels.items():
+            stored = self.cache.load(names[key]) if key in names else None
+            if stored is None:
+                missing.append(kernel)
+            else:
+                images[key] = Image.from_bytes(stored)
+        try:
+            for kernel in missing:
+                image = self._compile(kernel)
+                images[kernel.key] = image
+                self.cache.store(names[kernel.key], image.to_bytes())
+        finally:
+            if missing:
+                self.cache.prune()
+            # what a kernel before a broken one gave is not lost
+            self._place(images)
+
+    def _place(self, images: dict[str, Image]) -> None:
+        try:
+            with _lock:
+                addresses = _memory.place(list(images.values()))
+        except OSError as error:
+            raise KernelUnavailable(
+                f"machine code cannot be executed: {error}"
+            ) from error
+        self._addresses.update(zip(images, addresses, strict=True))
+
+    def _names(self, keys: Collection[str]) -> dict[str, str]:
+        """The cache's name of each kernel; without llvmlite only of those it has."""
+        names = {key: fingerprint(self._identity + key).hex()[:40] for key in keys}
+        if self.compiler is not None:
+            return {key: f"{name}-{self.compiler}" for key, name in names.items()}
+        # by whichever llvmlite they were compiled, the latest first
+        stored: dict[str, str] = {}
+        for name in self.cache.names():
+            stored.setdefault(name.partition("-")[0], name)
+        return {key: stored[name] for key, name in names.items() if name in stored}
+
+    def _compile(self, kernel: Kernel) -> Image:
+        if self.compiler is None:
+            raise KernelUnavailable(
+                f"{kernel.key} is not in the cache, and llvmlite, which would compile "
+                f"it, is not installed; {_INSTALL}"
+            )
+        from onnxplug_cpu.compiler.elf import ImageError, flatten
+
+        try:
+            return flatten(compile_object(kernel, self.isa), symbol(kernel))
+        except ImageError as error:
+            raise KernelUnavailable(
+                f"{kernel.key} cannot be loaded on {self.isa.name}: {error}"
+            ) from error
+
+
+def symbol(kernel: Kernel) -> str:
+    """The name of a kernel's function in its module."""
+    return f"kernel_{fingerprint(kernel.key).hex()[:16]}"
+
+
+def compile_object(kernel: Kernel, isa: Isa) -> bytes:
+    """A kernel as a relocatable ELF object, whatever the system.
+
+    Raises:
+        KernelUnavailable: llvmlite cannot be imported, or does not know the processor
+            or the text.
+    """
+    module = Module()
+    kernel.write(module, symbol(kernel), isa)
+    text = module.text(isa.attributes)
+    with _compiler_lock:
+        try:
+            llvm = importlib.import_module("llvmlite.binding")
+            # LLVM's text is not stable: what another version reads otherwise, or not
+            # at all, is found here
+            parsed = llvm.parse_assembly(text)
+            parsed.triple = isa.triple
+            return bytes(_target_machine(llvm, isa).emit_object(parsed))
+        except (ImportError, OSError, RuntimeError) as error:
+            raise KernelUnavailable(
+                f"llvmlite {_llvmlite_version()} cannot compile {kernel.key}: {error}"
+            ) from error
+
+
+def _target_machine(llvm: Any, isa: Isa) -> Any:
+    if isa not in _target_machines:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        _target_machines[isa] = llvm.Target.from_triple(
+            isa.triple
+        ).create_target_machine(
+            cpu=isa.cpu, features=isa.features, opt=1, reloc="pic", codemodel="small"
+        )
+    return _target_machines[isa]
+
+
+def _llvmlite_version() -> str | None:
+    try:
+        import llvmlite  # the package alone is light
+    except ImportError:
+        return None
+    return str(llvmlite.__version__)
+
+
+def _source_state() -> str:
+    """What changes whenever the source of this package does.
+
+    Names, sizes and times of the files; reading them all would take ten times as long.
+    """
+    found: list[str] = []
+    folders = [os.path.dirname(__file__)]
+    try:
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.name.endswith((".py", ".pyc")):
+                        status = entry.stat()
+                        found.append(
+                            f"{entry.name} {status.st_size} {status.st_mtime_ns}"
+                        )
+                    elif entry.is_dir() and entry.name != "__pycache__":
+                        folders.append(entry.path)
+    except OSError:  # it is in an archive, which has the version of the distribution
+        return ""
+    return "\n".join(sorted(found))
+
+
+_lock = threading.Lock()
+_compiler_lock = threading.Lock()
+_memory = CodeMemory()
+_hosts: dict[Isa, Library] = {}
+_libraries: weakref.WeakSet[Library] = weakref.WeakSet()
+_target_machines: dict[Isa, Any] = {}
+
+
+def _start_child() -> None:
+    """After a fork: a lock may be held, and memory be filled, by a thread that is gone.
+
+    What is in memory already stays where it is.
+    """
+    global _lock, _compiler_lock, _memory
+    _lock, _compiler_lock, _memory = threading.Lock(), threading.Lock(), CodeMemory()
+    for library in _libraries:
+        library._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_child)

@@ -1,0 +1,68 @@
+"""A kernel: a function of machine code, named by all that its code depends on.
+
+Every kernel has one signature, ``void kernel(ptr words, i64 chunk, i64 worker)``:
+
+- *words* is an array of 8-byte words: addresses and integers (and the bits of floats),
+  in the order of :attr:`Kernel.words`;
+- *chunk* says which part of the work to do; parts are independent and any thread may
+  do any of them;
+- *worker* numbers the thread, for scratch memory.
+
+Kernels call nothing outside their module, except through addresses in their words, so
+that their code needs no symbol of the process.  They never read or write a byte that
+their words do not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onnxplug_cpu.compiler.emit import I64, PTR, Function, Module, Type, Value
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.isa import Isa
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel and how to write it.
+
+    Attributes:
+        key: the generator and its parameters; with the processor and this package's
+            version it determines the code, so two kernels of one key are the same.
+        words: the names of the words, in order.
+        write: emits the function, named as the second argument, into the module.
+    """
+
+    key: str
+    words: tuple[str, ...] = field(compare=False)
+    write: Callable[[Module, str, Isa], None] = field(compare=False, repr=False)
+
+
+class KernelFunction:
+    """The function of a kernel while it is written: its words by name.
+
+    ``k = KernelFunction(module, name, ("x", "n")); x = k.pointer("x")``
+    """
+
+    def __init__(self, module: Module, name: str, words: tuple[str, ...]) -> None:
+        self.function: Function = module.function(
+            name, [("words", PTR), ("chunk", I64), ("worker", I64)]
+        )
+        self._words, self.chunk, self.worker = self.function.parameters
+        self._position = {word: index for index, word in enumerate(words)}
+
+    def pointer(self, word: str) -> Value:
+        """The address in *word*."""
+        return self.word(word, PTR)
+
+    def integer(self, word: str) -> Value:
+        """The i64 in *word*."""
+        return self.word(word, I64)
+
+    def word(self, word: str, type_: Type) -> Value:
+        """The first bytes of *word* as a *type_*."""
+        f = self.function
+        return f.load(f.at(self._words, self._position[word], I64), type_)

@@ -1,0 +1,211 @@
+"""Operators that put elements together, repeat them, or leave some out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxplug_cpu.compiler.call import (
+    Abstract,
+    Call,
+    NotCompiled,
+    integers,
+    normal_axis,
+)
+from onnxplug_cpu.compiler.kernels.layout import (
+    record_concat,
+    record_copy,
+    record_fill,
+)
+from onnxplug_cpu.compiler.kernels.sequences import record_cumsum, record_trilu
+from onnxplug_cpu.compiler.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    any_fixed_size,
+    register,
+    same_as_first,
+)
+from onnxplug_cpu.compiler.record import View
+
+
+def _first(inputs: Inputs) -> Abstract:
+    first = inputs[0]
+    assert first is not None
+    return first
+
+
+def _border(plan: Plan, call: Call) -> tuple[View, View]:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    return plan.view(source), plan.target(output)
+
+
+# Concat
+
+
+def _concat(call: Call, inputs: Inputs) -> list[Abstract]:
+    shapes = [value.shape for value in inputs if value is not None]
+    first = _first(inputs)
+    axis = normal_axis(int(call.attributes.get("axis", 1)), len(first.shape))
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if len(rest) != 1:
+        raise NotCompiled(f"shapes {shapes} do not concatenate", call)
+    size = sum(shape[axis] for shape in shapes)
+    shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
+    return [Abstract(first.dtype, shape)]
+
+
+def _record_concat(plan: Plan, call: Call) -> None:
+    output = call.outputs[0]
+    assert output is not None
+    shape = plan.known(output).shape
+    axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
+    record_concat(
+        plan.recorder,
+        [plan.view(name) for name in call.inputs if name is not None],
+        plan.target(output),
+        axis,
+    )
+
+
+register("Concat", Operation(_concat, _record_concat, any_fixed_size))
+
+
+# Tile
+
+
+def _tile(call: Call, inputs: Inputs) -> list[Abstract]:
+    x = _first(inputs)
+    repeats = integers(call, inputs[1], "the repeats")
+    if len(repeats) != len(x.shape):
+        raise NotCompiled(f"{len(repeats)} repeats for {x.shape}", call)
+    shape = tuple(n * size for n, size in zip(repeats, x.shape, strict=True))
+    return [Abstract(x.dtype, shape)]
+
+
+def _record_tile(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    repeats = [n // max(size, 1) for n, size in zip(out.shape, x.shape, strict=True)]
+    if 0 in out.shape:
+        return
+    pairs = [size for pair in zip(repeats, x.shape, strict=True) for size in pair]
+    apart = x.reshape([s for size in x.shape for s in (1, size)])
+    target = out.reshape(pairs)
+    assert apart is not None and target is not None
+    record_copy(plan.recorder, apart.broadcast_to(pairs), target, label="Tile")
+
+
+def _accepts_tile(call: Call, dtypes: Dtypes) -> str | None:
+    if call.version < 6:
+        return "Tile is compiled since opset 6"
+    return any_fixed_size(call, dtypes)
+
+
+register("Tile", Operation(_tile, _record_tile, _accepts_tile, known=frozenset({1})))
+
+
+# Pad
+
+
+def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
+    """How much is added before and after each axis."""
+    rank = len(_first(inputs).shape)
+    if call.attributes.get("pads") is not None:
+        pads = [int(size) for size in call.attributes["pads"]]
+    else:
+        pads = integers(call, inputs[1], "the pads")
+    axes = list(range(rank))
+    if call.input(3) is not None:
+        axes = [normal_axis(a, rank) for a in integers(call, inputs[3], "the axes")]
+    before, after = [0] * rank, [0] * rank
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = pads[place], pads[place + len(axes)]
+    if min((*before, *after), default=0) < 0:
+        raise NotCompiled("Pad that takes away", call)
+    return before, after
+
+
+def _pad(call: Call, inputs: Inputs) -> list[Abstract]:
+    x = _first(inputs)
+    before, after = _pads(call, inputs)
+    shape = tuple(sum(sizes) for sizes in zip(before, x.shape, after, strict=True))
+    return [Abstract(x.dtype, shape)]
+
+
+def _record_pad(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    inputs = [None if name is None else plan.known(name) for name in call.inputs]
+    before, _ = _pads(call, inputs)
+    value: np.ndarray | None = np.asarray(call.attributes.get("value", 0), x.dtype)
+    name = call.input(2)
+    if name is not None:
+        value = plan.known(name).content
+        assert value is not None
+    assert value is not None
+    record_fill(plan.recorder, value.reshape(()), out, label="Pad")
+    record_copy(plan.recorder, x, out.slice(before, x.shape), label="Pad")
+
+
+def _accepts_pad(call: Call, dtypes: Dtypes) -> str | None:
+    mode = call.attributes.get("mode", "constant")
+    if mode != "constant" or call.version < 2:
+        return f"Pad of mode {mode} is not compiled"
+    return any_fixed_size(call, dtypes[:1])
+
+
+register("Pad", Operation(_pad, _record_pad, _accepts_pad, known=frozenset({1, 2, 3})))
+
+
+# Trilu
+
+
+def _record_trilu(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    diagonal = 0
+    name = call.input(1)
+    if name is not None:
+        diagonal = integers(call, plan.known(name), "the diagonal")[0]
+    upper = bool(call.attributes.get("upper", 1))
+    record_trilu(plan.recorder, x, out, diagonal, upper=upper)
+
+
+register(
+    "Trilu",
+    Operation(same_as_first, _record_trilu, any_fixed_size, known=frozenset({1})),
+)
+
+
+# CumSum
+
+
+def _record_cumsum(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    name = call.inputs[1]
+    assert name is not None
+    axis = integers(call, plan.known(name), "the axis")[0]
+    record_cumsum(
+        plan.recorder,
+        x,
+        out,
+        axis,
+        exclusive=bool(call.attributes.get("exclusive", 0)),
+        reverse=bool(call.attributes.get("reverse", 0)),
+    )
+
+
+def _accepts_cumsum(call: Call, dtypes: Dtypes) -> str | None:
+    if dtypes[0] is not None and dtypes[0].name in (
+        "int32",
+        "int64",
+        "float32",
+        "float64",
+    ):
+        return None
+    return f"CumSum is not compiled for {dtypes[0]}"
+
+
+register(
+    "CumSum",
+    Operation(same_as_first, _record_cumsum, _accepts_cumsum, known=frozenset({1})),
+)

@@ -1,0 +1,123 @@
+"""The table of operators, filled by the modules beside this one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from onnxplug_cpu.compiler.call import Abstract, Call
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.record import Recorder, View
+
+Inputs: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's inputs, by position."""
+
+Dtypes: TypeAlias = Sequence["np.dtype[Any] | None"]
+
+F32: Final = np.dtype(np.float32)
+
+
+class Plan(Protocol):
+    """A plan while it is made, as an operation sees it."""
+
+    recorder: Recorder
+
+    def known(self, name: str) -> Abstract:
+        """What is known of a value of the plan."""
+
+    def view(self, name: str) -> View:
+        """Where a value is."""
+
+    def target(self, name: str) -> View:
+        """Where to write a value: a new array with a unit stride in its last axis."""
+
+    def alias(self, name: str, view: View) -> None:
+        """Say that a value is *view* of one that was computed before."""
+
+    def contiguous(self, view: View) -> View:
+        """*view*, or a copy of it in C order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """How one operator is planned.
+
+    Attributes:
+        infer: what is known of the outputs, from what is known of the inputs.
+        record: records the commands, or the alias, of a call.
+        accepts: why a call with these dtypes of inputs is not compiled, ``None`` if it
+            is; looks at what is known before shapes are.
+        known: positions of inputs whose content must be known when planning.
+        is_view: the output is the first input's elements, seen otherwise.
+    """
+
+    infer: Callable[[Call, Inputs], list[Abstract]]
+    record: Callable[[Plan, Call], None]
+    accepts: Callable[[Call, Dtypes], str | None]
+    known: frozenset[int] = frozenset()
+    is_view: bool = False
+
+
+_MODULES: Final = (
+    "attention",
+    "indexing",
+    "matmul",
+    "movement",
+    "reduction",
+    "rows",
+    "views",
+)
+_OPERATIONS: Final[dict[str, Operation]] = {}
+
+
+def register(op_types: str, operation: Operation) -> None:
+    """Declare *operation* the way to plan the operators named, separated by spaces."""
+    for op_type in op_types.split():
+        _OPERATIONS[op_type] = operation
+
+
+def find_operation(call: Call) -> Operation | None:
+    """How to plan *call*; ``None`` for what the compiled tier does not have."""
+    _load()
+    return _OPERATIONS.get(call.op_type) if call.domain == "" else None
+
+
+@functools.cache
+def _load() -> None:
+    for module in _MODULES:
+        importlib.import_module(f"onnxplug_cpu.compiler.operations.{module}")
+
+
+def same_as_first(call: Call, inputs: Inputs) -> list[Abstract]:
+    """The output is like the first input."""
+    first = inputs[0]
+    assert first is not None
+    return [Abstract(first.dtype, first.shape)]
+
+
+def only_f32(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts float32."""
+    if all(dtype is None or dtype == F32 for dtype in dtypes) and dtypes[0] == F32:
+        return None
+    found = ", ".join(str(dtype) for dtype in dtypes)
+    return f"{call.op_type} is compiled for float32; found {found}"
+
+
+def any_fixed_size(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts what has a fixed size in memory: not strings, not 4-bit integers."""
+    for dtype in dtypes:
+        if dtype is not None and (
+            dtype.hasobject or dtype.name in ("int4", "uint4", "int2", "uint2")
+        ):
+            return f"{call.op_type} is not compiled for {dtype}"
+    return (
+        f"the type of an input of {call.op_type} is unknown"
+        if (dtypes[0] is None)
+        else None
+    )

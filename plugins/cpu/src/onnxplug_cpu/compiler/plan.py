@@ -1,0 +1,315 @@
+"""Makes the commands of a segment for one set of input shapes.
+
+What is known is inferred call by call; calls are grouped; each group records commands.
+Values live in buffers and are seen through views, so that transposing, slicing and
+reshaping cost nothing until a kernel needs the elements in order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
+from onnxplug_cpu.compiler.chains import record_group
+from onnxplug_cpu.compiler.fuse import ANCHORS, Group, fuse
+from onnxplug_cpu.compiler.kernels.layout import record_copy
+from onnxplug_cpu.compiler.operations.elementwise import StepForm
+from onnxplug_cpu.compiler.operations.registry import find_operation
+from onnxplug_cpu.compiler.operations.views import permutation
+from onnxplug_cpu.compiler.patterns import rewrite
+from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
+
+MAX_KNOWN: Final = 1 << 20
+"""Elements of a value above which it is not computed while planning."""
+
+_RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+class Result(NamedTuple):
+    """One output of a plan.
+
+    Attributes:
+        dtype, shape: of the array that the caller provides.
+        content: the output itself, when it does not depend on what is fed.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    content: np.ndarray[Any, Any] | None = None
+
+
+class Planned(NamedTuple):
+    """A segment for one set of input shapes."""
+
+    recorder: Recorder
+    results: tuple[Result, ...]
+
+
+def make_plan(
+    calls: Sequence[Call],
+    forms: Mapping[Call, StepForm],
+    constants: Mapping[str, np.ndarray[Any, Any]],
+    inputs: Mapping[str, Abstract],
+    outputs: Sequence[str],
+    recorder: Recorder,
+) -> Planned:
+    """The commands of *calls*, and what they give.
+
+    Args:
+        calls: in topological order.
+        forms: the calls that are element-wise, as steps of chains.
+        constants: values that never change.
+        inputs: dtype and shape of what is fed, in order.
+        outputs: names of what is wanted, in order.
+        recorder: takes the commands.
+
+    Raises:
+        NotCompiled: the array tier has to compute some call.
+    """
+    planner = _Planner(calls, forms, constants, inputs, outputs, recorder)
+    return planner.make()
+
+
+class _Planner:
+    """See :class:`~.operations.registry.Plan`."""
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        forms: Mapping[Call, StepForm],
+        constants: Mapping[str, np.ndarray[Any, Any]],
+        inputs: Mapping[str, Abstract],
+        outputs: Sequence[str],
+        recorder: Recorder,
+    ) -> None:
+        self.calls = calls
+        self.forms = forms
+        self.constants = constants
+        self.inputs = inputs
+        self.outputs = outputs
+        self.recorder = recorder
+        self.abstracts: dict[str, Abstract] = dict(inputs)
+        self.views: dict[str, View] = {}
+        self.readers: defaultdict[str, list[Call]] = defaultdict(list)
+        self.positions = {name: place for place, name in enumerate(outputs)}
+        self.written: set[str] = set()
+
+    def make(self) -> Planned:
+        """Infer, group, record."""
+        remaining = [call for call in self.calls if not self._is_known(call)]
+        remaining = rewrite(remaining, self.known, self.outputs)
+        for call in remaining:
+            for name in call.inputs:
+                if name is not None:
+                    self.readers[name].append(call)
+        for position, (name, value) in enumerate(self.inputs.items()):
+            nbytes = value.size * value.dtype.itemsize
+            self.views[name] = View.contiguous(
+                Input(position, nbytes), value.dtype, value.shape
+            )
+        for group in fuse(remaining, self.forms, self.abstracts):
+            try:
+                self._record(group)
+            except NotCompiled as refusal:
+                refusal.call = refusal.call or group.all_calls[0]
+                raise
+        return Planned(
+            self.recorder, tuple(self._result(name) for name in self.outputs)
+        )
+
+    # what is known
+
+    def known(self, name: str) -> Abstract:
+        """What is known of a value."""
+        if name not in self.abstracts:
+            self.abstracts[name] = Abstract.known(self.constants[name])
+        return self.abstracts[name]
+
+    def _is_known(self, call: Call) -> bool:
+        """Note what is known of the call's outputs; whether that is all of them."""
+        try:
+            return self._infer(call)
+        except NotCompiled as refusal:
+            refusal.call = refusal.call or call
+            raise
+
+    def _infer(self, call: Call) -> bool:
+        inputs = [None if name is None else self.known(name) for name in call.inputs]
+        results = self._computed(call, inputs)
+        if results is None:
+            results = self._inferred(call, inputs)
+        for name, result in zip(call.outputs, results, strict=False):
+            if name is not None:
+                self.abstracts[name] = result
+        return all(result.content is not None for result in results)
+
+    def _inferred(
+        self, call: Call, inputs: Sequence[Abstract | None]
+    ) -> Sequence[Abstract]:
+        if call in self.forms:
+            # not the inputs: CastLike takes only a type from one of them
+            operands = self.forms[call].operands
+            shapes = [self.known(n).shape for n in operands if isinstance(n, str)]
+            dtype = call.dtypes[0]
+            assert dtype is not None
+            return [Abstract(dtype, broadcast_shape(shapes))]
+        operation = find_operation(call)
+        if operation is None:
+            raise NotCompiled(f"{call.op_type} has no kernel", call)
+        return operation.infer(call, inputs)
+
+    def _computed(
+        self, call: Call, inputs: Sequence[Abstract | None]
+    ) -> Sequence[Abstract] | None:
+        """The outputs, if they follow from shapes and constants and are small."""
+        if call.function is None or not inputs:
+            return None
+        contents = [None if value is None else value.content for value in inputs]
+        for value, content in zip(inputs, contents, strict=True):
+            if value is not None and (content is None or content.size > MAX_KNOWN):
+                return None
+        if _extent(call, contents) > MAX_KNOWN:
+            return None
+        with np.errstate(all="ignore"):
+            results = call.function(*contents)
+        if not isinstance(results, tuple):
+            results = (results,)
+        return [Abstract.known(np.asarray(array), varies=True) for array in results]
+
+    # where values are
+
+    def view(self, name: str) -> View:
+        """Where a value is; constants are taken in when they are asked for."""
+        if name not in self.views:
+            content = self.known(name).content
+            assert content is not None, f"{name} is not computed yet"
+            self.views[name] = self.recorder.constant(content)
+        return self.views[name]
+
+    def target(self, name: str) -> View:
+        """Where to write a value: as it will be read, where that is known."""
+        value = self.abstracts[name]
+        self.views[name] = view = self._place(name, value)
+        return view
+
+    def _place(self, name: str, value: Abstract) -> View:
+        if name in self.positions and name not in self.written:
+            self.written.add(name)
+            nbytes = value.size * value.dtype.itemsize
+            buffer = Output(self.positions[name], nbytes)
+            return View.contiguous(buffer, value.dtype, value.shape)
+        readers = self.readers[name]
+        if len(readers) == 1 and name not in self.positions:
+            reader = readers[0]
+            follower = reader.outputs[0]
+            if follower is not None and follower in self.abstracts:
+                through = self._place_through(reader, follower, value)
+                if through is not None:
+                    return through
+        return self.recorder.temporary(value.dtype, value.shape)
+
+    def _place_through(self, reader: Call, name: str, value: Abstract) -> View | None:
+        """The place of what only *reader*, a view, reads; in the order it gives."""
+        if reader.op_type in _RESHAPES:
+            if self._ends_in_output(name):
+                return self._place(name, self.abstracts[name]).reshape(value.shape)
+            return None
+        if reader.op_type == "Transpose" and self._wants_order(name):
+            perm = permutation(reader, len(value.shape))
+            if perm and perm[-1] == len(perm) - 1:
+                inverse = tuple(int(axis) for axis in np.argsort(perm))
+                return self._place(name, self.abstracts[name]).transpose(inverse)
+        return None
+
+    def _ends_in_output(self, name: str) -> bool:
+        """Whether *name* is an output, or becomes one by nothing but views."""
+        if name in self.positions:
+            return name not in self.written
+        readers = self.readers[name]
+        if len(readers) != 1 or readers[0].op_type not in (*_RESHAPES, "Transpose"):
+            return False
+        follower = readers[0].outputs[0]
+        return follower is not None and self._ends_in_output(follower)
+
+    def _wants_order(self, name: str) -> bool:
+        """Whether *name* is wanted in C order: an output, or read by a reshape."""
+        return name in self.positions or any(
+            reader.op_type in _RESHAPES for reader in self.readers[name]
+        )
+
+    def alias(self, name: str, view: View) -> None:
+        """A value is a view of what was computed."""
+        self.views[name] = view
+
+    def contiguous(self, view: View) -> View:
+        """*view* in C order."""
+        if view.is_contiguous:
+            return view
+        copy = self.recorder.temporary(view.dtype, view.shape)
+        record_copy(self.recorder, view, copy)
+        return copy
+
+    # commands
+
+    def _record(self, group: Group) -> None:
+        self.recorder.nodes = tuple(
+            node for call in group.all_calls for node in call.nodes
+        )
+        if group.forms or group.calls[0].op_type in ANCHORS:
+            record_group(self, group, self._needed_outside(group))
+            return
+        (call,) = group.calls
+        operation = find_operation(call)
+        assert operation is not None
+        operation.record(self, call)
+
+    def _needed_outside(self, group: Group) -> list[str]:
+        """The values of a group that others read, or that are outputs."""
+        inside = set(map(id, group.all_calls))
+        return [
+            name
+            for call in group.all_calls
+            for name in call.outputs
+            if name is not None
+            and (
+                name in self.positions
+                or any(id(reader) not in inside for reader in self.readers[name])
+            )
+        ]
+
+    def _result(self, name: str) -> Result:
+        value = self.known(name)
+        if value.content is not None:
+            return Result(value.dtype, value.shape, value.content)
+        view = self.views[name]
+        wanted = (
+            isinstance(view.buffer, Output)
+            and view.buffer.position == self.positions[name]
+            and view.is_contiguous
+        )
+        if not wanted:
+            self.recorder.nodes = ()
+            nbytes = value.size * value.dtype.itemsize
+            buffer = Output(self.positions[name], nbytes)
+            target = View.contiguous(buffer, value.dtype, value.shape)
+            record_copy(self.recorder, view, target)
+        return Result(value.dtype, value.shape)
+
+
+def _extent(call: Call, contents: Sequence[np.ndarray[Any, Any] | None]) -> int:
+    """Elements that a call makes of few, judged by its inputs."""
+    match call.op_type:
+        case "ConstantOfShape" | "RandomNormal" | "RandomUniform":
+            sizes = contents[0]
+        case "Expand" | "Tile":
+            sizes = contents[1]
+        case "Range":
+            start, end, step = (float(np.asarray(c).reshape(-1)[0]) for c in contents)
+            return int(max(0, (end - start) / step)) if step else 0
+        case _:
+            return 0
+    return 0 if sizes is None else int(np.prod(sizes.astype(np.float64)))

@@ -1,0 +1,177 @@
+"""What the system says of the processor: features, caches, permission for AMX.
+
+The systems are asked, rather than the processor, because a feature counts only where
+the system saves its registers.  A file or an answer that is missing means a feature
+less, or a cache of unknown size, never an error.  macOS and Windows are untested.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+_X86_64, _AARCH64 = "x86-64", "aarch64"
+_ARCHITECTURES: Final = {
+    "x86_64": _X86_64,
+    "amd64": _X86_64,
+    "aarch64": _AARCH64,
+    "arm64": _AARCH64,
+}
+
+_LLVM_NAMES: Final = {
+    "abm": "lzcnt",
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "bmi1": "bmi",
+}
+"""Features that Linux and macOS call otherwise than LLVM, in small letters."""
+
+_AVX2_PROCESSOR: Final = "avx2 fma f16c bmi bmi2 lzcnt movbe popcnt"
+_AVX512_PROCESSOR: Final = "avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+class Processor(NamedTuple):
+    """A processor as the system describes it.
+
+    Attributes:
+        architecture: ``x86-64``, ``aarch64``, or empty for any other.
+        features: LLVM's names; on aarch64 none.
+        caches: bytes of the data caches of levels 1, 2 and 3; 0 where unknown.
+    """
+
+    architecture: str
+    features: frozenset[str]
+    caches: tuple[int, int, int]
+
+
+def read_processor(root: str = "/") -> Processor:
+    """This processor; *root* stands for Linux's ``/``."""
+    architecture = _ARCHITECTURES.get(platform.machine().lower(), "")
+    if sys.maxsize < 1 << 32 or sys.byteorder != "little":
+        architecture = ""
+    is_x86 = architecture == _X86_64
+    if sys.platform == "darwin":
+        features = _macos_features() if is_x86 else frozenset[str]()
+        caches = _macos_caches()
+    elif sys.platform == "win32":
+        features = _windows_features() if is_x86 else frozenset[str]()
+        caches = (0, 0, 0)
+    else:
+        features = _linux_features(root) if is_x86 else frozenset[str]()
+        caches = _linux_caches(root)
+    return Processor(architecture, features, caches)
+
+
+def _linux_features(root: str) -> frozenset[str]:
+    # the file has a block for each processor, and making one takes the kernel long
+    text = _read(os.path.join(root, "proc/cpuinfo"), 8192)
+    for line in text.splitlines():
+        if line.startswith("flags"):
+            return _llvm_names(line.partition(":")[2].split())
+    return frozenset()
+
+
+def _llvm_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        _LLVM_NAMES.get(name, name.replace("amx_", "amx-").replace("sse4_", "sse4."))
+        for name in names
+    )
+
+
+def _linux_caches(root: str) -> tuple[int, int, int]:
+    sizes = [0, 0, 0]
+    folder = os.path.join(root, "sys/devices/system/cpu/cpu0/cache")
+    for index in range(8):
+        cache = os.path.join(folder, f"index{index}")
+        kind = _read(os.path.join(cache, "type")).strip()
+        if not kind:
+            break
+        level = _read(os.path.join(cache, "level")).strip()
+        size = _read(os.path.join(cache, "size")).strip()
+        number, unit = size[:-1], {"K": 1 << 10, "M": 1 << 20}.get(size[-1:])
+        is_data = kind != "Instruction" and level in ("1", "2", "3")
+        if is_data and unit and number.isdecimal():
+            sizes[int(level) - 1] = int(number) * unit
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _read(path: str, size: int = 256) -> str:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return (file.read(size) or b"").decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _macos_features() -> frozenset[str]:
+    # Apple's names are those of Linux in capitals, apart from AVX1.0 and a few others
+    texts = (
+        _sysctl(f"machdep.cpu.{name}")
+        for name in ("features", "leaf7_features", "extfeatures")
+    )
+    return _llvm_names(" ".join(text.decode() for text in texts).lower().split())
+
+
+def _macos_caches() -> tuple[int, int, int]:
+    first, second, third = (
+        int.from_bytes(_sysctl(f"hw.{name}"), "little")
+        for name in ("l1dcachesize", "l2cachesize", "l3cachesize")
+    )
+    return first, second, third
+
+
+def _sysctl(name: str) -> bytes:
+    """A value of macOS's kernel, a trailing zero removed; empty if it has none."""
+    find = ctypes.CDLL(None).sysctlbyname
+    value = ctypes.create_string_buffer(4096)
+    size = ctypes.c_size_t(len(value))
+    if find(name.encode(), value, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return b""
+    return value.raw[: size.value].rstrip(b"\0")
+
+
+def _windows_features() -> frozenset[str]:
+    """Windows tells of two features; processors have the others of their time too.
+
+    No processor that Windows runs on has AVX2 without FMA, or AVX-512F without the
+    parts that Skylake introduced.
+    """
+    avx2, avx512f = 40, 41
+    kernel32 = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]
+    names = "sse4.1"
+    if kernel32.IsProcessorFeaturePresent(avx2):
+        names += f" {_AVX2_PROCESSOR}"
+        if kernel32.IsProcessorFeaturePresent(avx512f):
+            names += f" {_AVX512_PROCESSOR}"
+    return frozenset(names.split())
+
+
+def may_use_amx() -> bool:
+    """Ask Linux to save this process's tile registers; whether it does.
+
+    Without that, the first AMX instruction ends the process
+    (https://docs.kernel.org/arch/x86/xstate.html).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    syscall = ctypes.CDLL(None).syscall
+    return bool(
+        syscall(
+            ctypes.c_long(arch_prctl),
+            ctypes.c_ulong(request_permission),
+            ctypes.c_ulong(tile_data),
+        )
+        == 0
+    )
+
+
+HASWELL: Final = frozenset(_AVX2_PROCESSOR.split())
+"""What code for ``haswell`` uses without being asked to."""
+
+SKYLAKE_SERVER: Final = HASWELL | frozenset(_AVX512_PROCESSOR.split())
+"""The same for ``skylake-avx512``."""

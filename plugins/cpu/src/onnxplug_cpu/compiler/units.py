@@ -1,0 +1,250 @@
+"""Splits a partition into segments that are compiled, and calls that are not.
+
+A value is *known* when it follows from constants and shapes.  Calls that compute known
+values belong to no unit: every segment that needs them computes them while planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxplug_cpu.compiler.call import Call
+from onnxplug_cpu.compiler.operations.elementwise import StepForm, step_form
+from onnxplug_cpu.compiler.operations.registry import find_operation
+
+_OF_SHAPES = frozenset({"Shape", "Size"})
+_RANDOM = frozenset(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform "
+    "RandomUniformLike Dropout".split()
+)
+
+
+class Unit(NamedTuple):
+    """A part of a partition.
+
+    Attributes:
+        calls: of a segment those to compile, with those that compute known values;
+            otherwise one call.
+        inputs, outputs: names of values that come from and go to other units.
+        compiled: whether it is a segment.
+    """
+
+    calls: tuple[Call, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    compiled: bool
+
+
+class Analysis(NamedTuple):
+    """What is known of a partition's calls before any shape is.
+
+    Attributes:
+        forms: the element-wise calls, as steps of chains.
+        reasons: why a call is not compiled.
+        known: the calls whose results follow from constants and shapes.
+    """
+
+    forms: dict[Call, StepForm]
+    reasons: dict[Call, str]
+    known: frozenset[Call]
+
+
+def analyse(
+    calls: Sequence[Call],
+    dtypes: Mapping[str, np.dtype[np.generic] | None],
+    constants: Collection[str],
+    refused: Mapping[int, str],
+) -> Analysis:
+    """Which calls can be compiled.
+
+    Args:
+        calls: in topological order.
+        dtypes: of all values.
+        constants: names of values that never change.
+        refused: nodes, by index, that are to run on arrays, and why.
+    """
+    forms: dict[Call, StepForm] = {}
+    reasons: dict[Call, str] = {}
+    known_calls: set[Call] = set()
+    known = set(constants)
+    for call in calls:
+        refusal = next((refused[node] for node in call.nodes if node in refused), None)
+        if refusal is not None:
+            reasons[call] = refusal
+            continue
+        names = [name for name in call.inputs if name is not None]
+        is_known = call.op_type in _OF_SHAPES or (
+            bool(names)
+            and known.issuperset(names)
+            and call.op_type not in _RANDOM
+            and call.function is not None
+        )
+        if is_known and call.domain == "":
+            known_calls.add(call)
+            known.update(name for name in call.outputs if name is not None)
+            continue
+        found = tuple(
+            None if name is None else dtypes.get(name) for name in call.inputs
+        )
+        form = step_form(call, found)
+        if form is not None:
+            forms[call] = form
+            continue
+        reason = _why_not(call, found, known)
+        if reason is not None:
+            reasons[call] = reason
+    return Analysis(forms, reasons, frozenset(known_calls))
+
+
+def _why_not(
+    call: Call, dtypes: tuple[np.dtype[np.generic] | None, ...], known: Collection[str]
+) -> str | None:
+    operation = find_operation(call)
+    if operation is None:
+        return f"{call.op_type} has no compiled kernel for these types"
+    for position in operation.known:
+        name = call.input(position)
+        if name is not None and name not in known:
+            return f"input {position} of {call.op_type} does not follow from shapes"
+    if any(
+        dtype is None and name is not None
+        for dtype, name in zip(call.dtypes, call.outputs, strict=True)
+    ):
+        return f"the type of an output of {call.op_type} is unknown"
+    return operation.accepts(call, dtypes)
+
+
+def split(
+    calls: Sequence[Call],
+    analysis: Analysis,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    constants: Collection[str],
+) -> list[Unit]:
+    """The units, in an order in which they can run; as few segments as possible.
+
+    Args:
+        calls: the partition's calls in topological order.
+        inputs, outputs: the partition's border.
+        constants: names of values that never change.
+    """
+    return _Splitter(calls, analysis, inputs, outputs, constants).split()
+
+
+class _Splitter:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        analysis: Analysis,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Collection[str],
+    ) -> None:
+        self.calls = calls
+        self.analysis = analysis
+        self.outputs = outputs
+        self.constants = frozenset(constants)
+        self.producer = {
+            name: call for call in calls for name in call.outputs if name is not None
+        }
+        self.available = {*inputs, *constants}
+        self.plain = self._plain_calls()
+
+    def _plain_calls(self) -> set[Call]:
+        """The calls that run one by one: those without a kernel, and the known values
+        that these, or the caller, want as arrays."""
+        plain = {call for call in self.calls if call in self.analysis.reasons}
+        wanted = [name for call in plain for name in call.inputs] + list(self.outputs)
+        while wanted:
+            call = self.producer.get(wanted.pop() or "")
+            if call is not None and call in self.analysis.known and call not in plain:
+                plain.add(call)
+                wanted += call.inputs
+        return plain
+
+    def split(self) -> list[Unit]:
+        """Take all calls that can run compiled, then all others that can, and again."""
+        waiting = [
+            call
+            for call in self.calls
+            if call in self.plain or call not in self.analysis.known
+        ]
+        drafts: list[tuple[list[Call], bool]] = []
+        compiled = False
+        while waiting:
+            taken: list[Call] = []
+            for call in waiting:
+                if (call not in self.plain) == compiled and self._is_ready(call):
+                    taken.append(call)
+                    self.available.update(name for name in call.outputs if name)
+            if taken and compiled:
+                drafts.append((taken, True))
+            else:
+                drafts += [([call], False) for call in taken]
+            gone = set(taken)
+            waiting = [call for call in waiting if call not in gone]
+            compiled = not compiled
+        return self._units(drafts)
+
+    def _is_ready(self, call: Call) -> bool:
+        return self.available.issuperset(self._needs(call))
+
+    def _needs(self, call: Call) -> list[str]:
+        """Values that must exist before *call* can be computed, or planned."""
+        needs: dict[str, None] = {}
+        stack = [name for name in reversed(call.inputs) if name is not None]
+        seen: set[str] = set()
+        while stack:
+            name = stack.pop()
+            if name in self.constants or name in seen:
+                continue
+            seen.add(name)
+            source = self.producer.get(name)
+            if (
+                source is None
+                or source not in self.analysis.known
+                or (call in self.plain)
+            ):
+                needs[name] = None
+            else:
+                stack += [n for n in reversed(source.inputs) if n is not None]
+        return list(needs)
+
+    def _units(self, drafts: Sequence[tuple[list[Call], bool]]) -> list[Unit]:
+        needs = [
+            list(dict.fromkeys(name for call in calls for name in self._needs(call)))
+            for calls, _ in drafts
+        ]
+        units: list[Unit] = []
+        for index, (calls, compiled) in enumerate(drafts):
+            made = [name for call in calls for name in call.outputs if name is not None]
+            inside = set(made)
+            later = {name for names in needs[index + 1 :] for name in names}
+            later.update(self.outputs)
+            if compiled:
+                calls = self._with_known(calls)
+            units.append(
+                Unit(
+                    tuple(calls),
+                    tuple(name for name in needs[index] if name not in inside),
+                    tuple(name for name in made if name in later),
+                    compiled,
+                )
+            )
+        return units
+
+    def _with_known(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls and those that compute the known values that they read."""
+        needed = set(calls)
+        stack = list(calls)
+        while stack:
+            for name in stack.pop().inputs:
+                source = self.producer.get(name or "")
+                if source in self.analysis.known and source not in needed:
+                    assert source is not None
+                    needed.add(source)
+                    stack.append(source)
+        return [call for call in self.calls if call in needed]

@@ -1,0 +1,189 @@
+"""Runs recorded commands one by one on one thread, for tests of single kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from onnxplug_cpu.compiler.cache import Cache
+from onnxplug_cpu.compiler.emit import Module
+from onnxplug_cpu.compiler.isa import AVX2, AVX512, NEON, Isa, host_isa
+from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.kernel import Kernel
+from onnxplug_cpu.compiler.record import (
+    Address,
+    Buffer,
+    Code,
+    Command,
+    Constant,
+    Flag,
+    Input,
+    Output,
+    Packed,
+    Recorder,
+    View,
+    Word,
+    Words,
+)
+
+from . import emulator
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+_HOST = host_isa()
+_libraries: dict[Isa, Library] = {}
+_verified: set[Kernel] = set()
+
+
+def source(kernel: Kernel, isa: Isa) -> str:
+    """The kernel's module as text; its function is called ``kernel``."""
+    module = Module()
+    kernel.write(module, "kernel", isa)
+    return module.text(isa.attributes)
+
+
+def target_machine(isa: Isa, *, jit: bool) -> Any:
+    return llvm.Target.from_triple(isa.triple).create_target_machine(
+        cpu=isa.cpu,
+        features=isa.features,
+        opt=1,
+        reloc="pic",
+        codemodel="jitdefault" if jit else "default",
+        jit=jit,
+    )
+
+
+def assembly(kernel: Kernel, isa: Isa) -> str:
+    """The kernel's assembly, to look for spills in."""
+    module = llvm.parse_assembly(source(kernel, isa))
+    module.verify()
+    return str(target_machine(isa, jit=False).emit_assembly(module))
+
+
+def address(kernel: Kernel, isa: Isa) -> int:
+    """The address of the kernel's compiled function."""
+    if isa not in _libraries:
+        _libraries[isa] = Library(isa, Cache("onnxplug-cpu", limit=0))
+    if kernel not in _verified:
+        llvm.parse_assembly(source(kernel, isa)).verify()
+        _verified.add(kernel)
+    return _libraries[isa].addresses([kernel])[kernel]
+
+
+def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
+    place = address(kernel, isa)
+    if isa.name == NEON.name and isa != _HOST:
+        return emulator.function(place)
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        place
+    )
+
+
+class Interpreter:
+    """A recorder whose commands :meth:`run` executes.
+
+    Bytes around each temporary and output are checked after the run, so that a kernel
+    that writes outside its buffers fails.
+    """
+
+    GUARD = 256
+
+    def __init__(self, isa: Isa | None = None, workers: int = 1) -> None:
+        isa = isa or host_isa()
+        assert isa is not None
+        self.recorder = Recorder(isa, workers)
+        self._arrays: dict[int, tuple[Buffer, np.ndarray[Any, Any]]] = {}
+        self._fed: list[tuple[Input, np.ndarray[Any, Any]]] = []
+        self._keep: list[Any] = []
+
+    def input(self, array: np.ndarray[Any, Any]) -> View:
+        """A view of a copy of *array*."""
+        array = np.ascontiguousarray(array)
+        buffer = Input(len(self._fed), array.nbytes)
+        self._fed.append((buffer, array))
+        return View.contiguous(buffer, array.dtype, array.shape)
+
+    def output(self, dtype: Any, shape: tuple[int, ...]) -> View:
+        dtype = np.dtype(dtype)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return View.contiguous(Output(0, nbytes), dtype, shape)
+
+    def run(self) -> None:
+        self._run(self.recorder.commands)
+        for buffer, memory in self._arrays.values():
+            before, after = memory[: self.GUARD], memory[self.GUARD + buffer.nbytes :]
+            assert (before == 0xA5).all(), "a kernel wrote before its buffer"
+            assert (after == 0xA5).all(), "a kernel wrote after its buffer"
+        for fed, array in self._fed:
+            content = self._memory(fed)
+            assert content.tobytes() == array.tobytes(), "a kernel wrote to an input"
+        for check in self.recorder.checks:
+            found = int(self._memory(check.flag).view(np.int64)[0])
+            if found:
+                raise check.error(found)
+
+    def _run(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            function = _function(command.kernel, self.recorder.isa)
+            words = self._words(command.words)
+            for chunk in reversed(range(command.chunks)):
+                function(words, chunk, chunk % self.recorder.workers)
+
+    def read(self, view: View) -> np.ndarray[Any, Any]:
+        """The content of a view after the run."""
+        flat = self._memory(view.buffer)[view.offset :]
+        usable = len(flat) // view.dtype.itemsize * view.dtype.itemsize
+        return np.lib.stride_tricks.as_strided(
+            flat[:usable].view(view.dtype),
+            view.shape,
+            [stride * view.dtype.itemsize for stride in view.strides],
+        ).copy()
+
+    def _memory(self, buffer: Buffer) -> np.ndarray[Any, Any]:
+        if isinstance(buffer, Constant):
+            return buffer.array.reshape(-1).view(np.uint8)
+        if id(buffer) not in self._arrays:
+            guard = self.GUARD
+            whole = np.full(buffer.nbytes + 2 * guard + 64, 0xA5, np.uint8)
+            start = -whole.ctypes.data % 64
+            memory = whole[start : start + buffer.nbytes + 2 * guard]
+            self._arrays[id(buffer)] = (buffer, memory)
+            for fed, array in self._fed:
+                if fed is buffer:
+                    inside = memory[guard : guard + buffer.nbytes]
+                    inside[:] = array.reshape(-1).view(np.uint8)
+            if isinstance(buffer, Flag):
+                memory[guard : guard + buffer.nbytes] = 0
+            if isinstance(buffer, Packed):
+                self._run(buffer.fill)
+        memory = self._arrays[id(buffer)][1]
+        return memory[self.GUARD : self.GUARD + buffer.nbytes]
+
+    def _words(self, words: tuple[Word, ...]) -> int:
+        values = np.array([self._word(word) for word in words] or [0], np.uint64)
+        self._keep.append(values)
+        return int(values.ctypes.data)
+
+    def _word(self, word: Word) -> int:
+        match word:
+            case Address(buffer, offset):
+                memory = self._memory(buffer)
+                return int(memory.ctypes.data) + offset
+            case Code(kernel):
+                return address(kernel, self.recorder.isa)
+            case Words(more):
+                return self._words(more)
+            case _:
+                return int(word) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+ISAS = [
+    isa for isa in (AVX512, AVX2) if _HOST and _HOST.name in (isa.name, AVX512.name)
+]
+"""The descriptions that this processor can run, or that are emulated."""
+if emulator.wanted():
+    ISAS.append(NEON)
