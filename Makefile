@@ -13,6 +13,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := kernels cpu
+# plugins that bring a large engine: for tests and checks only, not for the demo
+ENGINES := openvino
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
@@ -33,10 +35,10 @@ test: $(VENV)/development.stamp
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src)
+	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(ENGINES:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/openvino_overhead.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done
@@ -60,7 +62,7 @@ $(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
 	@$(BIN)/python -m pip install --quiet $(EDITABLE)
 	@touch $@
 
-$(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml
+$(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 	@echo 'installing what tests and checks need …'
-	@$(BIN)/python -m pip install --quiet --group dev
+	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(ENGINES:%=-e plugins/%)
 	@touch $@

@@ -9,14 +9,23 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("onnxplug", "onnxplug-cpu", "onnxruntime", "numpy", "onnx")
+_PACKAGES = (
+    "onnxplug",
+    "onnxplug-cpu",
+    "llvmlite",
+    "onnxruntime",
+    "openvino",
+    "numpy",
+    "onnx",
+)
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, versions, and the commit measured."""
+    """Processor, cores, load before, versions, and the commit measured."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
+        "load": [round(load, 2) for load in os.getloadavg()],
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},

@@ -1,0 +1,147 @@
+"""A process that holds one model in one runtime and times it when asked.
+
+    python benchmarks/runtimes.py RUNTIME MODEL FEEDS RESULTS THREADS CORES OPTIONS
+
+FEEDS and RESULTS are ``.npz`` files; CORES, as in ``0,1``, are what the process may
+use; OPTIONS is a JSON object of provider options for onnxplug.  It answers in lines of
+JSON: when the first run is done, then for each line of input, a number of seconds, the
+time of a run measured over about as long, and at the end of input its peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+RUNTIMES = ("onnxplug", "onnxruntime", "openvino")
+
+Feeds: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
+Run: TypeAlias = Callable[[], Any]
+
+_GROUP = 2e-3  # seconds; shorter runs are timed several at a time
+_WARM_UP = 20e-3  # seconds, or one run, after the other processes had their turn
+
+
+def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -> Run:
+    """Load the model; a function that runs it and returns its outputs in order."""
+    if runtime == "onnxplug":
+        return _prepare_onnxplug(path, feeds, threads, options)
+    if runtime == "onnxruntime":
+        return _prepare_onnxruntime(path, feeds, threads)
+    return _prepare_openvino(path, feeds, threads)
+
+
+def _prepare_onnxplug(path: str, feeds: Feeds, threads: int, given: Any) -> Run:
+    import onnxplug
+
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = threads
+    providers = [("CPUExecutionProvider", given)]
+    session = onnxplug.InferenceSession(path, options, providers=providers)
+    feeds = dict(feeds)
+    return lambda: session.run(None, feeds)
+
+
+def _prepare_onnxruntime(path: str, feeds: Feeds, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"]
+    )
+    feeds = dict(feeds)
+    return lambda: session.run(None, feeds)
+
+
+def _prepare_openvino(path: str, feeds: Feeds, threads: int) -> Run:
+    # importing it would report so to its maker
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault("openvino_telemetry", None)
+    import openvino
+
+    properties = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    compiled = openvino.Core().compile_model(path, "CPU", properties)
+    request = compiled.create_infer_request()
+    for port in compiled.inputs:
+        array = feeds[port.any_name]
+        tensor = openvino.Tensor(array, shared_memory=True)
+        request.set_tensor(port, tensor)
+    outputs = compiled.outputs
+
+    def run() -> Any:
+        found = request.infer(share_outputs=True)
+        return [found[port] for port in outputs]
+
+    return run
+
+
+def time_runs(run: Run, seconds: float) -> float:
+    """The median time of a run in seconds, measured over about *seconds*."""
+    # what the others threw out of the caches
+    until = time.perf_counter() + _WARM_UP
+    runs = 0
+    started = time.perf_counter()
+    while not runs or time.perf_counter() < until:
+        run()
+        runs += 1
+    group = max(1, round(_GROUP * runs / (time.perf_counter() - started)))
+    times: list[float] = []
+    until = time.perf_counter() + seconds
+    while not times or time.perf_counter() < until:
+        started = time.perf_counter()
+        for _ in range(group):
+            run()
+        times.append((time.perf_counter() - started) / group)
+    return statistics.median(times)
+
+
+def _peak_memory() -> int:
+    """Bytes; of this program alone, where ``getrusage`` counts its parent's too."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _say(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Load, say so, and do what the lines of input ask for."""
+    runtime, path, feeds_path, results_path, threads, cores, options = arguments
+    os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    with np.load(feeds_path) as stored:
+        feeds = {name: stored[name] for name in stored.files}
+    try:
+        started = time.perf_counter()
+        run = prepare(runtime, path, feeds, int(threads), json.loads(options))
+        loaded = time.perf_counter()
+        results = run()
+        first = time.perf_counter() - loaded
+    except Exception as error:  # noqa: BLE001 (whatever a runtime raises)
+        _say(error=f"{type(error).__name__}: {error}"[:300])
+        return
+    _say(load=loaded - started, first_run=first)
+    np.savez(results_path, *results)
+    del results
+    for line in sys.stdin:
+        _say(seconds=time_runs(run, float(line)))
+    _say(peak_memory=_peak_memory())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
