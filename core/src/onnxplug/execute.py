@@ -243,20 +243,26 @@ def straight_path(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None
     if len(plan.steps) != 1:
         return None
     step = plan.steps[0]
+    fed = range(1, len(plan.inputs) + 1)
     if (
         not isinstance(step, RunPartition)
         or step.location != HOST
         or step.turnstile is not None
-        or step.inputs != tuple(range(1, len(plan.inputs) + 1))
-        or step.outputs != plan.outputs
+        or not set(step.inputs) <= set(fed)
+        or not set(plan.outputs) <= set(step.outputs)
     ):
         return None
-    nothing_bound = (None,) * len(step.outputs)
+    run = step.run
+    if (step.inputs, step.outputs) == (tuple(fed), plan.outputs):
+        return run
+    taken = [slot - 1 for slot in step.inputs]
+    given = [step.outputs.index(slot) for slot in plan.outputs]
 
-    def run_all(inputs: Sequence[Any]) -> Sequence[Any]:
-        return run_partition(step, inputs, nothing_bound, None)
+    def run_rearranged(inputs: Sequence[Any]) -> Sequence[Any]:
+        results = run([inputs[number] for number in taken])
+        return [results[number] for number in given]
 
-    return run_all
+    return run_rearranged
 
 
 def check_bound(result: Any, bound: Any) -> None:
@@ -292,11 +298,11 @@ def _run_partition(
     context = _Context(run, stream)
     outputs = [wanted.get(slot) for slot in step.outputs]
     if step.turnstile is None:
-        return run_partition(step, arguments, outputs, context)
+        return _call(step, arguments, outputs, context)
     while not step.turnstile.acquire(timeout=_PATIENCE):
         run.check()
     try:
-        results = run_partition(step, arguments, outputs, context)
+        results = _call(step, arguments, outputs, context)
     except BaseException:
         with contextlib.suppress(Exception):  # the caller is told of the first
             run.synchronize(step.location)
@@ -309,36 +315,17 @@ def _run_partition(
         step.turnstile.release()
 
 
-def run_partition(
+def _call(
     step: RunPartition,
     arguments: Sequence[Any],
     outputs: Sequence[Any | None],
-    context: _Context | None,
+    context: _Context,
 ) -> Sequence[Any]:
-    """Call the EP, its failure told as such."""
     try:
-        results = step.run(arguments, outputs, context)
-        found = len(results)
+        return step.run(arguments, outputs, context)
     except RunCancelled:
-        if context is not None:
-            context.run.check()  # which knows why it was cancelled
+        context.run.check()  # which knows why it was cancelled
         raise
-    except OnnxplugError:
-        raise
-    except Exception as error:
-        raise EpError(
-            f"{step.ep} failed in run: {type(error).__name__}: {error}",
-            ep=step.ep,
-            stage="run",
-        ) from error
-    if found != len(step.outputs):
-        raise EpError(
-            f"{step.ep} failed in run: it returned {found} arrays for a partition of "
-            f"{len(step.outputs)} outputs",
-            ep=step.ep,
-            stage="run",
-        )
-    return results
 
 
 def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:

@@ -7,7 +7,6 @@ names the input, what was found and what is expected.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -28,6 +27,9 @@ from onnxplug.model_info import type_name
 Symbols: TypeAlias = dict[str, tuple[int, str]]
 """Symbolic dimension to its size in this run and the input that fixed it."""
 
+_Array: TypeAlias = tuple[str, np.dtype[Any], tuple[int, ...] | None]
+"""An input's name, its dtype, and its shape in the last run."""
+
 Check: TypeAlias = Callable[[Any, Symbols], Any]
 
 
@@ -46,6 +48,51 @@ class InputChecker:
         self._checks = [
             (name, _checker(name, value_type)) for name, value_type in types.items()
         ]
+        self._required = {name: types[name] for name in types if name not in defaults}
+        self._default_values = list(defaults.values())
+        self._arrays = _as_arrays(self._required)
+
+    def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
+        """As :meth:`check`, for what most feeds are: arrays to be passed as they are.
+
+        ``None``, which says nothing of the feed, when it is not quite so.
+        """
+        expected = self._arrays
+        if expected is None or type(feed) is not dict or len(feed) != len(expected):
+            return None
+        values = []
+        sizes_are_known = True
+        try:
+            for name, dtype, shape in expected:
+                value = feed[name]
+                if (
+                    type(value) is not np.ndarray
+                    or value.dtype is not dtype
+                    or not value.flags.c_contiguous
+                ):
+                    return None
+                if value.shape != shape:
+                    sizes_are_known = False
+                values.append(value)
+        except KeyError:
+            return None
+        if not sizes_are_known:
+            self._check_shapes(values)
+        return values + self._default_values if self._default_values else values
+
+    def _check_shapes(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Check the shapes of all that must be fed, and keep them for the next run."""
+        symbols: Symbols = {}
+        arrays = []
+        for (name, value_type), value in zip(
+            self._required.items(), values, strict=True
+        ):
+            assert isinstance(value_type, TensorType)
+            found = value.shape
+            if value_type.shape is not None:
+                _check_shape(name, found, value_type.shape, symbols)
+            arrays.append((name, value.dtype, found))
+        self._arrays = arrays
 
     def check(self, feed: Mapping[str, Any], placed: Collection[str] = ()) -> list[Any]:
         """The values to run on, in order of the inputs.
@@ -82,7 +129,7 @@ class InputChecker:
         return values
 
     def _missing(self, feed: Mapping[str, Any]) -> InputError:
-        names = [name for name, _ in self._checks if name not in self._defaults]
+        names = list(self._required)
         missing = [name for name in names if name not in feed]
         return InputError(
             f"Required inputs ({missing}) are missing from input feed "
@@ -91,6 +138,8 @@ class InputChecker:
         )
 
     def _unknown(self, feed: Mapping[str, Any]) -> InputError:
+        import difflib
+
         known = [name for name, _ in self._checks]
         name = next(name for name in feed if name not in known)
         near = difflib.get_close_matches(str(name), known, n=1)
@@ -99,6 +148,18 @@ class InputChecker:
             f"Invalid input name: {name}{hint}  The model's inputs are {known}",
             input=str(name),
         )
+
+
+def _as_arrays(types: Mapping[str, ValueType | None]) -> list[_Array] | None:
+    """The inputs as arrays of numbers, if all are; no shape has been seen yet."""
+    arrays: list[_Array] = []
+    for name, value_type in types.items():
+        match value_type:
+            case TensorType(dtype=DataType() as dtype) if dtype is not DataType.STRING:
+                arrays.append((name, dtype.numpy, None))
+            case _:
+                return None
+    return arrays
 
 
 def _checker(name: str, value_type: ValueType | None) -> Check:
@@ -168,19 +229,18 @@ def _check_shape(
             f"{_shown(expected)}).  Please fix either the inputs/outputs or the model.",
             input=name,
         )
-    for axis, (size, dimension) in enumerate(zip(found, expected, strict=True)):
-        if dimension is None:
+    for axis, size in enumerate(found):
+        dimension = expected[axis]
+        if size == dimension or dimension is None:
             continue
         if isinstance(dimension, int):
-            if size != dimension:
-                raise InputError(
-                    f"Got invalid dimensions for input: {name} for the following "
-                    f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
-                    f"(shape {list(found)} where the model has {_shown(expected)}).  "
-                    "Please fix either the inputs/outputs or the model.",
-                    input=name,
-                )
-            continue
+            raise InputError(
+                f"Got invalid dimensions for input: {name} for the following "
+                f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
+                f"(shape {list(found)} where the model has {_shown(expected)}).  "
+                "Please fix either the inputs/outputs or the model.",
+                input=name,
+            )
         known, by = symbols.setdefault(dimension, (size, name))
         if size != known:
             raise InputError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from sys import getrefcount
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep import Dimension, TensorType, ValueType
 from onnxplug.errors import ModelWarning
+from onnxplug.selection.warn import warn_user
 
 
 class DeclaredShapes:
@@ -25,30 +26,53 @@ class DeclaredShapes:
             for position, (name, value_type) in enumerate(types.items())
             if isinstance(value_type, TensorType) and value_type.shape is not None
         ]
+        self._passed: list[tuple[int, object]] = [
+            (position, shape) for position, _, shape in self._expected
+        ]
 
     def check(self, results: Sequence[Any]) -> None:
         """Warn of results whose rank or sizes are not those declared."""
+        try:
+            for position, shape in self._passed:
+                if results[position].shape != shape:
+                    break
+            else:
+                return
+        except AttributeError:  # a list, a map or nothing
+            pass
+        self._compare(results)
+        self._passed = [
+            (position, getattr(results[position], "shape", None))
+            for position, *_ in self._expected
+        ]
+
+    def _compare(self, results: Sequence[Any]) -> None:
         for entry in self._expected:
             position, name, shape = entry
-            found: tuple[int, ...] = getattr(results[position], "shape", ())
-            if found == shape or not isinstance(results[position], np.ndarray):
+            if not isinstance(results[position], np.ndarray):
                 continue
-            if len(found) != len(shape) or any(
-                isinstance(declared, int) and declared != size
-                for declared, size in zip(shape, found, strict=True)
-            ):
+            found: tuple[int, ...] = results[position].shape
+            if _contradict(found, shape):
                 self._expected = [e for e in self._expected if e is not entry]
                 _warn_of_shape(name, found, shape)
+
+
+def _contradict(found: Sequence[int], declared: Sequence[Dimension]) -> bool:
+    if len(found) != len(declared):
+        return True
+    for axis, size in enumerate(found):
+        if size != declared[axis] and isinstance(declared[axis], int):
+            return True
+    return False
 
 
 def _warn_of_shape(
     name: str, found: tuple[int, ...], declared: tuple[Dimension, ...]
 ) -> None:
-    warnings.warn(
+    warn_user(
         f"output {name!r} has shape {list(found)}, and the model declares "
         f"{list(declared)}; the model's declaration is wrong",
         ModelWarning,
-        stacklevel=4,
     )
 
 
@@ -58,8 +82,27 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     An array is copied when it is, or is a view of, an input, another result, or memory
     that is read-only; and when it is not C-contiguous.
     """
+    for result in results:
+        # an input, or what another array is a view of, is referred to elsewhere too
+        if type(result) is not np.ndarray or getrefcount(result) != _REFERENCES:
+            break
+        flags = result.flags
+        if not flags.owndata or not flags.carray:
+            break
+    else:
+        return [*results]
     taken = {id(root) for value in inputs for root in _roots(value)}
     return [_own(result, taken) for result in results]
+
+
+def _references(results: Sequence[Any]) -> int:
+    for result in results:
+        return getrefcount(result)
+    return 0
+
+
+_REFERENCES: Final = _references([object()])
+"""How often a result is referred to, in a loop over them, that nothing else holds."""
 
 
 def _own(result: Any, taken: set[int]) -> Any:

@@ -7,32 +7,29 @@ looks nothing up; slots are cleared after their last use.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug.compile import CompiledGraph, CompiledUnit
-from onnxplug.ep import HOST, MemoryLocation, RunContext
+from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.graph import Graph, Node
+from onnxplug.guard import GuardedRun, guarded
 from onnxplug.memory import Hop, Memory
 from onnxplug.partition.islands import nbytes
 from onnxplug.partition.report import CopyPlacement, Explanation
-
-RunFunction: TypeAlias = Callable[
-    [Sequence[Any], Sequence[Any | None], RunContext | None], Sequence[Any]
-]
 
 
 class RunPartition(NamedTuple):
     """Runs one partition.
 
     Attributes:
-        run: the bound method, or native function, of the compiled partition.
+        run: the bound method, or native function, of the compiled partition, guarded.
         turnstile: held while running, when the EP limits concurrent runs.
     """
 
     ep: str
-    run: RunFunction
+    run: GuardedRun
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     location: MemoryLocation
@@ -189,7 +186,7 @@ class _Planner:
         self.steps.append(
             RunPartition(
                 candidate.name,
-                compiled.run,
+                guarded(candidate.name, compiled.run, len(outputs)),
                 tuple(inputs),
                 tuple(outputs),
                 home,

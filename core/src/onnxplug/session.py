@@ -23,6 +23,7 @@ from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.outputs import DeclaredShapes, own
 from onnxplug.plugins import registry
 from onnxplug.selection import SessionContext, choose, defaults, resolve
+from onnxplug.straight import straight_run
 
 if TYPE_CHECKING:
     from onnxplug.graph import Model
@@ -135,6 +136,7 @@ class InferenceSession:
         self._declared = DeclaredShapes(
             {name: graph.value(name).type for name in self._output_names}
         )
+        self._run_straight = straight_run(built, self._checker, self._declared)
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
         self._lock = threading.Lock()
         attach(built, self)
@@ -194,23 +196,27 @@ class InferenceSession:
             UnknownOutput: there is no such value.
             RunError: an EP failed while running, or the session was closed.
         """
-        if isinstance(output_names, str):
-            output_names = [output_names]
-        if output_names:
+        if output_names is not None:
+            if isinstance(output_names, str):
+                output_names = [output_names]
             unknown = [n for n in output_names if n not in self._output_names]
             if unknown:
-                return self._with_taps(unknown).run(
-                    output_names, input_feed, run_options
-                )
-        inputs = self._checker.check(input_feed)
-        results = own(self._compute(inputs, run_options), inputs)
-        self._declared.check(results)
-        if not output_names:
+                tapped = self._with_taps(unknown)
+                return tapped.run(output_names, input_feed, run_options)
+        results = self._run_straight(input_feed) if run_options is None else None
+        if results is None:
+            inputs = self._checker.check(input_feed)
+            results = own(self._compute(inputs, run_options), inputs)
+            self._declared.check(results)
+        return self._select(output_names, results) if output_names else results
+
+    def _select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
+        """Those of *results* that have these names."""
+        if names == self._output_names:
             return results
         by_name = dict(zip(self._output_names, results, strict=True))
-        if len(set(output_names)) == len(output_names):
-            return [by_name[name] for name in output_names]
-        return own([by_name[name] for name in output_names], inputs)
+        selected = [by_name[name] for name in names]
+        return selected if len(set(names)) == len(names) else own(selected, [])
 
     def _compute(
         self, inputs: Sequence[Any], run_options: RunOptions | None

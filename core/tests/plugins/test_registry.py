@@ -134,11 +134,15 @@ def test_metadata_that_cannot_be_read_spoils_no_other(
     site, registry, states, caplog
 ) -> None:
     site.install("XNone", distribution="x-none", metadata="")
-    site.install("XLone", distribution="x-lone", entry_points="[group]\nno value\n")
+    lone = "[onnxplug.execution_providers]\nno value\n"
+    site.install("XLone", distribution="x-lone", entry_points=lone)
+    site.install("XOther", distribution="x-other", entry_points="[group]\nno value\n")
     site.install(GOOD)
     assert states(registry) == {GOOD: "found", "XNone": "found"}
     assert registry.factory(GOOD).name == GOOD
-    assert "x_lone-1.2.dist-info cannot be read, so it is left out" in caplog.text
+    (told,) = caplog.messages
+    assert "x_lone-1.2.dist-info cannot be read, so it is left out" in told
+    assert "'no value' is no entry point" in told
 
 
 def test_a_distribution_may_come_without_metadata(site, registry) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug.outputs import own
+from onnxplug.ep import DataType, TensorType
+from onnxplug.errors import ModelWarning
+from onnxplug.outputs import DeclaredShapes, own
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -58,3 +60,64 @@ def test_scalars_become_arrays_and_other_values_pass() -> None:
 def test_layout_is_made_contiguous() -> None:
     (owned,) = own([np.zeros((2, 3)).T], [])
     assert owned.flags.c_contiguous and owned.shape == (3, 2)
+
+
+def test_it_is_so_of_code_that_has_run_for_long() -> None:
+    fed = np.zeros(3)
+    for _ in range(20_000):
+        fresh = np.zeros(3)
+        owned, back = own([fresh, fed], [fed])
+        assert owned is fresh and back is not fed
+        (given,) = own([np.zeros(3)], [fed])
+        (back,) = own([given], [])
+        assert back is given
+
+
+def test_an_array_whose_only_holders_are_inputs_is_copied() -> None:
+    base = np.zeros(4)
+    inputs = [base[1:]]
+    results = [base]
+    del base
+    (owned,) = own(results, inputs)
+    assert not np.shares_memory(owned, inputs[0])
+
+
+def test_inputs_returned_as_the_results_are_copied() -> None:
+    inputs = [np.zeros(3), np.ones(2)]
+    feed = dict(zip("xy", inputs, strict=True))
+    owned = own(inputs, inputs)
+    assert owned is not inputs
+    for given, fed in zip(owned, feed.values(), strict=True):
+        assert not np.shares_memory(given, fed)
+        np.testing.assert_array_equal(given, fed)
+
+
+def test_a_result_given_twice_is_parted() -> None:
+    array = np.zeros(3)
+    results = [array, array]
+    del array
+    first, second = own(results, [])
+    assert not np.shares_memory(first, second)
+
+
+def test_the_list_is_the_callers_own_too() -> None:
+    kept = [np.zeros(3)]
+    assert own(kept, []) is not kept
+
+
+def test_declared_sizes_are_compared_whenever_others_come(recwarn: Any) -> None:
+    float_3 = TensorType(DataType.FLOAT32, ("n", 3))
+    declared = DeclaredShapes({"y": float_3, "z": float_3, "s": None})
+    fits, also, wrong = np.zeros((2, 3)), np.zeros((5, 3)), np.zeros((2, 4))
+    for y in (fits, also, fits):
+        declared.check([y, fits, None])
+    declared.check([None, [fits], None])  # an empty optional, and a sequence
+    assert not recwarn.list
+    with pytest.warns(ModelWarning, match=r"'z' has shape \[2, 4\]") as warned:
+        declared.check([fits, wrong, None])
+    assert warned[0].filename == __file__
+    for z in (fits, wrong, wrong):
+        declared.check([fits, z, None])
+    assert not recwarn.list  # once for each output
+    with pytest.warns(ModelWarning, match=r"'y' has shape \[1\]"):
+        declared.check([np.zeros(1), wrong, None])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
@@ -65,8 +64,7 @@ class KernelExecutionProvider(ExecutionProvider):
         return KernelSequence(partition, self.find_kernel)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     kernel: Callable[..., Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -185,7 +183,7 @@ def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequenc
             )
     filled = []
     for result, bound in zip(results, outputs, strict=True):
-        if bound is not None:
+        if bound is not None and bound is not result:
             np.copyto(bound, result)
         filled.append(result if bound is None else bound)
     return filled

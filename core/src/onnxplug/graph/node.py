@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.graph.weight import Weight
 
@@ -38,8 +37,7 @@ class AttributeType(IntEnum):
 _GRAPH_TYPES: Final = (AttributeType.GRAPH, AttributeType.GRAPHS)
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """A typed attribute.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
+
+from onnxplug.plugins.installed import installed_distributions
 
 GROUP: Final = "onnxplug.execution_providers"
 """The entry-point group: the name is the EP's name, the value a module with hooks."""
@@ -60,16 +62,15 @@ class FoundPlugin:
 
 def find_plugins() -> list[FoundPlugin]:
     """Every advertised EP, sorted by name."""
-    # imported here and nowhere else: mixed with the standard library's own module
-    # it changes the classes that the latter yields
-    import importlib_metadata
-
-    try:
-        entry_points = list(importlib_metadata.entry_points(group=GROUP))
-    # one distribution with a malformed entry_points.txt, be it no plugin of ours,
-    # breaks the listing of all
-    except Exception:  # noqa: BLE001
-        entry_points = list(_one_by_one(importlib_metadata.distributions()))
+    distributions = installed_distributions()
+    if distributions is None:
+        entry_points = _of_the_library()
+    else:
+        entry_points = [
+            entry_point
+            for distribution in distributions
+            for entry_point in _read(distribution, lambda d: d.entry_points(GROUP))
+        ]
     found = [
         FoundPlugin(entry_point.name, entry_point.value, entry_point.dist)
         for entry_point in entry_points
@@ -78,22 +79,24 @@ def find_plugins() -> list[FoundPlugin]:
     return sorted(found, key=lambda plugin: (plugin.name, plugin.module))
 
 
-def _one_by_one(distributions: Any) -> Iterator[Any]:
+def _of_the_library() -> list[Any]:
+    """The entry points that ``importlib_metadata`` finds."""
+    # imported here and nowhere else; see onnxplug.plugins.installed
+    import importlib_metadata
+
+    try:
+        return list(importlib_metadata.entry_points(group=GROUP))
+    # one distribution with a malformed entry_points.txt, be it no plugin of ours,
+    # breaks the listing of all
+    except Exception:  # noqa: BLE001
+        return list(_one_by_one(importlib_metadata.distributions()))
+
+
+def _one_by_one(distributions: Iterable[Any]) -> Iterator[Any]:
     """The entry points of those distributions that can be read."""
     seen = set()
     for distribution in distributions:
-        try:
-            entry_points = distribution.entry_points.select(group=GROUP)
-        except Exception as error:  # noqa: BLE001  # see find_plugins
-            import logging
-
-            logging.getLogger("onnxplug.plugins").warning(
-                "the entry points of %s cannot be read, so it is left out: %s: %s",
-                distribution,
-                type(error).__name__,
-                error,
-            )
-            continue
+        entry_points = _read(distribution, lambda d: d.entry_points.select(group=GROUP))
         if not entry_points:
             continue
         # as in importlib_metadata, the first on sys.path wins
@@ -101,3 +104,19 @@ def _one_by_one(distributions: Any) -> Iterator[Any]:
         if name not in seen:
             seen.add(name)
             yield from entry_points
+
+
+def _read(distribution: Any, entry_points: Callable[[Any], Iterable[Any]]) -> list[Any]:
+    """The entry points of *distribution*; nothing, and a warning, if broken."""
+    try:
+        return list(entry_points(distribution))
+    except Exception as error:  # noqa: BLE001  # one must not break the listing of all
+        import logging
+
+        logging.getLogger("onnxplug.plugins").warning(
+            "the entry points of %s cannot be read, so it is left out: %s: %s",
+            distribution,
+            type(error).__name__,
+            error,
+        )
+        return []

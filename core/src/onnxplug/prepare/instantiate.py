@@ -7,7 +7,6 @@ inputs and outputs become the call's; attributes that refer get the call's value
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
@@ -170,10 +169,10 @@ class _Copy:
         self, attribute: Attribute, values: Mapping[str, str | None]
     ) -> Attribute:
         if attribute.type is AttributeType.GRAPH:
-            return replace(attribute, value=self._graph(attribute.value, values))
+            return attribute._replace(value=self._graph(attribute.value, values))
         if attribute.type is AttributeType.GRAPHS:
             bodies = tuple(self._graph(body, values) for body in attribute.value)
-            return replace(attribute, value=bodies)
+            return attribute._replace(value=bodies)
         return attribute
 
     def _graph(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:

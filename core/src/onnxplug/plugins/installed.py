@@ -1,0 +1,100 @@
+"""Reads what installed distributions advertise from the files of their metadata.
+
+``importlib_metadata`` does so for every way of being installed.  Importing it takes
+longer than making a session, though, and from then on the standard library's own module
+yields other classes to the whole program.  Nearly all distributions are folders of text
+in a folder of ``sys.path``, and those are read here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+_USUAL_FINDERS: Final = ("_frozen_importlib_external", "importlib_metadata")
+"""Modules of the finders that look in the folders of ``sys.path`` and nowhere else."""
+
+
+class InstalledDistribution:
+    """A distribution, as the folder with its metadata."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def read_text(self, name: str) -> str | None:
+        """The text of one of its files; ``None`` if there is none.
+
+        Raises:
+            UnicodeDecodeError: it is no text in UTF-8.
+        """
+        try:
+            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def entry_points(self, group: str) -> list[EntryPoint]:
+        """What it advertises in *group*.
+
+        Raises:
+            ValueError: its list cannot be read.
+        """
+        text = self.read_text("entry_points.txt") or ""
+        if group not in text:
+            return []
+        return [EntryPoint(*pair, self) for pair in _pairs(text, group)]
+
+    def __str__(self) -> str:
+        return self._folder
+
+
+class EntryPoint(NamedTuple):
+    """One thing that a distribution advertises; as that of ``importlib_metadata``."""
+
+    name: str
+    value: str
+    dist: Any
+
+
+def installed_distributions() -> list[InstalledDistribution] | None:
+    """The distributions on ``sys.path``, of each name the first.
+
+    ``None`` when there may be others: in an archive, an egg, or known to some finder.
+    """
+    for finder in sys.meta_path:
+        if hasattr(finder, "find_distributions") and (
+            finder.__module__ not in _USUAL_FINDERS
+        ):
+            return None
+    found: dict[str, InstalledDistribution] = {}
+    for path in sys.path:
+        if path.endswith(".egg"):
+            return None
+        try:
+            children = os.listdir(path or ".")
+        except NotADirectoryError:
+            return None
+        except OSError:
+            continue
+        for child in children:
+            stem, extension = os.path.splitext(child.lower())
+            if extension in (".dist-info", ".egg-info"):
+                name = re.sub(r"[-_.]+", "-", stem.partition("-")[0])
+                if name not in found:
+                    found[name] = InstalledDistribution(os.path.join(path, child))
+    return list(found.values())
+
+
+def _pairs(text: str, group: str) -> Iterator[tuple[str, str]]:
+    section = None
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line.strip("[]")
+        elif section == group and line and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise ValueError(f"{line!r} is no entry point, which is a name = value")
+            yield name.strip(), value.strip()
