@@ -120,6 +120,7 @@ def test_a_variable_that_is_misspelt_is_pointed_out(cli, site, monkeypatch) -> N
     site.install(X)
     monkeypatch.setenv("ONNXPLUG_BLOCKED", "cuda")
     monkeypatch.setenv("ONNXPLUG_X_THREADS", "3")
+    monkeypatch.setenv("ONNXPLUG_CACHE_SIZE", "1G")
     outcome = cli("doctor", "--json")
     assert outcome.code == 0
     assert outcome.json["hints"] == [

@@ -7,7 +7,14 @@ import sys
 
 import pytest
 
-from onnxplug.cli.text import bar, duration, format_table, print_table, shape_text
+from onnxplug.cli.text import (
+    bar,
+    data_size,
+    duration,
+    format_table,
+    print_table,
+    shape_text,
+)
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -71,3 +78,20 @@ def test_shapes_tell_what_is_unknown() -> None:
     assert shape_text(["N", 3, None]) == "[N, 3, ?]"
     assert shape_text(()) == "[]"
     assert shape_text(None) == "of any shape"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (123_456, "123 KB"),
+        (999_499, "999 KB"),
+        (999_500, "1 MB"),
+        (256 << 20, "268 MB"),
+        (5_000_000_000, "5 GB"),
+    ],
+)
+def test_sizes_have_a_fitting_unit(nbytes: int, text: str) -> None:
+    assert data_size(nbytes) == text

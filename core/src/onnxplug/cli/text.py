@@ -93,6 +93,15 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs"
 
 
+def data_size(nbytes: int) -> str:
+    """Three digits and a fitting unit, 1 KB being 1000 bytes."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        # what would be rounded up to the next unit has it
+        if nbytes >= 0.9995 * factor:
+            return f"{nbytes / factor:.3g} {unit}"
+    return f"{nbytes} B"
+
+
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
     """``[N, 3, 224, ?]``."""
     if shape is None:

@@ -16,7 +16,7 @@ from onnxplug import __version__
 from onnxplug.cli.doctor.checkup import Checkup, examine
 from onnxplug.cli.doctor.isolate import examine_isolated
 from onnxplug.cli.progress import Progress
-from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
+from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginState, registry
@@ -27,7 +27,7 @@ from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platf
 _NEEDED: Final = ("numpy", "onnx")
 """Packages without which nothing runs."""
 
-_VARIABLES: Final = (AUTOLOAD, BLOCK, PLUGINS, STRICT)
+_VARIABLES: Final = (AUTOLOAD, BLOCK, PLUGINS, STRICT, cache.DIRECTORY, cache.SIZE)
 
 _NVIDIA: Final = 0x10DE
 _INTEL: Final = 0x8086

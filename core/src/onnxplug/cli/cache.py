@@ -1,0 +1,172 @@
+"""``onnxplug cache``: what distributions keep on disk, and deleting it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onnxplug.cli.failure import CommandFailed
+from onnxplug.cli.text import data_size, plural, print_json, print_table
+
+_PREFIX = "onnxplug-"
+
+
+class Kept(NamedTuple):
+    """What one distribution keeps.
+
+    Attributes:
+        entries: how many files.
+        oldest, newest: when one was last used, in seconds since 1970; ``None`` if
+            there is none.
+    """
+
+    folder: Path
+    entries: int
+    nbytes: int
+    oldest: float | None
+    newest: float | None
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Declare the command and its two actions."""
+    summary = "list or delete what is kept on disk, such as compiled kernels"
+    parser = commands.add_parser(
+        "cache", help=summary, description=f"{summary.capitalize()}."
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser(
+        "ls",
+        parents=[common],
+        help="list it",
+        description="List what each distribution keeps on disk.",
+    )
+    listing.set_defaults(command=_list)
+    clearing = actions.add_parser(
+        "clear",
+        parents=[common],
+        help="delete it",
+        description="Delete what is kept on disk; it is made again when needed.",
+    )
+    clearing.add_argument(
+        "name", nargs="?", metavar="NAME", help="a distribution (default: all)"
+    )
+    clearing.set_defaults(command=_clear)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from onnxplug.ep.cache import cache_root
+
+    root = cache_root()
+    kept = [_look(folder) for folder in _folders(root)]
+    if arguments.json:
+        print_json({"path": str(root), "distributions": [_data(each) for each in kept]})
+        return
+    print(root)
+    if not kept:
+        print("Nothing is kept there.")
+        return
+    print()
+    print_table(
+        ("DISTRIBUTION", "ENTRIES", "SIZE", "OLDEST", "NEWEST"),
+        [
+            (
+                each.folder.name,
+                str(each.entries),
+                data_size(each.nbytes),
+                _time(each.oldest),
+                _time(each.newest),
+            )
+            for each in kept
+        ],
+        right=("ENTRIES", "SIZE"),
+    )
+
+
+def _clear(arguments: argparse.Namespace) -> None:
+    import shutil
+
+    from onnxplug.ep.cache import cache_root
+
+    root = cache_root()
+    folders = list(_folders(root))
+    if arguments.name is not None:
+        known = [folder.name for folder in folders]
+        wanted = (arguments.name, _PREFIX + arguments.name)
+        folders = [folder for folder in folders if folder.name in wanted]
+        if not folders:
+            raise CommandFailed(
+                f"{arguments.name} keeps nothing in {root}; "
+                f"found {', '.join(known) or 'nothing'}"
+            )
+    cleared = []
+    for folder in folders:
+        cleared.append(_look(folder))
+        shutil.rmtree(folder)
+    if arguments.json:
+        print_json({"path": str(root), "cleared": [_data(each) for each in cleared]})
+        return
+    for each in cleared:
+        entries = plural(each.entries, "file")
+        print(f"{each.folder.name}: deleted {entries}, {data_size(each.nbytes)}")
+    if not cleared:
+        print(f"Nothing is kept in {root}.")
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Folders below *root* that say of themselves to be caches of onnxplug.
+
+    No others are touched, whatever ``ONNXPLUG_CACHE_DIR`` is.
+    """
+    from onnxplug.ep.cache import TAG, TAG_TEXT
+
+    if not root.is_dir():
+        return
+    for folder in sorted(root.iterdir()):
+        if folder.is_dir() and not folder.is_symlink():
+            try:
+                tag = (folder / TAG).read_text("ascii", "replace")
+            except OSError:
+                continue
+            if tag == TAG_TEXT:
+                yield folder
+
+
+def _look(folder: Path) -> Kept:
+    from onnxplug.ep.cache import TAG
+
+    statuses = []
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and path != folder / TAG:
+                statuses.append(path.lstat())
+        except FileNotFoundError:  # it was replaced or deleted meanwhile
+            continue
+    times = [status.st_mtime for status in statuses]
+    return Kept(
+        folder,
+        len(statuses),
+        sum(status.st_size for status in statuses),
+        min(times, default=None),
+        max(times, default=None),
+    )
+
+
+def _data(kept: Kept) -> dict[str, Any]:
+    return {
+        "name": kept.folder.name,
+        "entries": kept.entries,
+        "bytes": kept.nbytes,
+        "oldest": _time(kept.oldest) or None,
+        "newest": _time(kept.newest) or None,
+    }
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    from datetime import datetime
+
+    local = datetime.fromtimestamp(seconds).astimezone()
+    return local.isoformat(" ", "minutes")
