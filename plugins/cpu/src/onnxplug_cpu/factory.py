@@ -15,6 +15,12 @@ class CpuFactory(ep.EpFactory):
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__
+    options = {
+        "compile": ep.Option(
+            default=True,
+            doc="compile nodes to machine code; otherwise all run on numpy arrays",
+        ),
+    }
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -40,10 +46,12 @@ class CpuFactory(ep.EpFactory):
         """An EP for one session."""
         from onnxplug_cpu.provider import CpuProvider
 
-        return CpuProvider(threads=session.intra_op_num_threads)
+        return CpuProvider(
+            session.intra_op_num_threads, compiles=bool(options["compile"])
+        )
 
     def diagnose(self) -> Iterable[ep.Finding]:
-        """Whether numpy, which computes everything, can be imported."""
+        """Whether numpy is there, machine code can be run, and code can be kept."""
         try:
             import numpy as np
         except ImportError as error:
@@ -52,7 +60,30 @@ class CpuFactory(ep.EpFactory):
                 message=f"numpy cannot be imported: {error}",
                 remedy="reinstall numpy in this environment",
             )
-        else:
-            yield ep.Finding(
-                level=ep.Level.OK, message=f"numpy {np.__version__} computes"
-            )
+            return
+        yield ep.Finding(level=ep.Level.OK, message=f"numpy {np.__version__} computes")
+        yield from _compiled_tier()
+
+
+def _compiled_tier() -> Iterable[ep.Finding]:
+    from onnxplug_cpu.compiler.cores import default_workers
+    from onnxplug_cpu.compiler.jit import Library, machine_code_unavailable
+
+    reason = machine_code_unavailable()
+    if reason is not None:
+        message, _, remedy = reason.partition("; ")
+        yield ep.Finding(level=ep.Level.WARNING, message=message, remedy=remedy)
+        return
+    library = Library.host()
+    yield ep.Finding(
+        level=ep.Level.OK,
+        message=f"machine code for {library.isa.name}, "
+        f"{default_workers()} threads by default",
+    )
+    problem = library.cache.problem
+    if problem:
+        yield ep.Finding(
+            level=ep.Level.WARNING,
+            message=f"compiled code is not kept: {problem}",
+            remedy="let ONNXPLUG_CACHE_DIR name a folder of your own",
+        )

@@ -16,6 +16,7 @@ class ChainBody:
 
     Attributes:
         width: lanes of the vectors to compute.
+        live: numbers of the values that outputs need.
     """
 
     def __init__(self, f: Function, isa: Isa, chain: Chain) -> None:
@@ -23,7 +24,7 @@ class ChainBody:
         self.f = f
         self.isa = isa
         self.chain = chain
-        self._live = _live_values(chain)
+        self.live = _live_values(chain)
 
     def constants(self) -> dict[int, Value]:
         """The chain's constants, by value number."""
@@ -38,7 +39,7 @@ class ChainBody:
         values = dict(values)
         start = len(self.chain.inputs) + len(self.chain.constants)
         for number, step in enumerate(self.chain.steps, start):
-            if number in values or number not in self._live:
+            if number in values or number not in self.live:
                 continue
             if any(o >= 0 and o not in values for o in step.operands):
                 continue

@@ -284,7 +284,8 @@ class _Writer:
         outputs = len(self.chain.outputs)
         fixed = self.body.constants()
         for number, element in enumerate(self.chain.inputs):
-            if self.kinds[outputs + number] == SPLAT:
+            splat = self.kinds[outputs + number] == SPLAT
+            if splat and number in self.body.live:
                 pointer = pointers[outputs + number]
                 fixed[number] = self.lanes.load_splat(element, pointer)
         fixed = self.body.advance(fixed)
@@ -320,7 +321,7 @@ class _Writer:
         values = dict(fixed)
         for number, element in enumerate(self.chain.inputs):
             position = outputs + number
-            if number not in fixed:
+            if number not in fixed and number in self.body.live:
                 values[number] = self.lanes.load(
                     element, placed(position), part, self.steps[position]
                 )

@@ -181,6 +181,8 @@ def _write(
         fixed = body.constants()
         moving: list[int] = []
         for number, operand in enumerate(inputs):
+            if number + 1 not in body.live:
+                continue
             if operand.repeats:
                 fixed[number + 1] = load(number, placed(number))
             else:

@@ -51,18 +51,16 @@ def thresholded_relu(a: Arguments) -> Value:
 
 
 def shrink(a: Arguments) -> Value:
-    """The bound and the bias are rounded to the type."""
+    """The bound is rounded to the type, and so is the bias, but not to bf16."""
     f, x = a.f, a.x
-    limit, minus_limit, bias = (
-        literal(f, Scalar(a.element, number), x.type.lanes)
-        for number in (
-            a.number("lambd", 0.5),
-            -a.number("lambd", 0.5),
-            a.number("bias", 0.0),
-        )
-    )
-    lower = f.select(x < minus_limit, x + bias, 0)
-    return f.select(x > limit, x - bias, lower)
+    limit, bias = a.number("lambd", 0.5), a.number("bias", 0.0)
+    lanes = x.type.lanes
+    above = literal(f, Scalar(a.element, limit), lanes)
+    below = literal(f, Scalar(a.element, -limit), lanes)
+    type_ = "f32" if a.element == "bf16" else a.element
+    offset = literal(f, Scalar(type_, bias), lanes)
+    lower = f.select(x < below, x + offset, 0)
+    return f.select(x > above, x - offset, lower)
 
 
 def elu(a: Arguments) -> Value:
