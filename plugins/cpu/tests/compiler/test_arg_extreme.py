@@ -70,7 +70,7 @@ def test_other_elements(isa: Isa, dtype: Any) -> None:
         x[0, 0], x[1, 1] = np.iinfo(dtype).min, np.iinfo(dtype).max
     for axis, last in [(0, True), (1, False), (2, True), (2, False)]:
         for largest in (True, False):
-            found = positions(ISAS[0], x, axis, largest, last)
+            found = positions(isa, x, axis, largest, last)
             np.testing.assert_array_equal(found, reference(x, axis, largest, last))
 
 

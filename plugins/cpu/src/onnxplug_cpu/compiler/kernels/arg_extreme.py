@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug_cpu.compiler.emit import I64, Module, Type, Value
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.kernels.reduce import maximum, minimum
+from onnxplug_cpu.compiler.kernels.fold import maximum, minimum
 from onnxplug_cpu.compiler.kernels.rows import (
     Axes,
     Elements,

@@ -19,12 +19,15 @@ import numpy as np
 from onnxplug_cpu.compiler.kernels.attention_block import BlockForm, block_kernel
 from onnxplug_cpu.compiler.kernels.attention_few import FewForm, few_kernel
 from onnxplug_cpu.compiler.kernels.matmul_pack import (
-    VECTOR_BYTES,
     pack_kernel,
     panel_kernel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul_tile import tile_kernel, tile_shape
+from onnxplug_cpu.compiler.kernels.matmul_tile import (
+    VECTOR_BYTES,
+    tile_kernel,
+    tile_shape,
+)
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.record import Address, Code, Recorder, View, Word
 
@@ -129,9 +132,8 @@ class _Sizes(NamedTuple):
 
     @classmethod
     def of(cls, q: View, k: View, v: View) -> _Sizes:
-        return cls(
-            q.shape[0], q.shape[1], k.shape[1], q.shape[2], *k.shape[2:], v.shape[3]
-        )
+        batches, heads, queries, size = q.shape
+        return cls(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3])
 
     @property
     def group(self) -> int:

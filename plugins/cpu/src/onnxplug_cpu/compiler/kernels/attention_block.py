@@ -325,7 +325,7 @@ class _Writer:
                         self._limit(i + 1),
                     )
                 )
-            self.rows.softmax(rows, rows[0].count, most)
+            self.rows.softmax(rows, rows[0].length, most)
 
         f.loop(self.end_row, several, start=self.first_row, step=self.side)
 

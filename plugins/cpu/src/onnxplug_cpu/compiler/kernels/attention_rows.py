@@ -27,11 +27,11 @@ class RowForm(Protocol):
 
 
 class Row(NamedTuple):
-    """A row: its scores, with room for whole vectors; its mask; how many scores."""
+    """A row: its scores, with room for whole vectors; its mask; how many scores it has."""
 
     scores: Value
     mask: Value | None
-    count: Value
+    length: Value
 
 
 def mask_words(form: RowForm) -> tuple[str, ...]:
@@ -169,12 +169,12 @@ class Rows:
             return turn(index, [None] * len(rows), *carried)
 
         def part(index: Value, *carried: Value) -> list[Value]:
-            counts = {row.count.text: row.count for row in rows}
+            counts = {row.length.text: row.length for row in rows}
             lanes = {
                 text: f.first_lanes(count - index, LANES)
                 for text, count in counts.items()
             }
-            return turn(index, [lanes[row.count.text] for row in rows], *carried)
+            return turn(index, [lanes[row.length.text] for row in rows], *carried)
 
         carried = f.loop(full, whole, [f.value(start, _VECTOR)] * len(rows), step=LANES)
         return f.loop(most, part, carried, start=full, step=LANES)

@@ -1,0 +1,209 @@
+"""Compares the compiled tier with the array tier on one model, and shrinks the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+import onnxplug
+
+from .random_graphs import Array, Case
+
+COMPILE = "ONNXPLUG_CPU_COMPILE"
+
+
+@contextmanager
+def tier(*, compiled: bool) -> Iterator[None]:
+    """A context in which sessions compile, or do not."""
+    before = os.environ.get(COMPILE)
+    os.environ[COMPILE] = "1" if compiled else "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[COMPILE]
+        else:
+            os.environ[COMPILE] = before
+
+
+def session(
+    model: onnx.ModelProto, *, compiled: bool, threads: int = 1
+) -> onnxplug.InferenceSession:
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = threads
+    with tier(compiled=compiled):
+        return onnxplug.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"]
+        )
+
+
+def difference(
+    expected: Array, found: Array, error: float
+) -> str | None:
+    """How *found* differs by more than it may; ``None`` if it does not."""
+    if expected.dtype != found.dtype or expected.shape != found.shape:
+        return (
+            f"{found.dtype}{list(found.shape)} instead of "
+            f"{expected.dtype}{list(expected.shape)}"
+        )
+    if expected.dtype.kind in "iub":
+        return None if np.array_equal(expected, found) else "other integers"
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return None
+    apart = np.abs(a - b)[~same]
+    if not np.isnan(apart).any() and apart.max() <= error:
+        return None
+    place = np.unravel_index(np.argmax(~same), same.shape)
+    return (
+        f"apart by {apart.max()}, and {error} is allowed; {(~same).sum()} of {a.size} "
+        f"elements differ, the first at {place}: {b[place]} instead of {a[place]}"
+    )
+
+
+def outcome(
+    runner: onnxplug.InferenceSession, feeds: Mapping[str, Array]
+) -> list[Any] | Exception:
+    try:
+        return list(runner.run(None, dict(feeds)))
+    except onnxplug.errors.OnnxplugError as error:
+        return error
+
+
+def disagreement(
+    case: Case,
+    feeds: Mapping[str, Array],
+    expected: onnxplug.InferenceSession,
+    found: onnxplug.InferenceSession,
+    slack: float = 1,
+) -> str | None:
+    """How the two tiers differ on *feeds*."""
+    one, two = outcome(expected, feeds), outcome(found, feeds)
+    if isinstance(one, Exception) or isinstance(two, Exception):
+        if isinstance(one, Exception) and isinstance(two, Exception):
+            return None
+        failed = one if isinstance(one, Exception) else two
+        name = "array" if isinstance(one, Exception) else "compiled"
+        return f"only the {name} tier fails: {failed}"
+    for name, a, b in zip(case.errors, one, two, strict=True):
+        problem = difference(a, b, case.errors[name] * slack)
+        if problem is not None:
+            return f"{name}: {problem}"
+    return None
+
+
+def of_any_size(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inputs of unknown sizes."""
+    dynamic = onnx.ModelProto()
+    dynamic.CopyFrom(model)
+    for value in dynamic.graph.input:
+        for axis, size in enumerate(value.type.tensor_type.shape.dim):
+            size.dim_param = f"{value.name}_{axis}"
+    return dynamic
+
+
+def shrunk(case: Case, threads: int = 1) -> str:
+    """A text of the smallest part of the model in which the tiers still differ."""
+
+    def differs(smaller: Case) -> str | None:
+        try:
+            one = session(smaller.model, compiled=False)
+            two = session(smaller.model, compiled=True, threads=threads)
+        except onnxplug.errors.InvalidModel:
+            return None
+        except Exception as error:  # noqa: BLE001
+            return f"{type(error).__name__}: {error}"
+        return disagreement(smaller, smaller.feeds, one, two)
+
+    problem = differs(case)
+    if problem is None:
+        return f"no difference with shapes as given:\n{onnx.printer.to_text(case.model)}"
+    changed = True
+    while changed:
+        changed = False
+        for smaller in _smaller(case):
+            found = differs(smaller)
+            if found is not None:
+                case, problem, changed = smaller, found, True
+                break
+    constants = "\n".join(
+        f"{tensor.name} = {onnx.numpy_helper.to_array(tensor).tolist()}"
+        for tensor in case.model.graph.initializer
+        if np.prod(tensor.dims) <= 16
+    )
+    shapes = ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in case.feeds.items())
+    return f"{problem}\n{onnx.printer.to_text(case.model)}\n{constants}\n{shapes}"
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Models with one output less, or with a value that is fed instead of computed."""
+    graph = case.model.graph
+    if len(graph.output) > 1:
+        for value in graph.output:
+            kept = [other for other in graph.output if other.name != value.name]
+            yield _part(case, kept, None, None)
+    values = _computed(case)
+    wanted = {value.name for value in graph.output}
+    for node in graph.node:
+        for name in node.output:
+            if name in wanted or name not in values:
+                continue
+            yield _part(case, list(graph.output), name, values[name])
+
+
+def _computed(case: Case) -> dict[str, Array]:
+    """All values, by the array tier."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    names = [name for node in model.graph.node for name in node.output]
+    del model.graph.output[:]
+    types = onnx.shape_inference.infer_shapes(case.model).graph
+    known = {value.name: value for value in (*types.value_info, *types.output)}
+    names = [name for name in names if name in known]
+    model.graph.output.extend(known[name] for name in names)
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    results = session(model, compiled=False).run(None, case.feeds)
+    return dict(zip(names, results, strict=True))
+
+
+def _part(
+    case: Case,
+    outputs: list[onnx.ValueInfoProto],
+    fed: str | None,
+    array: Array | None,
+) -> Case:
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    graph = model.graph
+    feeds = dict(case.feeds)
+    if fed is not None and array is not None:
+        feeds[fed] = array
+        graph.input.append(
+            helper.make_tensor_value_info(
+                fed, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+        )
+    needed = {value.name for value in outputs}
+    nodes = []
+    for node in reversed(graph.node):
+        made = [name for name in node.output if name != fed]
+        if needed.intersection(made) and fed not in node.output:
+            nodes.append(node)
+            needed.update(node.input)
+    kept = [copied for copied in reversed(nodes)]
+    inputs = [value for value in graph.input if value.name in needed]
+    constants = [tensor for tensor in graph.initializer if tensor.name in needed]
+    smaller = helper.make_graph(kept, "part", inputs, outputs, constants)
+    return Case(
+        helper.make_model(smaller, opset_imports=model.opset_import, ir_version=10),
+        {value.name: feeds[value.name] for value in inputs},
+        {value.name: case.errors[value.name] for value in outputs},
+    )
