@@ -129,14 +129,18 @@ class Program:
         Raises:
             ValueError: an array is not as the program expects it.
         """
+        if not self.try_run(inputs, outputs) and not self._run(
+            *self._in_usual_form(inputs, outputs)
+        ):
+            self._refuse(inputs, outputs)
+
+    def try_run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+        """Compute the outputs if the arrays are just as the program expects them, and
+        do nothing else; whether they are."""
         words = self._undisturbed
         if words is not None:
-            if self._enter(words, *inputs, *outputs):
-                return
-        elif self._run(inputs, outputs):
-            return
-        if not self._run(*self._in_usual_form(inputs, outputs)):
-            self._refuse(inputs, outputs)
+            return self._enter(words, *inputs, *outputs)
+        return self._run(inputs, outputs)
 
     def run_in_parts(
         self,

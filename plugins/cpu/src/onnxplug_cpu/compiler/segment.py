@@ -21,6 +21,7 @@ from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import PackedConstants, Recorder
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 MAX_PLANS: Final = 16
 """How many sets of input shapes a segment keeps plans for, least recently used out
@@ -54,12 +55,29 @@ class LinkedPlan(NamedTuple):
     Attributes:
         program: ``None`` when nothing has to be computed.
         results: what is returned.
-        computed: positions of the results that the program writes.
+        contents: the results that do not depend on what is fed, by position.
     """
 
     program: Program | None
     results: tuple[Result, ...]
-    computed: tuple[int, ...]
+    contents: tuple[tuple[int, Array], ...]
+
+    def new_outputs(self) -> list[Array]:
+        """Arrays for the results."""
+        return [np.empty(shape, dtype) for dtype, shape, _ in self.results]
+
+    def try_run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> bool:
+        """Write the results if the plan is one for *arrays*; whether it is."""
+        if self.program is None or self.contents:
+            return False
+        return self.program.try_run(arrays, outputs)
+
+    def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Write the results for *arrays* to *outputs*."""
+        if self.program is not None:
+            self.program.run(arrays, outputs)
+        for position, content in self.contents:
+            outputs[position][...] = content
 
 
 class Segment:
@@ -90,12 +108,11 @@ class Segment:
         self._forms = forms
         self._constants = constants
         self._dtypes = tuple(dtypes)
-        self._plans: OrderedDict[tuple[tuple[int, ...], ...], LinkedPlan] = (
-            OrderedDict()
-        )
+        self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
         self._lock = threading.Lock()
+        self._latest: LinkedPlan | None = None
 
-    def plan(self, shapes: tuple[tuple[int, ...], ...]) -> LinkedPlan:
+    def plan(self, shapes: Shapes) -> LinkedPlan:
         """The plan for inputs of these shapes.
 
         Raises:
@@ -104,16 +121,15 @@ class Segment:
         """
         with self._lock:
             plan = self._plans.get(shapes)
-            if plan is not None:
-                self._plans.move_to_end(shapes)
-                return plan
-            plan = self._make(shapes)
-            self._plans[shapes] = plan
-            if len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
+            if plan is None:
+                plan = self._plans[shapes] = self._make(shapes)
+                if len(self._plans) > MAX_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(shapes)
+            self._latest = plan
             return plan
 
-    def _make(self, shapes: tuple[tuple[int, ...], ...]) -> LinkedPlan:
+    def _make(self, shapes: Shapes) -> LinkedPlan:
         compiler = self._compiler
         recorder = Recorder(compiler.library.isa, compiler.workers, compiler.packed)
         inputs = {
@@ -125,10 +141,10 @@ class Segment:
         planned = make_plan(
             self.calls, self._forms, self._constants, inputs, self.outputs, recorder
         )
-        computed = tuple(
-            position
+        contents = tuple(
+            (position, result.content)
             for position, result in enumerate(planned.results)
-            if result.content is None
+            if result.content is not None
         )
         program = None
         if planned.recorder.commands:
@@ -140,12 +156,15 @@ class Segment:
                 n_outputs=len(self.outputs),
                 specs=[
                     *(ArraySpec(value.dtype, value.shape) for value in inputs.values()),
-                    *(ArraySpec(result.dtype, result.shape) for result in planned.results),
+                    *(
+                        ArraySpec(result.dtype, result.shape)
+                        for result in planned.results
+                    ),
                 ],
                 arenas=compiler.arenas,
                 checks=planned.recorder.checks,
             )
-        return LinkedPlan(program, planned.results, computed)
+        return LinkedPlan(program, planned.results, contents)
 
     def run(
         self, arrays: Sequence[Array], bound: Sequence[Array | None]
@@ -161,21 +180,28 @@ class Segment:
             OutputMismatch: a bound array has not the output's shape or dtype; nothing
                 was written.
         """
-        shapes = tuple([array.shape for array in arrays])
-        plan = self._plans.get(shapes) or self.plan(shapes)
-        outputs = [
-            array
-            if array is not None and _fits(array, result)
-            else np.empty(result.shape, result.dtype)
-            for array, result in zip(bound, plan.results, strict=True)
-        ]
-        if plan.program is not None:
-            plan.program.run(arrays, outputs)
-        if len(plan.computed) != len(outputs):
-            for array, result in zip(outputs, plan.results, strict=True):
-                if result.content is not None:
-                    array[...] = result.content
-        return ep.fill_bound(outputs, bound)
+        plan = self._latest
+        if plan is not None and not any(array is not None for array in bound):
+            outputs = plan.new_outputs()
+            # which finds out by itself whether the shapes are those of the plan
+            if plan.try_run(arrays, outputs):
+                return outputs
+        plan = self.plan(tuple([array.shape for array in arrays]))
+        return _run_bound(plan, arrays, bound)
+
+
+def _run_bound(
+    plan: LinkedPlan, arrays: Sequence[Array], bound: Sequence[Array | None]
+) -> Sequence[Array]:
+    """Run into the arrays of *bound* that a program can write to."""
+    outputs = [
+        array
+        if array is not None and _fits(array, result)
+        else np.empty(result.shape, result.dtype)
+        for array, result in zip(bound, plan.results, strict=True)
+    ]
+    plan.run(arrays, outputs)
+    return ep.fill_bound(outputs, bound)
 
 
 def _fits(array: Array, result: Result) -> bool:

@@ -27,7 +27,7 @@ class RowForm(Protocol):
 
 
 class Row(NamedTuple):
-    """A row: its scores, with room for whole vectors; its mask; how many scores it has."""
+    """Scores, with room for whole vectors; their mask; how many there are."""
 
     scores: Value
     mask: Value | None

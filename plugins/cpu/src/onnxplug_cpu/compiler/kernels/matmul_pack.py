@@ -77,12 +77,16 @@ def _copy_rows(f: Function, scalar: Type) -> None:
     full = words & ~(LANES - 1)
     rest = f.first_lanes(words - full, LANES)
     whole = full.compare("eq", words)
+    further = rows * row_stride  # the next call for this panel
 
     def row(i: Value) -> None:
         start = offset(f, source, i * row_stride)
         place = offset(f, target, i * width)
 
+        soon = offset(f, start, further)
+
         def chunk(j: Value) -> None:
+            f.prefetch(f.at(soon, j, vector), 2)
             f.store(f.load(f.at(start, j, vector), vector), f.at(place, j, vector))
 
         f.loop(full, chunk, step=LANES)
@@ -138,6 +142,15 @@ def _transpose(f: Function, scalar: Type) -> None:
             )
             for lane in range(LANES)
         ]
+
+        # the next block's columns, a line at a time
+        following = offset(f, source, (j + LANES) * column_stride)
+
+        def ask(lane: Value) -> None:
+            column = offset(f, following, lane * column_stride)
+            f.loop(rows, lambda i: f.prefetch(f.at(column, i, scalar), 2), step=LANES)
+
+        f.loop(LANES, ask)
 
         def four(i: Value) -> None:
             quarters = [f.load(f.at(at, i, scalar), quarter) for at in columns_at]
