@@ -24,17 +24,35 @@ def parse(body: str, inputs: str = "float[2, 2] x") -> onnx.ModelProto:
     )
 
 
+ON_ARRAYS = [("CPUExecutionProvider", {"compile": False})]
+
 X = np.array([[1, -2], [3, -4]], np.float32)
 
 
-def test_the_array_tier_runs_what_has_a_kernel() -> None:
+def test_nodes_are_compiled() -> None:
     session = onnxplug.InferenceSession(parse("y = Relu (x)"))
+    assert session.explain().partitions[0].tiers == {"compiled": 1}
+
+
+def test_the_array_tier_runs_what_has_no_compiled_kernel() -> None:
+    body = "a = Relu (x) b = Hardmax (a) y = Add (b, x)"
+    session = onnxplug.InferenceSession(parse(body))
+    assert session.explain().partitions[0].tiers == {"compiled": 2, "array": 1}
+    np.testing.assert_array_equal(
+        session.run(None, {"x": X})[0], X + np.array([[1, 0], [1, 0]])
+    )
+
+
+def test_an_option_turns_compiling_off() -> None:
+    session = onnxplug.InferenceSession(parse("y = Relu (x)"), providers=ON_ARRAYS)
     assert session.explain().partitions[0].tiers == {"array": 1}
 
 
 def test_the_reference_tier_runs_the_rest_and_says_so() -> None:
     with mock.patch.object(capability, "find_kernel", lambda *_: None):
-        session = onnxplug.InferenceSession(parse("y = Transpose <perm = [1, 0]> (x)"))
+        session = onnxplug.InferenceSession(
+            parse("y = Transpose <perm = [1, 0]> (x)"), providers=ON_ARRAYS
+        )
     assert session.explain().partitions[0].tiers == {"reference": 1}
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X.T)
 
@@ -45,7 +63,9 @@ def test_a_function_without_a_kernel_is_expanded_rather_than_referred() -> None:
 
     find = capability.find_kernel
     with mock.patch.object(capability, "find_kernel", without_gelu):
-        explanation = onnxplug.InferenceSession(parse("y = Gelu (x)")).explain()
+        explanation = onnxplug.InferenceSession(
+            parse("y = Gelu (x)"), providers=ON_ARRAYS
+        ).explain()
     assert [expanded.node for expanded in explanation.expanded] == ["Gelu giving 'y'"]
     assert set(explanation.partitions[0].tiers) == {"array"}
 
@@ -67,7 +87,7 @@ def test_nodes_that_cannot_run_are_refused_before_they_do(
 
 
 def test_nothing_warns_of_ordinary_results() -> None:
-    session = onnxplug.InferenceSession(parse("y = Log (x)"))
+    session = onnxplug.InferenceSession(parse("y = Log (x)"), providers=ON_ARRAYS)
     with np.errstate(all="raise"):
         (y,) = session.run(None, {"x": X})
     assert np.isnan(y[0, 1])
@@ -92,6 +112,8 @@ def test_threads_are_limited_while_a_session_runs() -> None:
         mock.patch.object(capability, "find", lambda *_: found),
         mock.patch("onnxplug_cpu.provider.find", lambda *_: found),
     ):
-        session = onnxplug.InferenceSession(parse("y = Relu (x)"), options)
+        session = onnxplug.InferenceSession(
+            parse("y = Relu (x)"), options, providers=ON_ARRAYS
+        )
     session.run(None, {"x": X})
     assert set(seen) == {1}

@@ -7,6 +7,7 @@ least significant bit; in an array each has a byte of its own, in its low bits.
 from __future__ import annotations
 
 import math
+import mmap
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,29 @@ def from_raw(raw: memoryview, dtype: DataType, shape: tuple[int, ...]) -> _Array
     array = _shaped(np.frombuffer(raw, dtype.numpy), shape)
     # Embedded weights start at any byte.  numpy copies an unaligned operand in every
     # operation and native engines may not take one at all, so it is copied once here.
-    return array if array.flags.aligned else array.copy()
+    if array.flags.aligned:
+        return array
+    copy = array.copy()
+    _release(raw)
+    return copy
+
+
+def _release(raw: memoryview) -> None:
+    """Let the system drop the pages of a mapped file that are wholly in *raw*.
+
+    They are read from the file again when they are used again.
+    """
+    mapping = raw.obj
+    if not isinstance(mapping, mmap.mmap) or not raw.readonly:
+        return
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    base = np.frombuffer(mapping, np.uint8).ctypes.data
+    start = np.frombuffer(raw, np.uint8).ctypes.data - base
+    page = mmap.PAGESIZE
+    first, end = -(-start // page) * page, (start + raw.nbytes) // page * page
+    if end > first:
+        mapping.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def to_raw(array: _Array, dtype: DataType) -> _Array:

@@ -7,6 +7,7 @@ its bytes lie in memory as numpy wants them, not even then.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,9 @@ from onnxplug.ep import DataType
 
 if TYPE_CHECKING:
     import numpy as np
+
+LARGE: Final = 1 << 20
+"""Bytes from which on a copy of a model's bytes is not kept."""
 
 
 class Weight:
@@ -24,7 +28,7 @@ class Weight:
         shape: sizes; ``()`` for a scalar.
     """
 
-    __slots__ = ("_array", "_materialise", "_raw", "dtype", "shape")
+    __slots__ = ("_array", "_materialise", "_passing", "_raw", "dtype", "shape")
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Weight:
         self._raw: Final = raw
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
+        self._passing: weakref.ref[np.ndarray[Any, Any]] | None = None
 
     @classmethod
     def from_array(cls, array: np.ndarray[Any, Any]) -> Weight:
@@ -50,15 +55,27 @@ class Weight:
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """The content, read-only; a view of the model's bytes where possible."""
-        if self._array is None:
-            assert self._materialise is not None
-            array = self._materialise()
-            if array.flags.writeable:
-                array.flags.writeable = False
-            self._array = array
-            self._materialise = None
-        return self._array
+        """The content, read-only; a view of the model's bytes where possible.
+
+        A large copy of them lives as long as somebody uses it: an EP that puts weights
+        into a form of its own should not keep two of each in memory.
+        """
+        if self._array is not None:
+            return self._array
+        if self._passing is not None:
+            passing = self._passing()
+            if passing is not None:
+                return passing
+        assert self._materialise is not None
+        array = self._materialise()
+        if array.flags.writeable:
+            array.flags.writeable = False
+        if self._raw is not None and array.base is None and array.nbytes >= LARGE:
+            self._passing = weakref.ref(array)
+            return array
+        self._array = array
+        self._materialise = None
+        return array
 
     def raw(self) -> np.ndarray[Any, Any]:
         """The bytes of ONNX's ``raw_data``, uint8 in one dimension; not for strings.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
@@ -41,12 +42,10 @@ class CpuProvider(ep.KernelExecutionProvider):
         """A program, or calls on arrays where code cannot be compiled or run."""
         # what has no inputs runs once, to be folded, and is not worth compiling
         if self.compiles and partition.inputs:
-            compiled = self._compile(partition)
-            if compiled is not None:
-                return compiled
+            return self._compile(partition)
         return ArrayPartition(partition, self.threads)
 
-    def _compile(self, partition: ep.Partition) -> ep.CompiledPartition | None:
+    def _compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         from onnxplug_cpu.compiler.jit import (
             KernelUnavailable,
             machine_code_unavailable,
@@ -66,13 +65,18 @@ class CpuProvider(ep.KernelExecutionProvider):
             except KernelUnavailable as error:
                 reason = str(error)
             else:
-                return program if "compiled" in program.tiers else None
+                if "compiled" in program.tiers:
+                    return program
+                return ArrayPartition(partition, self.threads, program.notes)
         if reason not in _told:
             import logging  # seldom needed, and slow to import
 
             _told.add(reason)
-            logging.getLogger("onnxplug.cpu").warning("the CPU EP computes on numpy arrays: %s", reason)
-        return None
+            logging.getLogger("onnxplug.cpu").warning(
+                "the CPU EP computes on numpy arrays: %s", reason
+            )
+        notes = dict.fromkeys(range(len(partition.nodes)), reason)
+        return ArrayPartition(partition, self.threads, notes)
 
 
 class ArrayPartition(ep.KernelSequence):
@@ -80,10 +84,20 @@ class ArrayPartition(ep.KernelSequence):
 
     Overflow, division by zero and invalid values are ordinary results in ONNX, not
     worth a warning.
+
+    Args:
+        partition: what to run.
+        threads: of a run; 0 for no limit.
+        notes: why nodes, by their position, are not compiled.
     """
 
-    def __init__(self, partition: ep.Partition, threads: int) -> None:
-        tiers: Counter[str] = Counter()
+    def __init__(
+        self,
+        partition: ep.Partition,
+        threads: int,
+        notes: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        tiers: list[str] = []
 
         def find_kernel(
             graph: ep.Graph, node: ep.Node
@@ -91,12 +105,15 @@ class ArrayPartition(ep.KernelSequence):
             found = find(graph, node)
             if isinstance(found, ep.Reason):
                 return found
-            tiers[str(found.tier)] += 1
+            tiers.append(str(found.tier))
             return found.function
 
         super().__init__(partition, find_kernel)
         self._threads = threads
-        self.tiers = dict(tiers)
+        self.tiers = dict(Counter(tiers))
+        self.node_tiers = dict(enumerate(tiers))
+        self.notes = notes
+        self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
     def run(
         self,
@@ -107,3 +124,14 @@ class ArrayPartition(ep.KernelSequence):
         """Call the functions in order."""
         with on_arrays(self._threads):
             return super().run(inputs, outputs, context)
+
+    def details(
+        self, node: ep.Node, arguments: Sequence[Any], results: Any
+    ) -> dict[str, object]:
+        """What a profile has of a call: its tier, and why it is not compiled, too."""
+        place = self._places[id(node)]
+        facts = super().details(node, arguments, results)
+        facts["tier"] = self.node_tiers[place]
+        if place in self.notes:
+            facts["note"] = self.notes[place]
+        return facts

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 from onnx import helper
 
 import onnxplug
+from onnxplug_cpu.compiler import units
+from onnxplug_cpu.compiler.call import Call
 
 from .random_graphs import Array, Case
 
 COMPILE = "ONNXPLUG_CPU_COMPILE"
+
+
+@contextmanager
+def refusing(share: float, seed: int) -> Iterator[None]:
+    """A context in which some nodes of new sessions are not compiled."""
+    analyse = units.analyse
+
+    def analyse_less(
+        calls: Sequence[Call],
+        dtypes: Any,
+        constants: Any,
+        refused: Mapping[int, str],
+    ) -> units.Analysis:
+        choose = random.Random(seed)
+        more = {
+            node: "chosen by the test"
+            for call in calls
+            for node in call.nodes
+            if choose.random() < share
+        }
+        return analyse(calls, dtypes, constants, {**more, **refused})
+
+    with mock.patch("onnxplug_cpu.compiler.partition.analyse", analyse_less):
+        yield
 
 
 @contextmanager
@@ -109,6 +137,26 @@ def of_any_size(model: onnx.ModelProto) -> onnx.ModelProto:
     return dynamic
 
 
+def other_sizes(
+    feeds: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """Inputs with other sizes, equal ones where they were equal before."""
+    choose = random.Random(seed)
+    sizes = {n: n for array in feeds.values() for n in array.shape if n > 1}
+    for size in sizes:
+        if choose.random() < 0.6:
+            sizes[size] = choose.choice([1, 2, size + 1, size - 1, 2 * size])
+    numbers = np.random.default_rng(seed)
+    other: dict[str, Array] = {}
+    for name, array in feeds.items():
+        shape = tuple(sizes.get(n, n) for n in array.shape)
+        flat = array.reshape(-1)
+        if not flat.size:
+            flat = np.zeros(1, array.dtype)
+        other[name] = flat[numbers.integers(0, flat.size, shape)]
+    return other
+
+
 def shrunk(case: Case, threads: int = 1) -> str:
     """A text of the smallest part of the model in which the tiers still differ."""
 
@@ -133,13 +181,21 @@ def shrunk(case: Case, threads: int = 1) -> str:
             if found is not None:
                 case, problem, changed = smaller, found, True
                 break
-    constants = "\n".join(
-        f"{tensor.name} = {onnx.numpy_helper.to_array(tensor).tolist()}"
-        for tensor in case.model.graph.initializer
-        if np.prod(tensor.dims) <= 16
-    )
+    return f"{problem}\n{_text(case)}"
+
+
+def _text(case: Case) -> str:
+    """The model with the contents of small constants only, and its inputs' shapes."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for tensor in model.graph.initializer:
+        if np.prod(tensor.dims) > 16:
+            empty = np.zeros(0, onnx.numpy_helper.to_array(tensor).dtype)
+            sizes = "x".join(map(str, tensor.dims))
+            name = f"{tensor.name}_of_{sizes}"
+            tensor.CopyFrom(onnx.numpy_helper.from_array(empty, name))
     shapes = ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in case.feeds.items())
-    return f"{problem}\n{onnx.printer.to_text(case.model)}\n{constants}\n{shapes}"
+    return f"{onnx.printer.to_text(model)}\n{shapes}"
 
 
 def _smaller(case: Case) -> Iterator[Case]:

@@ -97,11 +97,12 @@ class RandomGraph:
     def case(self) -> Case:
         read = {name for node in self.nodes for name in node.input}
         made = {name for node in self.nodes for name in node.output}
+        often = self.choose.choice([0.02, 0.1, 0.5])
         wanted = [
             value
             for value in self.values
             if value.name in made
-            and (value.name not in read or self.choose.random() < 0.08)
+            and (value.name not in read or self.choose.random() < often)
         ]
         if self.choose.random() < 0.03:
             wanted.append(self.values[0])  # an input
@@ -270,7 +271,9 @@ def _smooth(g: RandomGraph) -> None:
     if x is None:
         return
     operator, slope, bound = g.choose.choice(
-        [
+        [("Tanh", 1, 1), ("Sigmoid", 0.25, 1), ("Erf", 1.2, 1)]
+        if x.dtype == BF16
+        else [
             ("Tanh", 1, 1),
             ("Sigmoid", 0.25, 1),
             ("Erf", 1.2, 1),
@@ -313,7 +316,7 @@ def _exact_unary(g: RandomGraph) -> None:
 
 def _jump(g: RandomGraph) -> None:
     """Functions that are not continuous."""
-    x = g.pick(lambda v: v.is_float and v.error == 0)
+    x = g.pick(lambda v: v.is_float and v.error == 0 and v.dtype != BF16)
     if x is None:
         return
     operator = g.choose.choice(["Floor", "Ceil", "Round", "Sign", "IsNaN"])
@@ -822,20 +825,37 @@ def _expand(g: RandomGraph) -> None:
 
 def _on_arrays(g: RandomGraph) -> None:
     """What is not compiled, between what is."""
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and v.magnitude < 50)
-    if x is None or g.choose.random() < 0.5:
-        return
-    axis = g.choose.randrange(len(x.shape))
-    n = max(1, x.shape[axis])
-    error = _inexact(n * x.error, x, n * x.magnitude, n) if x.error else 0
-    g.add(
-        "CumSum",
-        [x, g.literal(np.int64(axis))],
-        x.shape,
-        F32,
-        n * x.magnitude,
-        error,
+    x = g.pick(
+        lambda v: v.dtype == F32 and bool(v.shape) and v.shape[-1] > 1 and not v.error
     )
+    if x is None:
+        return
+    count = g.choose.randint(1, x.shape[-1])
+    shape = (*x.shape[:-1], count)
+    values, indices = g.node("TopK", [x, g.integers([count])], 2)
+    g.values.append(x._replace(name=values, shape=shape))
+    g.values.append(Value(indices, I64, shape, x.shape[-1]))
+
+
+def _to_a_shape(g: RandomGraph) -> None:
+    """A value of which nothing but the shape is read."""
+    x = g.pick(lambda v: v.is_float and v.dtype != BF16)
+    if x is None:
+        return
+    y = g.partner(x)
+    read, name = g.node("Neg", [x], 1)[0], ""
+    if g.choose.random() < 0.5:
+        (read,) = g.node("Add", [read, y], 1)
+    if g.choose.random() < 0.5 and len(x.shape) > 1:
+        perm = [*range(1, len(x.shape)), 0]
+        (read,) = g.node("Transpose", [read], 1, perm=perm)
+        x = x._replace(shape=tuple(x.shape[axis] for axis in perm))
+    (name,) = g.node("Shape", [read], 1)
+    y = g.pick(lambda v: v.size == x.size) or g.partner(x)
+    if y.size == x.size:
+        g.moved("Reshape", y, x.shape, [name])
+    elif _broadcasts(y.shape, x.shape):
+        g.moved("Expand", y, x.shape, [name])
 
 
 _MAKERS: list[Callable[[RandomGraph], None]] = [
@@ -868,4 +888,5 @@ _MAKERS: list[Callable[[RandomGraph], None]] = [
     _gather,
     _expand,
     _on_arrays,
+    _to_a_shape,
 ]

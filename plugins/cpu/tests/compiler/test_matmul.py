@@ -11,7 +11,6 @@ import pytest
 
 from onnxplug_cpu.compiler.chain import Chain, Step
 from onnxplug_cpu.compiler.isa import Isa
-from onnxplug_cpu.compiler.kernels import matmul
 from onnxplug_cpu.compiler.kernels.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.matmul import record_matmul
 from onnxplug_cpu.compiler.record import Packed, Recorder, View
@@ -354,8 +353,3 @@ def test_what_does_not_fit_is_refused() -> None:
         record_matmul(recorder, view(2, 3), view(3, 5), swapped(view(5, 2)))
     with pytest.raises(ValueError, match="two batch axes"):
         record_matmul(recorder, view(1, 1, 1, 2, 3), view(3, 5), view(1, 1, 1, 2, 5))
-
-
-def test_limits_hold() -> None:
-    """Blocks of K stay within what rounding allows."""
-    assert matmul.BLOCK_DEPTH <= 768

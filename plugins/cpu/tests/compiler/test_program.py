@@ -269,8 +269,18 @@ def test_constants_are_packed_once_for_all_programs() -> None:
     assert packing.counts[0] == 1
 
 
-def test_threads_that_need_the_same_packed_constant() -> None:
+def test_threads_that_need_the_same_packed_constant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     packing = Packing(100_000)
+    fills: dict[Packed, Any] = {}
+    fill_batch = program_module._fill_batch
+
+    def remembering(batch: Any, *others: Any) -> None:
+        fills.update((buffer, buffer.fill) for buffer in batch)
+        fill_batch(batch, *others)
+
+    monkeypatch.setattr(program_module, "_fill_batch", remembering)
     failures: list[BaseException] = []
     start = threading.Barrier(4)
 
@@ -284,7 +294,7 @@ def test_threads_that_need_the_same_packed_constant() -> None:
     # record first: a session's plans are recorded one at a time
     packing.check(packing.program())
     for _, buffer in packing.session.values():
-        buffer.memory = None
+        buffer.memory, buffer.fill = None, fills[buffer]
     threads = [threading.Thread(target=make) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.compiler.call import Call, NotCompiled, call_of, numpy_dtype
+from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
 from onnxplug_cpu.threads import on_arrays
@@ -32,7 +33,7 @@ class ProgramPartition(ep.CompiledPartition):
         threads: of what runs on arrays; 0 for no limit.
 
     Attributes:
-        reasons: why a node, by its index, is not compiled.
+        notes: why a node, by its position, is not compiled.
     """
 
     def __init__(
@@ -47,15 +48,13 @@ class ProgramPartition(ep.CompiledPartition):
         self._compiler = compiler
         self._lock = threading.Lock()
         self._refused: dict[int, str] = {}
+        # an index is a node's only as long as the host does not rewrite the graph
+        self._nodes = {node.index: node for node in partition.nodes}
         self._calls = [
             _as_call(partition, node, find_function) for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
-        self._constants = {
-            name: content
-            for name in (*read, *partition.outputs)
-            if (content := partition.constant(name)) is not None
-        }
+        self._constants = Constants(partition, {*read, *partition.outputs})
         self._dtypes = {
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
@@ -77,18 +76,26 @@ class ProgramPartition(ep.CompiledPartition):
                 self._refuse(refusal)
                 continue
             break
-        self.reasons = {
+        reasons = {
             node: reason
             for call, reason in analysis.reasons.items()
             for node in call.nodes
         }
+        places = {index: place for place, index in enumerate(self._nodes)}
+        self.notes = {places[node]: reason for node, reason in reasons.items()}
+        self.node_tiers = dict.fromkeys(range(len(places)), "compiled")
+        for unit in units:
+            if not unit.compiled:
+                self.node_tiers[places[unit.calls[0].nodes[0]]] = "array"
         plain = sum(len(unit.calls) for unit in units if not unit.compiled)
         tiers = {"compiled": len(self._calls) - plain, "array": plain}
         self.tiers = {tier: count for tier, count in tiers.items() if count}
         self._segment_alone = segments[0] if len(units) == 1 else None
         self._sequence = None
         if self._segment_alone is None:
-            self._sequence = _sequence(self._partition, units, segments)
+            self._sequence = _sequence(
+                self._partition, self._nodes, units, segments, reasons
+            )
 
     def _split(self) -> tuple[list[Unit], Analysis]:
         partition = self._partition
@@ -117,6 +124,7 @@ class ProgramPartition(ep.CompiledPartition):
             unit.outputs,
             # of a value of unknown type nothing but the shape is ever read
             [self._dtypes[name] or np.dtype(np.uint8) for name in unit.inputs],
+            self._nodes,
         )
 
     def _plan_ahead(self, segment: Segment) -> None:
@@ -140,11 +148,15 @@ class ProgramPartition(ep.CompiledPartition):
         """Run the units in order."""
         try:
             if self._segment_alone is not None:
-                return self._segment_alone.run(inputs, outputs)
+                return self._segment_alone.run(inputs, outputs, context)
             assert self._sequence is not None
             with on_arrays(self._threads):
                 return self._sequence.run(inputs, outputs, context)
-        except NotCompiled as refusal:
+        except (NotCompiled, ep.NodeError) as error:
+            # a sequence tells what its calls raise as its own
+            refusal = error.__cause__ if isinstance(error, ep.NodeError) else error
+            if not isinstance(refusal, NotCompiled):
+                raise
             with self._lock:
                 self._refuse(refusal)
                 self._build()
@@ -168,7 +180,11 @@ def _is_static(shape: Sequence[Any]) -> bool:
 
 
 def _sequence(
-    partition: ep.Partition, units: Sequence[Unit], segments: Sequence[Segment | None]
+    partition: ep.Partition,
+    of_index: Mapping[int, ep.Node],
+    units: Sequence[Unit],
+    segments: Sequence[Segment | None],
+    reasons: Mapping[int, str],
 ) -> ep.KernelSequence:
     """The units as calls over slots."""
     functions: dict[int, Callable[..., Any]] = {}
@@ -178,7 +194,7 @@ def _sequence(
             (call,) = unit.calls
             assert call.function is not None
             functions[index] = call.function
-            nodes.append(partition.graph.nodes[call.nodes[0]])
+            nodes.append(of_index[call.nodes[0]])
             continue
         functions[index] = _SegmentFunction(segment)
         nodes.append(
@@ -198,7 +214,44 @@ def _sequence(
         outputs=partition.outputs,
         constant=partition.constant,
     )
-    return ep.KernelSequence(whole, lambda graph, node: functions[next(order)])
+    notes = {id(of_index[index]): reason for index, reason in reasons.items()}
+    return _Sequence(whole, lambda graph, node: functions[next(order)], notes)
+
+
+class _Sequence(ep.KernelSequence):
+    """Segments, and calls on arrays.
+
+    Args:
+        notes: why calls are on arrays, by the identity of the node.
+    """
+
+    tier = "array"
+
+    def __init__(
+        self, partition: Any, find_kernel: FindFunction, notes: Mapping[int, str]
+    ) -> None:
+        super().__init__(partition, find_kernel)
+        self._notes = notes
+
+    def call(
+        self,
+        node: ep.Node,
+        kernel: Callable[..., Any],
+        arguments: Sequence[Any],
+        context: ep.RunContext,
+    ) -> Any:
+        """Call a kernel; a segment tells of its commands itself."""
+        if isinstance(kernel, _SegmentFunction):
+            return kernel(*arguments, context=context)
+        return super().call(node, kernel, arguments, context)
+
+    def details(
+        self, node: ep.Node, arguments: Sequence[Any], results: Any
+    ) -> dict[str, object]:
+        """What a profile has of a call on arrays: why it is not compiled, too."""
+        note = self._notes.get(id(node))
+        facts = super().details(node, arguments, results)
+        return facts if note is None else facts | {"note": note}
 
 
 class _SegmentFunction:
@@ -208,10 +261,12 @@ class _SegmentFunction:
         self._segment = segment
         self._unbound = (None,) * len(segment.outputs)
 
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+    def __call__(
+        self, *arrays: Any, context: ep.RunContext | None = None
+    ) -> tuple[Any, ...]:
         ordered = [np.ascontiguousarray(array) for array in arrays]
         # which gives a scalar one axis
         for index, array in enumerate(arrays):
             if np.ndim(array) == 0:
                 ordered[index] = np.asarray(array)
-        return tuple(self._segment.run(ordered, self._unbound))
+        return tuple(self._segment.run(ordered, self._unbound, context))

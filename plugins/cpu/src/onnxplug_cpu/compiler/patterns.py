@@ -286,8 +286,8 @@ class _Rewriter:
         if product is None or not self.is_inner(product):
             return
         q, k, v = product.inputs[0], product.inputs[1], last.inputs[1]
-        shapes = [len(self.known(name or "").shape) for name in (q, k, v)]
-        if shapes != [rank] * 3:
+        shapes = [self.known(name or "").shape for name in (q, k, v)]
+        if not _are_heads(*shapes) or len(shapes[0]) != rank:
             return
         self.join(
             [*members, product],
@@ -319,3 +319,11 @@ class _Rewriter:
             ):
                 return scores, mask
         return None
+
+
+def _are_heads(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    """Whether the products of attention are batch by batch, or of one key head with
+    all heads of queries; not broadcast in another way."""
+    if not len(q) == len(k) == len(v) or k[:-2] != v[:-2]:
+        return False
+    return k[:-3] == q[:-3] and k[-3] in (1, q[-3])

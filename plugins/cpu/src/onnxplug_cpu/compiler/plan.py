@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
 from onnxplug_cpu.compiler.chains import record_group
+from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.fuse import ANCHORS, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
@@ -52,7 +53,7 @@ class Planned(NamedTuple):
 def make_plan(
     calls: Sequence[Call],
     forms: Mapping[Call, StepForm],
-    constants: Mapping[str, np.ndarray[Any, Any]],
+    constants: Constants,
     inputs: Mapping[str, Abstract],
     outputs: Sequence[str],
     recorder: Recorder,
@@ -81,7 +82,7 @@ class _Planner:
         self,
         calls: Sequence[Call],
         forms: Mapping[Call, StepForm],
-        constants: Mapping[str, np.ndarray[Any, Any]],
+        constants: Constants,
         inputs: Mapping[str, Abstract],
         outputs: Sequence[str],
         recorder: Recorder,
@@ -101,7 +102,7 @@ class _Planner:
     def make(self) -> Planned:
         """Infer, group, record."""
         remaining = [call for call in self.calls if not self._is_known(call)]
-        remaining = rewrite(remaining, self.known, self.outputs)
+        remaining = rewrite(self._needed(remaining), self.known, self.outputs)
         for call in remaining:
             for name in call.inputs:
                 if name is not None:
@@ -126,7 +127,7 @@ class _Planner:
     def known(self, name: str) -> Abstract:
         """What is known of a value."""
         if name not in self.abstracts:
-            self.abstracts[name] = Abstract.known(self.constants[name])
+            self.abstracts[name] = self.constants.known(name)
         return self.abstracts[name]
 
     def _is_known(self, call: Call) -> bool:
@@ -146,6 +147,16 @@ class _Planner:
             if name is not None:
                 self.abstracts[name] = result
         return all(result.content is not None for result in results)
+
+    def _needed(self, calls: Sequence[Call]) -> list[Call]:
+        """Without calls of whose results nothing but the shape is read."""
+        wanted = set(self.outputs)
+        needed: list[Call] = []
+        for call in reversed(calls):
+            if not wanted.isdisjoint(call.outputs):
+                needed.append(call)
+                wanted.update(name for name in call.inputs if name is not None)
+        return needed[::-1]
 
     def _inferred(
         self, call: Call, inputs: Sequence[Abstract | None]
@@ -185,9 +196,12 @@ class _Planner:
     def view(self, name: str) -> View:
         """Where a value is; constants are taken in when they are asked for."""
         if name not in self.views:
-            content = self.known(name).content
-            assert content is not None, f"{name} is not computed yet"
-            self.views[name] = self.recorder.constant(content)
+            if name in self.constants:
+                self.views[name] = self.constants.view(name)
+            else:
+                content = self.known(name).content
+                assert content is not None, f"{name} is not computed yet"
+                self.views[name] = self.recorder.constant(content)
         return self.views[name]
 
     def target(self, name: str) -> View:
@@ -285,7 +299,7 @@ class _Planner:
         value = self.known(name)
         if value.content is not None:
             return Result(value.dtype, value.shape, value.content)
-        view = self.views[name]
+        view = self.view(name)
         wanted = (
             isinstance(view.buffer, Output)
             and view.buffer.position == self.positions[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -58,23 +58,38 @@ def profile(
     program: Program,
     inputs: Sequence[np.ndarray[Any, Any]],
     outputs: Sequence[np.ndarray[Any, Any]],
+    *,
+    overhead: int | None = None,
+    between: Callable[[], object] | None = None,
 ) -> list[Timing]:
     """Run a program, one command at a time.
 
     Each command is entered from Python, and what that takes, about 1 µs, is measured
     and subtracted: commands that take less are told inexactly.
 
+    Args:
+        program, inputs, outputs: as for :meth:`Program.run`.
+        overhead: what entering takes, in ns, if :func:`overhead_of` has told before.
+        between: called between commands, and not timed; if it raises, the run ends.
+
     Raises:
         ValueError: the arrays are not as the program expects them.
     """
     commands = program.commands
-    overhead = _overhead(program, inputs, outputs)
+    if overhead is None:
+        overhead = overhead_of(program, inputs, outputs)
+    begins: list[int] = []
     ends: list[int] = []
+
+    def mark() -> None:
+        ends.append(time.perf_counter_ns())
+        if between is not None:
+            between()
+        begins.append(time.perf_counter_ns())
+
     # an empty part first: what comes before the first command is its time
     parts = [(0, 0), *((index, index + 1) for index in range(len(commands)))]
-    program.run_in_parts(
-        inputs, outputs, parts, lambda: ends.append(time.perf_counter_ns())
-    )
+    program.run_in_parts(inputs, outputs, parts, mark)
     return [
         Timing(
             command.label,
@@ -85,16 +100,16 @@ def profile(
             command.nbytes,
             command.nodes,
         )
-        for command, begin, end in zip(commands, ends[:-1], ends[1:], strict=True)
+        for command, begin, end in zip(commands, begins[:-1], ends[1:], strict=True)
     ]
 
 
-def _overhead(
+def overhead_of(
     program: Program,
     inputs: Sequence[np.ndarray[Any, Any]],
     outputs: Sequence[np.ndarray[Any, Any]],
 ) -> int:
-    """What entering a program takes, in ns."""
+    """What entering a program takes, in ns; no command is run."""
     ends: list[int] = []
     program.run_in_parts(
         inputs, outputs, [(0, 0)] * 33, lambda: ends.append(time.perf_counter_ns())

@@ -367,5 +367,7 @@ def _fill_batch(
         for buffer in batch:
             buffer.memory = None
         raise
+    for buffer in batch:
+        buffer.fill = ()  # which has the originals
     for source in program.constants:
         release_mapped_pages(source)

@@ -8,7 +8,7 @@ their values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -60,13 +60,37 @@ class Output(Buffer):
 
 
 class Constant(Buffer):
-    """A C-contiguous array that the program keeps and never writes."""
+    """An array in C order that the program keeps and never writes.
 
-    __slots__ = ("array",)
+    Args:
+        nbytes: its size.
+        load: gives the array when it is first needed.
+        key: tells it from other constants of the session for good; ``None`` if only
+            the array's identity does.
+    """
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        super().__init__(array.nbytes)
-        self.array = array
+    __slots__ = ("_array", "_load", "key")
+
+    def __init__(
+        self,
+        nbytes: int,
+        load: Callable[[], np.ndarray[Any, Any]],
+        key: Hashable | None = None,
+    ) -> None:
+        super().__init__(nbytes)
+        self._load = load
+        self._array: np.ndarray[Any, Any] | None = None
+        self.key = key
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The content, which stays in memory from now on."""
+        if self._array is None:
+            array = self._load()
+            if not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+            self._array = array
+        return self._array
 
 
 class Packed(Buffer):
@@ -311,9 +335,12 @@ def _reshaped_strides(
     return tuple(result)
 
 
-PackedConstants: TypeAlias = dict[tuple[int, str], tuple[Any, Packed]]
-"""Constants that some plan packed, by the array's identity and the layout's name, with
-the array itself, which keeps its identity from being used again."""
+PackedConstants: TypeAlias = dict[tuple[Hashable, str], tuple[Any, Packed]]
+"""Constants that some plan packed, by the constant's key and the layout's name.
+
+Where the key is the identity of an array, the array is there too, which keeps its
+identity from being used again.
+"""
 
 
 class Recorder:
@@ -350,8 +377,10 @@ class Recorder:
 
     def constant(self, array: np.ndarray[Any, Any]) -> View:
         """A constant array."""
-        array = np.ascontiguousarray(array)
-        return View.contiguous(Constant(array), array.dtype, array.shape)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        buffer = Constant(array.nbytes, lambda: array)
+        return View.contiguous(buffer, array.dtype, array.shape)
 
     def packed(
         self,
@@ -370,8 +399,9 @@ class Recorder:
         """
         if not isinstance(source.buffer, Constant):
             raise TypeError("only constants are packed")
-        array = source.buffer.array
-        key = (id(array), layout)
+        constant = source.buffer
+        array = constant.array if constant.key is None else None
+        key = (id(array) if constant.key is None else constant.key, layout)
         if key not in self._packed:
             buffer = Packed(nbytes)
             filling = Recorder(self.isa, self.workers, self._packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
+from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.cores import default_workers
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
@@ -19,6 +21,7 @@ from onnxplug_cpu.compiler.operations.elementwise import StepForm
 from onnxplug_cpu.compiler.plan import Result, make_plan
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import PackedConstants, Recorder
+from onnxplug_cpu.compiler.watched import WatchedProgram
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -56,11 +59,13 @@ class LinkedPlan(NamedTuple):
         program: ``None`` when nothing has to be computed.
         results: what is returned.
         contents: the results that do not depend on what is fed, by position.
+        watched: the program for runs that have a context.
     """
 
     program: Program | None
     results: tuple[Result, ...]
     contents: tuple[tuple[int, Array], ...]
+    watched: WatchedProgram | None
 
     def new_outputs(self) -> list[Array]:
         """Arrays for the results."""
@@ -72,9 +77,20 @@ class LinkedPlan(NamedTuple):
             return False
         return self.program.try_run(arrays, outputs)
 
-    def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Write the results for *arrays* to *outputs*."""
-        if self.program is not None:
+    def run(
+        self,
+        arrays: Sequence[Array],
+        outputs: Sequence[Array],
+        context: ep.RunContext | None,
+    ) -> None:
+        """Write the results for *arrays* to *outputs*.
+
+        Raises:
+            RunCancelled: the run was cancelled.
+        """
+        if context is not None and self.watched is not None:
+            self.watched.run(arrays, outputs, context)
+        elif self.program is not None:
             self.program.run(arrays, outputs)
         for position, content in self.contents:
             outputs[position][...] = content
@@ -89,6 +105,7 @@ class Segment:
         constants: values that never change.
         inputs, outputs: names, in the order of the arrays of :meth:`run`.
         dtypes: of the inputs.
+        nodes: the graph's nodes, by index, for profiles.
     """
 
     def __init__(
@@ -96,10 +113,11 @@ class Segment:
         compiler: Compiler,
         calls: Sequence[Call],
         forms: Mapping[Call, StepForm],
-        constants: Mapping[str, Array],
+        constants: Constants,
         inputs: Sequence[str],
         outputs: Sequence[str],
         dtypes: Sequence[np.dtype[Any]],
+        nodes: Mapping[int, ep.Node] = MappingProxyType({}),
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = tuple(inputs)
@@ -108,6 +126,7 @@ class Segment:
         self._forms = forms
         self._constants = constants
         self._dtypes = tuple(dtypes)
+        self._nodes = nodes
         self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
         self._lock = threading.Lock()
         self._latest: LinkedPlan | None = None
@@ -164,10 +183,18 @@ class Segment:
                 arenas=compiler.arenas,
                 checks=planned.recorder.checks,
             )
-        return LinkedPlan(program, planned.results, contents)
+        watched = None
+        if program is not None:
+            watched = WatchedProgram(
+                program, compiler.library, compiler.workers, self._nodes
+            )
+        return LinkedPlan(program, planned.results, contents, watched)
 
     def run(
-        self, arrays: Sequence[Array], bound: Sequence[Array | None]
+        self,
+        arrays: Sequence[Array],
+        bound: Sequence[Array | None],
+        context: ep.RunContext | None = None,
     ) -> Sequence[Array]:
         """The outputs.
 
@@ -175,23 +202,28 @@ class Segment:
             arrays: the inputs, in C order.
             bound: for each output an array to fill, which is then the result, or
                 ``None``.
+            context: the run, if it can be cancelled, or is taken down.
 
         Raises:
             OutputMismatch: a bound array has not the output's shape or dtype; nothing
                 was written.
+            RunCancelled: the run was cancelled.
         """
-        plan = self._latest
+        plan = self._latest if context is None else None
         if plan is not None and not any(array is not None for array in bound):
             outputs = plan.new_outputs()
             # which finds out by itself whether the shapes are those of the plan
             if plan.try_run(arrays, outputs):
                 return outputs
         plan = self.plan(tuple([array.shape for array in arrays]))
-        return _run_bound(plan, arrays, bound)
+        return _run_bound(plan, arrays, bound, context)
 
 
 def _run_bound(
-    plan: LinkedPlan, arrays: Sequence[Array], bound: Sequence[Array | None]
+    plan: LinkedPlan,
+    arrays: Sequence[Array],
+    bound: Sequence[Array | None],
+    context: ep.RunContext | None,
 ) -> Sequence[Array]:
     """Run into the arrays of *bound* that a program can write to."""
     outputs = [
@@ -200,7 +232,7 @@ def _run_bound(
         else np.empty(result.shape, result.dtype)
         for array, result in zip(bound, plan.results, strict=True)
     ]
-    plan.run(arrays, outputs)
+    plan.run(arrays, outputs, context)
     return ep.fill_bound(outputs, bound)
 
 

@@ -13,7 +13,7 @@ from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
 from onnxplug_cpu.compiler.kernels.attention_rows import Row, Rows, mask_words
 from onnxplug_cpu.compiler.kernels.matmul_pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.matmul_tile import PARAMETERS
-from onnxplug_cpu.compiler.kernels.rows import Operand, move
+from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
 
 BLOCK_DEPTH = 256
 """Keys that are summed in one chain; with the panel of the values that is half of the
@@ -126,12 +126,16 @@ class _Writer:
                     f,
                     k.pointer(name),
                     self.batch * k.integer(f"{name}_batch")
-                    + (kv_head + 1) * k.integer(f"{name}_head"),
+                    + (head + 1) * k.integer(f"{name}_head"),
                 ),
                 k.integer(f"{name}_row"),
                 fetch * ((k.integer(size) + 15) // 16),
             )
-            for name, size in (("k", "size"), ("v", "width"))
+            for name, head, size in (
+                ("k", kv_head, "size"),
+                ("v", kv_head, "width"),
+                ("q", kv_head * k.integer("group") + (k.integer("group") - 1), "size"),
+            )
         ]
 
         def packed() -> list[Value]:
@@ -233,8 +237,9 @@ class _Writer:
         vector = F32.vector(LANES)
 
         def row(i: Value) -> None:
-            start = move(f, source, i * row_bytes)
+            start = opaque(f, move(f, source, i * row_bytes))
             target = move(f, self.packed_q, (i - self.first_row) * self.q_row)
+            target = opaque(f, target)
 
             def some(j: Value) -> None:
                 lanes = f.first_lanes(self.size - j, LANES)
@@ -276,7 +281,7 @@ class _Writer:
                         c=move(f, self.scores, here * self.score_row + column * 4),
                         c_row=self.score_row,
                         add=f.value(0, I64),
-                        **self._ahead(t - self.first_tile, column, b),
+                        **self._ahead(t, column, b),
                     )
 
                 if self.form.causal:
@@ -290,9 +295,9 @@ class _Writer:
         f.loop(limit, over_panels, step=self.panel_columns)
 
     def _ahead(self, tile: Value, key: Value, default: Value) -> dict[str, Value]:
-        """What a tile of scores prefetches: the next head's keys and values.
+        """What a tile of scores prefetches: the next head's keys, values and queries.
 
-        The first tiles of a panel fetch a cache line each of the panel's rows.  There
+        The first tiles of a panel fetch a cache line each of as many rows.  There
         may be no next head: then addresses are prefetched that mean nothing, which
         does nothing.
         """
@@ -412,6 +417,7 @@ class _Writer:
     def _tile(self, function: Value, **arguments: Value) -> None:
         """Call the function of a tile of the matrix product."""
         arguments |= {"result": arguments["c"], "result_row": arguments["c_row"]}
+        arguments = {name: opaque(self.f, value) for name, value in arguments.items()}
         names = [name for name, _ in PARAMETERS]
         if arguments.keys() != set(names):
             raise TypeError(f"a tile takes {names}; got {list(arguments)}")

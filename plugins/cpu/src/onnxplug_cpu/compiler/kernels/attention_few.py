@@ -12,7 +12,7 @@ from onnxplug_cpu.compiler.emit import F32, I64, Function, Module, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
 from onnxplug_cpu.compiler.kernels.attention_rows import Row, Rows, mask_words
-from onnxplug_cpu.compiler.kernels.rows import Operand, move, spread
+from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
 
 _BLOCK = 256
 """Keys that are summed in one chain, and whose values should stay in the cache."""
@@ -120,7 +120,7 @@ class _Writer:
         many = self.keys - self.keys % _KEYS
 
         def several(t: Value) -> None:
-            rows = [move(f, keys, (t + u) * k_row) for u in range(_KEYS)]
+            rows = [opaque(f, move(f, keys, (t + u) * k_row)) for u in range(_KEYS)]
 
             def one(i: Value) -> None:
                 sums = _sums(f, dots(move(f, q, i * q_row), rows))
@@ -173,12 +173,12 @@ class _Writer:
                 target = move(f, out, i * out_row)
 
                 def columns(column: Value, masks: Sequence[Value | None]) -> None:
-                    source = f.at(values, column, F32)
-                    place = f.at(target, column, F32)
+                    source = opaque(f, f.at(values, column, F32))
+                    place = opaque(f, f.at(target, column, F32))
 
                     def add(t: Value, sums: Sequence[Value]) -> list[Value]:
                         weight = f.load_splat(f.at(weights, t, F32), self.vector)
-                        row = move(f, source, t * v_row)
+                        row = opaque(f, move(f, source, t * v_row))
                         return [
                             f.fma(weight, self._load(row, u, mask), total)
                             for u, (mask, total) in enumerate(

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from onnxplug_cpu.compiler.emit import F32, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernel import KernelFunction
-from onnxplug_cpu.compiler.kernels.rows import Operand, Operands, move, spread
+from onnxplug_cpu.compiler.kernels.rows import Operand, Operands, move, opaque, spread
 from onnxplug_cpu.compiler.math.exponential import exp_flushed, tanh
 
 _VECTOR = F32.vector(LANES)
@@ -63,7 +63,8 @@ class Rows:
         if self.mask is None:
             return None
         offset = batch * k.integer("mask_batch") + head * k.integer("mask_head")
-        return move(self.f, k.pointer("mask"), offset + row * k.integer("mask_row"))
+        place = move(self.f, k.pointer("mask"), offset + row * k.integer("mask_row"))
+        return opaque(self.f, place)
 
     def softmax(self, rows: Sequence[Row], least: Value, most: Value) -> None:
         """Softmax in place of rows of scores, side by side.
@@ -76,6 +77,7 @@ class Rows:
                 that begin before *most* are written.
         """
         f, form = self.f, self.form
+        rows = [row._replace(scores=opaque(f, row.scores)) for row in rows]
         masked = any(row.mask is not None for row in rows)
 
         def load(index: Value) -> list[Value]:

@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     Elements,
     Walk,
     lanes_of,
+    opaque,
     walk_words,
 )
 from onnxplug_cpu.compiler.math.exponential import exp
@@ -166,10 +167,11 @@ def _short(k: KernelFunction, isa: Isa, form: Form, source: Elements) -> _Column
 
     def reduced(x: Value, columns: Value, masks: Sequence[Value | None]) -> list[Value]:
         folded = []
+        columns = opaque(f, columns)
         for lane in range(lanes):
             # behind the last row it is read again, and not kept
             index = f.minimum(columns - 1, f.value(lane, I64)) if lane else 0
-            place = source.at(x, index)
+            place = opaque(f, source.at(x, index))
             total = f.value(fold.identity, vector)
             for u in range(form.vectors):
                 mask = end if u == form.vectors - 1 else None

@@ -137,7 +137,7 @@ class Walk:
 
     def pointers(self, state: Sequence[Value]) -> list[Value]:
         """Where the operands are."""
-        return list(state[: self.operands])
+        return [opaque(self._f, pointer) for pointer in state[: self.operands]]
 
     def advance(self, state: Sequence[Value]) -> list[Value]:
         """The state at the next place; past the last one it means nothing."""
@@ -160,6 +160,16 @@ class Walk:
                 step = f.select(wrap, jump, step)
             moved_pointers.append(move(f, pointer, step))
         return [*moved_pointers, *positions]
+
+
+def opaque(f: Function, value: Value) -> Value:
+    """*value*, whose origin LLVM cannot see.
+
+    Its loop strength reduction takes most of the compile time where many addresses have
+    a common origin, and makes nothing better.
+    """
+    text = value.type.text
+    return f.instruction(value.type, f'call {text} asm "", "=r,0"({value})')
 
 
 def move(f: Function, pointer: Value, nbytes: emit.Operand) -> Value:
@@ -313,11 +323,11 @@ class Operands:
         mask: Value | None = None,
         default: Number = 0,
     ) -> Value:
-        """The vector of operand *number*; anything where *mask* is false if the
-        spacing is ``same``, else *default*."""
+        """The vector of operand *number*; *default* where *mask* is false."""
         elements = self._elements[number]
         if self._operands[number].spacing == "same":
-            return self._f.load_splat(places[number], elements.type)
+            value = self._f.load_splat(places[number], elements.type)
+            return value if mask is None else self._f.select(mask, value, default)
         return elements.load(places[number], mask, default)
 
     def store(

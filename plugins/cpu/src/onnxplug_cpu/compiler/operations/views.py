@@ -200,11 +200,20 @@ def _bounds(call: Call, inputs: Inputs) -> tuple[list[int], list[int], list[int]
     first, size, step = [0] * rank, list(x.shape), [1] * rank
     for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
         axis = normal_axis(axis, rank)
-        # as Python's slices, whose clamping ONNX shares
-        span = range(*slice(start, end, by).indices(x.shape[axis]))
+        span = _span(start, end, by, x.shape[axis])
         first[axis] = span.start if len(span) else 0
         size[axis], step[axis] = len(span), by
     return first, size, step
+
+
+def _span(start: int, end: int, step: int, size: int) -> range:
+    """The indices of one axis of Slice."""
+    if step > 0:
+        return range(*slice(start, end, step).indices(size))
+    # unlike Python's, a backward slice reads element 0 from a start before it
+    first = max(0, min(start + size if start < 0 else start, size - 1))
+    last = max(-1, min(end + size if end < 0 else end, size - 1))
+    return range(first, last, step) if size else range(0)
 
 
 def _slice(call: Call, inputs: Inputs) -> list[Abstract]:
@@ -232,6 +241,10 @@ register(
 )
 
 
+_UNEQUAL_SINCE = 18
+"""The opset before which Split without sizes is into equal parts."""
+
+
 def _pieces(call: Call, inputs: Inputs) -> tuple[int, list[int]]:
     """Of Split: the axis, and the size of each piece."""
     x = _first(inputs)
@@ -241,9 +254,11 @@ def _pieces(call: Call, inputs: Inputs) -> tuple[int, list[int]]:
         return axis, [int(size) for size in call.attributes["split"]]
     if call.input(1) is not None:
         return axis, integers(call, inputs[1], "the sizes")
-    piece = -(-x.shape[axis] // count)
-    sizes = [piece] * (count - 1)
-    return axis, [*sizes, x.shape[axis] - sum(sizes)]
+    size = x.shape[axis]
+    if call.version < _UNEQUAL_SINCE and size % count:
+        raise NotCompiled(f"{x.shape} does not split into {count} equal parts", call)
+    piece = -(-size // count)
+    return axis, [max(0, min(piece, size - start * piece)) for start in range(count)]
 
 
 def _split(call: Call, inputs: Inputs) -> list[Abstract]:

@@ -1,0 +1,130 @@
+"""Runs of a program that may be cancelled, and whose time may be taken down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.profile import (
+    Peaks,
+    Timing,
+    measured_peaks,
+    overhead_of,
+    profile,
+)
+from onnxplug_cpu.compiler.program import Program
+
+BETWEEN_LOOKS: Final = 2e-3
+"""Seconds of work, as estimated, after which a run looks whether it was cancelled."""
+
+_WORTH_TELLING: Final = 1_000_000
+"""ns that measuring the machine takes when it was not measured before."""
+
+
+class WatchedProgram:
+    """A program in runs that have a context.
+
+    Args:
+        program: what to run.
+        library: has the machine code of kernels.
+        workers: threads of a run.
+        nodes: the graph's nodes, by index.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        library: Library,
+        workers: int,
+        nodes: Mapping[int, ep.Node],
+    ) -> None:
+        self._program = program
+        self._library = library
+        self._workers = workers
+        self._nodes = nodes
+        self._parts = program.parts(BETWEEN_LOOKS)
+        self._overhead: int | None = None
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        context: ep.RunContext,
+    ) -> None:
+        """Compute the outputs, as :meth:`Program.run` does.
+
+        A command that has begun is always finished.
+
+        Raises:
+            RunCancelled: the run was cancelled before the last command.
+        """
+
+        def look() -> None:
+            if context.cancelled:
+                raise ep.RunCancelled("the run was cancelled within a program")
+
+        look()
+        if context.profiler is not None:
+            self._run_profiled(inputs, outputs, context.profiler, look)
+        elif len(self._parts) < 2:
+            self._program.run(inputs, outputs)
+        else:
+            self._program.run_in_parts(inputs, outputs, self._parts, look)
+
+    def _run_profiled(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        profiler: ep.Profiler,
+        look: Any,
+    ) -> None:
+        peaks = self._peaks(profiler)
+        if self._overhead is None:
+            self._overhead = overhead_of(self._program, inputs, outputs)
+        timings = profile(
+            self._program, inputs, outputs, overhead=self._overhead, between=look
+        )
+        for timing in timings:
+            profiler.record(
+                timing.label or timing.kernel,
+                category="Node",
+                start_ns=timing.start,
+                duration_ns=timing.duration,
+                details=self._details(timing, peaks),
+            )
+
+    def _peaks(self, profiler: ep.Profiler) -> Peaks:
+        started = time.perf_counter_ns()
+        peaks = measured_peaks(self._library, self._workers)
+        taken = time.perf_counter_ns() - started
+        if taken > _WORTH_TELLING:
+            profiler.record(
+                "measure what this machine can do",
+                category="Profiling",
+                start_ns=started,
+                duration_ns=taken,
+                details={"GFLOP/s": peaks.gflops, "GB/s": peaks.gbytes},
+            )
+        return peaks
+
+    def _details(self, timing: Timing, peaks: Peaks) -> dict[str, object]:
+        nodes = [self._nodes[index] for index in timing.nodes if index in self._nodes]
+        operators = "+".join(dict.fromkeys(node.op_type for node in nodes))
+        details: dict[str, object] = {
+            "op_name": operators or timing.label,
+            "tier": "compiled",
+            "kernel": timing.kernel,
+            "nodes": [node.name or ep.describe(node) for node in nodes],
+        }
+        if timing.flops:
+            details |= {"flops": timing.flops, "GFLOP/s": timing.gflops}
+        if timing.nbytes:
+            details |= {"bytes": timing.nbytes, "GB/s": timing.gbytes}
+        if timing.flops or timing.nbytes:
+            details["share_of_peak"] = peaks.share(timing)
+        return details
