@@ -105,3 +105,35 @@ def test_any_graph_is_grouped_into_an_order_that_computes_it(seed: int) -> None:
             assert (member.op_type in ("Add", "Mul", "Erf")) == bool(group.forms)
     assert done == set(names)
     assert len(groups) < len(calls)
+
+
+def test_two_chains_that_meet_become_one() -> None:
+    calls = [
+        call("Mul", "x h", "a"),
+        call("MatMul", "x w", "m"),
+        call("Erf", "x", "b"),
+        call("Add", "b m", "c"),
+        call("Mul", "a c", "y"),
+    ]
+    assert described(grouped(calls)) == ["m a b c y"]
+
+
+def test_chains_with_something_between_them_stay_apart() -> None:
+    calls = [
+        call("Mul", "x h", "a"),
+        call("Softmax", "a", "s"),
+        call("Add", "s x", "b"),
+        call("Mul", "a b", "y"),
+    ]
+    assert described(grouped(calls)) == ["a", "s", "b y"]
+
+
+def test_a_chain_takes_a_product_through_a_reshape() -> None:
+    calls = [
+        call("Gemm", "x w", "m"),
+        call("Reshape", "m", "r"),
+        call("Mul", "r r", "a"),
+        call("Add", "a r", "y"),
+    ]
+    shapes = {name: (1, 4, 8) for name in "ray"}
+    assert described(grouped(calls, shapes)) == ["m r a y"]

@@ -44,7 +44,7 @@ def record_group(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
 
 
 def _record_chain(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
-    built = _Builder(plan).build(group, outputs)
+    built = _Builder(plan, group).build(outputs)
     record_chain(
         plan.recorder,
         built.chain,
@@ -61,28 +61,35 @@ def _record_product(
     product = product_of(plan, call)
     result = call.outputs[0]
     assert result is not None
-    built = _Builder(plan, result, product).build(group, outputs)
-    shape = plan.known(result).shape
-    operands = [plan.view(name).broadcast_to(shape) for name in built.operands]
+    built = _Builder(plan, group, result, product).build(outputs)
+    shape = plan.known(_first_output(group, result)).shape
+    operands = [
+        plan.view(name).broadcast_to(product.shape if name == product.addend else shape)
+        for name in built.operands
+    ]
     targets = [plan.target(name) for name in outputs]
     # with an epilogue it is not written to, and takes no memory
-    tile = targets[0] if outputs == [result] else plan.recorder.temporary(F32, shape)
+    alone = not built.chain.steps and outputs == [result]
+    tile = targets[0] if alone else plan.recorder.temporary(F32, product.shape)
     label = _label([call, *group.calls])
     for folding, a, b in foldings(product):
         views = _folded(folding, product, [tile, *operands, *targets])
         if views is None:
             continue
-        out, inputs, results = (
-            views[0],
-            views[1 : len(operands) + 1],
-            views[len(operands) + 1 :],
-        )
+        out, inputs = views[0], views[1 : len(operands) + 1]
         after = None
-        if built.chain.steps or outputs != [result]:
+        if not alone:
+            results = views[len(operands) + 1 :]
             after = epilogue(plan.recorder, built.chain, inputs, results)
         record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
         return
     _record_apart(plan, product, built, [tile, *operands], targets, label)
+
+
+def _first_output(group: Group, result: str) -> str:
+    name = group.calls[0].outputs[0] if group.calls else result
+    assert name is not None
+    return name
 
 
 def _record_apart(
@@ -98,7 +105,14 @@ def _record_apart(
         views = _folded(folding, product, operands[:1])
         if views is not None:
             record_matmul(plan.recorder, a, b, views[0], label=label)
-            record_chain(plan.recorder, built.chain, operands, targets, label=label)
+            shaped = [view.reshape(targets[0].shape) for view in operands]
+            record_chain(
+                plan.recorder,
+                built.chain,
+                [view for view in shaped if view is not None],
+                targets,
+                label=label,
+            )
             return
     raise NotCompiled(f"the batch axes of {product.shape} do not fold into two")
 
@@ -127,20 +141,27 @@ class _Builder:
     """
 
     def __init__(
-        self, plan: Plan, result: str | None = None, product: Product | None = None
+        self,
+        plan: Plan,
+        group: Group,
+        result: str | None = None,
+        product: Product | None = None,
     ) -> None:
         self.plan = plan
+        self.group = group
         self.result = result
         self.product = product
         self.operands: list[str] = []
         self.constants: list[Scalar] = []
         self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
 
-    def build(self, group: Group, outputs: Sequence[str]) -> _Built:
-        """The chain of *group*, after the factors and the addend of a product."""
+    def build(self, outputs: Sequence[str]) -> _Built:
+        """The chain of the group, after the factors and the addend of a product."""
+        group = self.group
         numbers: dict[str, object] = {}
         if self.result is not None:
-            numbers[self.result] = self._scaled_result()
+            value = numbers[self.result] = self._scaled_result()
+            numbers |= {r.outputs[0]: value for r in group.reshapes if r.outputs[0]}
         for call, form in zip(group.calls, group.forms, strict=True):
             name = call.outputs[0]
             assert name is not None

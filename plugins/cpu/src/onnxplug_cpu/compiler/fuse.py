@@ -7,6 +7,7 @@ call joins a group only if nothing else that it needs depends on that group.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +24,9 @@ MAX_OPERANDS: Final = 12
 ANCHORS: Final = frozenset({"MatMul", "Gemm"})
 """Operators whose results a chain can take tile by tile."""
 
+RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that keep the elements and their order."""
+
 
 @dataclass(slots=True, eq=False)
 class Group:
@@ -32,22 +36,28 @@ class Group:
         calls: in order; element-wise ones if *forms* is not empty.
         forms: the steps that the calls are.
         anchor: the call whose tiles the chain is applied to.
+        reshapes: calls between the anchor and the chain, which give the result another
+            shape.
     """
 
     calls: list[Call]
     forms: list[StepForm] = field(default_factory=list)
     anchor: Call | None = None
+    reshapes: list[Call] = field(default_factory=list)
 
     @property
     def all_calls(self) -> list[Call]:
         """The calls, the anchor first."""
-        return self.calls if self.anchor is None else [self.anchor, *self.calls]
+        if self.anchor is None:
+            return self.calls
+        return [self.anchor, *self.reshapes, *self.calls]
 
 
 def fuse(
     calls: Sequence[Call],
     forms: Mapping[Call, StepForm],
     known: Mapping[str, Abstract],
+    wanted: Collection[str] = (),
 ) -> list[Group]:
     """The groups of *calls*, in an order in which they can be computed.
 
@@ -55,8 +65,9 @@ def fuse(
         calls: in topological order; none whose outputs are known when planning.
         forms: the calls that are element-wise.
         known: shapes of all values.
+        wanted: values that are needed outside.
     """
-    fuser = _Fuser(known)
+    fuser = _Fuser(known, wanted)
     for call in calls:
         fuser.add(call, forms.get(call))
     fuser.anchor()
@@ -64,13 +75,18 @@ def fuse(
 
 
 class _Fuser:
-    def __init__(self, known: Mapping[str, Abstract]) -> None:
+    def __init__(self, known: Mapping[str, Abstract], wanted: Collection[str]) -> None:
         self.known = known
+        self.wanted = frozenset(wanted)
         self.groups: list[Group | None] = []
         self.needs: list[int] = []
         self.home: dict[str, int] = {}
+        self.order: dict[Call, int] = {}
+        self.readers: defaultdict[str, set[int]] = defaultdict(set)
 
     def add(self, call: Call, form: StepForm | None) -> None:
+        """Put *call* into a group, a new one or that of something it reads."""
+        self.order[call] = len(self.order)
         sources = {self.home[name] for name in call.inputs if name in self.home}
         index = None
         if form is not None:
@@ -88,6 +104,68 @@ class _Fuser:
         for name in call.outputs:
             if name is not None:
                 self.home[name] = index
+        for name in call.inputs:
+            if name is not None:
+                self.readers[name].add(index)
+        if form is not None:
+            for source in sorted(sources - {index}, reverse=True):
+                self._merge(source, index)
+
+    def _merge(self, other: int, index: int) -> None:
+        """Make one chain of two, if they have one shape and nothing lies between."""
+        one, two = self.groups[other], self.groups[index]
+        assert one is not None and two is not None
+        if not one.forms or len(one.calls) + len(two.calls) > MAX_STEPS:
+            return
+        if self._shape(one) != self._shape(two):
+            return
+        if self._closure(self._sources(two, index) - {other}) >> other & 1:
+            return
+        if self._closure(self._sources(one, other) - {index}) >> index & 1:
+            return
+        if len(self._operands([*one.calls, *two.calls])) > MAX_OPERANDS:
+            return
+        # what the later one reads of the earlier one was computed before
+        two.calls[:0], two.forms[:0] = one.calls, one.forms
+        self._place(two)
+        self.groups[other] = None
+        for call in one.calls:
+            for name in call.outputs:
+                if name is not None:
+                    self.home[name] = index
+        for readers in self.readers.values():
+            if other in readers:
+                readers.remove(other)
+                readers.add(index)
+        self._require(index, self.needs[other] & ~(1 << index))
+        gone = 1 << other
+        for group, needed in enumerate(self.needs):
+            if needed & gone:
+                needed &= ~gone
+                if group != index:
+                    needed |= self.needs[index] & ~gone | 1 << index
+                self.needs[group] = needed
+
+    def _place(self, group: Group) -> None:
+        """Bring the calls of a chain into the order in which they were added."""
+        pairs = zip(group.calls, group.forms, strict=True)
+        ordered = sorted(pairs, key=lambda pair: self.order[pair[0]])
+        group.calls = [call for call, _ in ordered]
+        group.forms = [form for _, form in ordered]
+
+    def _shape(self, group: Group) -> tuple[int, ...]:
+        first = group.calls[0].outputs[0]
+        assert first is not None
+        return self.known[first].shape
+
+    def _sources(self, group: Group, index: int) -> set[int]:
+        names = {name for call in group.calls for name in call.inputs}
+        return {self.home[name] for name in names if name in self.home} - {index}
+
+    def _operands(self, calls: Sequence[Call]) -> set[str | None]:
+        """What a chain of these calls reads from elsewhere."""
+        inside = {name for call in calls for name in call.outputs}
+        return {name for call in calls for name in call.inputs} - inside
 
     def _closure(self, sources: Collection[int]) -> int:
         bits = 0
@@ -115,15 +193,11 @@ class _Fuser:
             group = self.groups[index]
             if group is None or not group.forms or len(group.calls) >= MAX_STEPS:
                 continue
-            first = group.calls[0].outputs[0]
-            assert first is not None
-            if self.known[first].shape != shape:
+            if self._shape(group) != shape:
                 continue
             if self._closure(set(sources) - {index}) >> index & 1:
                 continue
-            inside = {name for member in group.calls for name in member.outputs}
-            read = {name for member in (*group.calls, call) for name in member.inputs}
-            if len(read - inside) <= MAX_OPERANDS:
+            if len(self._operands([*group.calls, call])) <= MAX_OPERANDS:
                 return index
         return None
 
@@ -148,24 +222,63 @@ class _Fuser:
         shape = self.known[first].shape
         sources = {name: self.home[name] for name in outside}
         for name, source in sorted(sources.items(), key=lambda item: -item[1]):
-            matmul = self.groups[source]
-            if matmul is None or matmul.forms or len(matmul.calls) != 1:
+            between: list[int] = []
+            while self._is_reshape(source) and self.readers[name] == {index}:
+                between.append(source)
+                name = self._call(source).inputs[0] or ""
+                if self.readers[name] != {source} or name not in self.home:
+                    break
+                source = self.home[name]
+            if not self._can_anchor(source, name, shape if not between else None):
                 continue
-            if matmul.calls[0].op_type not in ANCHORS or (
-                self.known[name].shape != shape
-            ):
-                continue
-            others = set(sources.values()) - {source}
+            others = set(sources.values()) - {source, *between}
             if self._closure(others) >> source & 1:
                 continue
-            group.anchor = matmul.calls[0]
-            self.groups[source] = None
-            self.home[name] = index
-            self._require(index, self.needs[source])
-            for other, needed in enumerate(self.needs):
-                if needed >> source & 1 and other != index:
-                    self.needs[other] = needed | self.needs[index] | 1 << index
+            self._absorb(index, group, source, between)
             return
+
+    def _call(self, index: int) -> Call:
+        group = self.groups[index]
+        assert group is not None
+        return group.calls[0]
+
+    def _is_reshape(self, index: int) -> bool:
+        group = self.groups[index]
+        return (
+            group is not None
+            and not group.forms
+            and group.calls[0].op_type in RESHAPES
+            and group.calls[0].outputs[0] not in self.wanted
+        )
+
+    def _can_anchor(self, index: int, name: str, shape: tuple[int, ...] | None) -> bool:
+        """Whether *name* is a product's, of *shape* or, behind a reshape, of any."""
+        group = self.groups[index]
+        return (
+            group is not None
+            and not group.forms
+            and group.calls[0].op_type in ANCHORS
+            and group.calls[0].outputs[0] == name
+            and (shape is None or self.known[name].shape == shape)
+            and (shape is not None or name not in self.wanted)
+        )
+
+    def _absorb(
+        self, index: int, group: Group, source: int, between: Sequence[int]
+    ) -> None:
+        """Make the product at *source* the anchor of *group*."""
+        group.anchor = self._call(source)
+        group.reshapes = [self._call(reshape) for reshape in reversed(between)]
+        for gone in (source, *between):
+            self.groups[gone] = None
+            for call in (group.anchor, *group.reshapes):
+                for name in call.outputs:
+                    if name is not None:
+                        self.home[name] = index
+            self._require(index, self.needs[gone])
+            for other, needed in enumerate(self.needs):
+                if needed >> gone & 1 and other != index:
+                    self.needs[other] = needed | self.needs[index] | 1 << index
 
     # order
 

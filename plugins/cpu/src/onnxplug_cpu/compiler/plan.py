@@ -16,7 +16,7 @@ import numpy as np
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
 from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
-from onnxplug_cpu.compiler.fuse import ANCHORS, Group, fuse
+from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
 from onnxplug_cpu.compiler.operations.registry import find_operation
@@ -27,7 +27,8 @@ from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
 MAX_KNOWN: Final = 1 << 20
 """Elements of a value above which it is not computed while planning."""
 
-_RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+SMALL: Final = 1 << 10
+"""Elements so few that even the product of all with all is not above the limit."""
 
 
 class Result(NamedTuple):
@@ -112,12 +113,15 @@ class _Planner:
             self.views[name] = View.contiguous(
                 Input(position, nbytes), value.dtype, value.shape
             )
-        for group in fuse(remaining, self.forms, self.abstracts):
+        for group in fuse(remaining, self.forms, self.abstracts, self.outputs):
             try:
                 self._record(group)
             except NotCompiled as refusal:
                 refusal.call = refusal.call or group.all_calls[0]
                 raise
+            except (IndexError, ValueError) as error:
+                # a kernel does not take what the array tier may take, or refuse better
+                raise NotCompiled(str(error), group.all_calls[0]) from error
         return Planned(
             self.recorder, tuple(self._result(name) for name in self.outputs)
         )
@@ -137,6 +141,8 @@ class _Planner:
         except NotCompiled as refusal:
             refusal.call = refusal.call or call
             raise
+        except IndexError as error:  # an axis that the value does not have
+            raise NotCompiled(str(error), call) from error
 
     def _infer(self, call: Call) -> bool:
         inputs = [None if name is None else self.known(name) for name in call.inputs]
@@ -183,13 +189,33 @@ class _Planner:
         for value, content in zip(inputs, contents, strict=True):
             if value is not None and (content is None or content.size > MAX_KNOWN):
                 return None
-        if _extent(call, contents) > MAX_KNOWN:
+        if self._extent(call, inputs, contents) > MAX_KNOWN:
             return None
-        with np.errstate(all="ignore"):
-            results = call.function(*contents)
+        try:
+            with np.errstate(all="ignore"):
+                results = call.function(*contents)
+        except Exception as error:  # whatever it is, a run is where to raise it
+            raise NotCompiled(str(error), call) from error
         if not isinstance(results, tuple):
             results = (results,)
         return [Abstract.known(np.asarray(array), varies=True) for array in results]
+
+    def _extent(
+        self,
+        call: Call,
+        inputs: Sequence[Abstract | None],
+        contents: Sequence[np.ndarray[Any, Any] | None],
+    ) -> float:
+        """About how many elements a call makes, which broadcasting may make many."""
+        given = _given_extent(call, contents)
+        if given is not None:
+            return given
+        if sum(map(_size, contents)) <= SMALL:
+            return 0
+        try:
+            return sum(result.size for result in self._inferred(call, inputs))
+        except NotCompiled:
+            return 0
 
     # where values are
 
@@ -228,7 +254,7 @@ class _Planner:
 
     def _place_through(self, reader: Call, name: str, value: Abstract) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
-        if reader.op_type in _RESHAPES:
+        if reader.op_type in RESHAPES:
             if self._ends_in_output(name):
                 return self._place(name, self.abstracts[name]).reshape(value.shape)
             return None
@@ -244,7 +270,7 @@ class _Planner:
         if name in self.positions:
             return name not in self.written
         readers = self.readers[name]
-        if len(readers) != 1 or readers[0].op_type not in (*_RESHAPES, "Transpose"):
+        if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
             return False
         follower = readers[0].outputs[0]
         return follower is not None and self._ends_in_output(follower)
@@ -252,7 +278,7 @@ class _Planner:
     def _wants_order(self, name: str) -> bool:
         """Whether *name* is wanted in C order: an output, or read by a reshape."""
         return name in self.positions or any(
-            reader.op_type in _RESHAPES for reader in self.readers[name]
+            reader.op_type in RESHAPES for reader in self.readers[name]
         )
 
     def alias(self, name: str, view: View) -> None:
@@ -314,16 +340,27 @@ class _Planner:
         return Result(value.dtype, value.shape)
 
 
-def _extent(call: Call, contents: Sequence[np.ndarray[Any, Any] | None]) -> int:
-    """Elements that a call makes of few, judged by its inputs."""
+def _given_extent(
+    call: Call, contents: Sequence[np.ndarray[Any, Any] | None]
+) -> float | None:
+    """Elements that a call makes, if its inputs say so."""
     match call.op_type:
         case "ConstantOfShape" | "RandomNormal" | "RandomUniform":
-            sizes = contents[0]
-        case "Expand" | "Tile":
-            sizes = contents[1]
+            return _product(contents[0])
+        case "Expand":
+            return _product(contents[1])
+        case "Tile":
+            return _size(contents[0]) * _product(contents[1])
         case "Range":
             start, end, step = (float(np.asarray(c).reshape(-1)[0]) for c in contents)
-            return int(max(0, (end - start) / step)) if step else 0
+            return max(0, (end - start) / step) if step else 0
         case _:
-            return 0
-    return 0 if sizes is None else int(np.prod(sizes.astype(np.float64)))
+            return None
+
+
+def _size(content: np.ndarray[Any, Any] | None) -> int:
+    return 1 if content is None else content.size
+
+
+def _product(sizes: np.ndarray[Any, Any] | None) -> float:
+    return 0 if sizes is None else float(np.prod(sizes.astype(np.float64)))
