@@ -77,9 +77,9 @@ PAGES = {
                 "Level",
             ),
             "What the host passes in": (
-                "Host", "SessionContext", "RunContext", "HardwareDevice", "DeviceType",
-                "Graph", "Node", "AttributeValue", "ValueInfo", "Partition",
-                "ExportedModel", "SparseTensor",
+                "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
+                "DeviceType", "Graph", "Node", "AttributeValue", "ValueInfo",
+                "Partition", "ExportedModel", "SparseTensor",
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
@@ -88,13 +88,14 @@ PAGES = {
             "Memory": (
                 "MemoryLocation", "HOST", "Allocator", "DataTransfer", "Stream",
             ),
+            "Keeping things on disk": ("cache_directory",),
             "Bases for EPs of kernels": (
                 "KernelExecutionProvider", "KernelSequence", "HostFunction",
                 "fill_bound", "describe",
             ),
             "Errors that a plugin raises": (
-                "Declined", "SessionRefused", "NodeError", "OutputMismatch",
-                "RunCancelled",
+                "OptionError", "Declined", "SessionRefused", "NodeError",
+                "OutputMismatch", "RunCancelled",
             ),
         },
     ),

@@ -315,6 +315,41 @@ def test_a_declined_partition_is_run_elsewhere_and_told(
     assert on["down"] == SIMULATED
 
 
+def test_only_the_nodes_that_are_named_are_given_back(
+    simulated: MakeSimulated,
+) -> None:
+    # the whole model is one partition at first
+    factory = simulated(decline_ops=frozenset({"Sin", "Sub"}))
+    session = open_session(SANDWICH)
+    report = session.explain()
+    assert_equals_reference(session, SANDWICH, FEEDS)
+    assert {node.name for node in report.nodes if node.ep == CPU} == {"side", "more"}
+    (back,) = report.given_back
+    assert back.nodes == ("Sin 'side'", "Sub 'more'")
+    assert factory.name == back.ep
+
+
+def test_a_node_of_another_partition_cannot_be_declined(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory = simulated()
+    create = factory.create
+
+    def create_careless(*arguments: Any) -> ep.ExecutionProvider:
+        provider = create(*arguments)
+
+        def decline(partition: ep.Partition) -> ep.CompiledPartition:
+            stranger: Any = "no node"
+            raise ep.Declined("not this one", nodes=[stranger])
+
+        monkeypatch.setattr(provider, "compile", decline)
+        return provider
+
+    monkeypatch.setattr(factory, "create", create_careless)
+    with pytest.warns(EpWarning, match="which is none of its nodes"):
+        open_session(SANDWICH)
+
+
 def test_an_atomic_group_that_is_not_convex_is_given_back(
     simulated: MakeSimulated,
 ) -> None:

@@ -15,9 +15,16 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+OPENVINO = "onnxplug-openvino"
 EVERY = pytest.mark.parametrize(
-    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu")
+    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO)
 )
+
+
+@pytest.fixture(scope="module")
+def every_wheel(wheels, build_wheel) -> dict[str, Path]:
+    """The wheels for the CPU, and those of EPs that need an engine."""
+    return {**wheels, OPENVINO: build_wheel(ROOT / "plugins" / "openvino")}
 
 
 def names(wheel: Path) -> list[str]:
@@ -34,34 +41,34 @@ def metadata(wheel: Path) -> email.message.Message:
 
 
 @EVERY
-def test_a_wheel_has_one_package_and_nothing_else(wheels, name: str) -> None:
+def test_a_wheel_has_one_package_and_nothing_else(every_wheel, name: str) -> None:
     package = name.replace("-", "_")
-    tops = {entry.split("/")[0] for entry in names(wheels[name])}
+    tops = {entry.split("/")[0] for entry in names(every_wheel[name])}
     assert {top for top in tops if not top.endswith(".dist-info")} == {package}
-    assert f"{package}/py.typed" in names(wheels[name])
-    assert not [entry for entry in names(wheels[name]) if "__pycache__" in entry]
+    assert f"{package}/py.typed" in names(every_wheel[name])
+    assert not [entry for entry in names(every_wheel[name]) if "__pycache__" in entry]
 
 
 @EVERY
-def test_a_wheel_has_its_licence_and_description(wheels, name: str) -> None:
-    found = metadata(wheels[name])
+def test_a_wheel_has_its_licence_and_description(every_wheel, name: str) -> None:
+    found = metadata(every_wheel[name])
     assert found["Name"] == name
     assert found["License-Expression"] == "Apache-2.0"
     assert found["License-File"] == "LICENSE"
-    assert "Apache License" in read(wheels[name], ".dist-info/licenses/LICENSE")
+    assert "Apache License" in read(every_wheel[name], ".dist-info/licenses/LICENSE")
     assert str(found.get_payload()).lstrip().startswith(f"# {name}")
 
 
 @EVERY
-def test_a_wheel_is_pure_python(wheels, name: str) -> None:
-    assert wheels[name].name.endswith("-py3-none-any.whl")
+def test_a_wheel_is_pure_python(every_wheel, name: str) -> None:
+    assert every_wheel[name].name.endswith("-py3-none-any.whl")
 
 
 @EVERY
-def test_a_package_knows_its_version(wheels, name: str) -> None:
-    version = metadata(wheels[name])["Version"]
+def test_a_package_knows_its_version(every_wheel, name: str) -> None:
+    version = metadata(every_wheel[name])["Version"]
     package = name.replace("-", "_")
-    source = zipfile.ZipFile(wheels[name]).read(f"{package}/__init__.py").decode()
+    source = zipfile.ZipFile(every_wheel[name]).read(f"{package}/__init__.py").decode()
     assert f'"{version}"' in source
 
 
@@ -110,3 +117,22 @@ def test_an_installed_ep_is_found_without_being_imported(call, installed: Path) 
     )
     found = call(installed / "python", "-c", script)
     assert found == "[('CPUExecutionProvider', 'found', 'onnxplug-cpu')] False\n"
+
+
+def test_installing_an_ep_lists_it_and_uninstalling_it_does_not(
+    call, every_wheel, installed: Path
+) -> None:
+    def listed() -> dict[str, str]:
+        found = json.loads(call(installed / "onnxplug", "eps", "--json"))["eps"]
+        return {ep["name"]: ep["distribution"] for ep in found}
+
+    def pip(*words: object) -> None:
+        call(installed / "python", "-m", "pip", *words)
+
+    cpu = {"CPUExecutionProvider": "onnxplug-cpu"}
+    assert listed() == cpu
+    # without its engine, which is large and which listing does not look at
+    pip("install", "--no-index", "--no-deps", every_wheel[OPENVINO])
+    assert listed() == {**cpu, "OpenVINOExecutionProvider": OPENVINO}
+    pip("uninstall", "--yes", OPENVINO)
+    assert listed() == cpu

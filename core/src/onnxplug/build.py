@@ -6,6 +6,7 @@ The stages in order: load, choose EPs, prepare, partition and compile, plan.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +27,7 @@ from onnxplug.plan import Plan, make_plan
 from onnxplug.plugins import registry
 from onnxplug.prepare import expand_nodes, infer_types, prepare
 from onnxplug.prepare.scopes import outermost
+from onnxplug.profiling import Profile, stage
 from onnxplug.selection import (
     CPU,
     ChosenEp,
@@ -117,6 +119,7 @@ class BuiltModel:
         failed: list[FailedEp],
         options: SessionOptions,
         disabled: Collection[str],
+        profile: Profile | None = None,
     ) -> None:
         self.graph = model.graph
         self.chosen = chosen
@@ -127,17 +130,20 @@ class BuiltModel:
         self._runs: list[None] = []
         self._closing = self._closed = False
         try:
-            report = prepare(
-                model,
-                evaluate=_evaluator(chosen),
-                disabled=disabled,
-                free_dimensions=options.free_dimensions,
-            )
-            self._compile()
+            with stage(profile, "prepare"):
+                report = prepare(
+                    model,
+                    evaluate=_evaluator(chosen),
+                    disabled=disabled,
+                    free_dimensions=options.free_dimensions,
+                )
+            with stage(profile, "compile"):
+                self._compile(profile)
             self.memory = Memory(
                 (ep.factory, ep.provider.location) for ep in self.chosen
             )
-            self.plan = make_plan(self.compiled, self.memory, self.explanation)
+            with stage(profile, "plan"):
+                self.plan = make_plan(self.compiled, self.memory, self.explanation)
             self.straight = straight_path(self.plan)
             self._tell_outcomes()
         except BaseException:
@@ -230,7 +236,7 @@ class BuiltModel:
             if self._compiled is not None:
                 stack.callback(self._compiled.close)
 
-    def _compile(self) -> None:
+    def _compile(self, profile: Profile | None) -> None:
         """Compile, doing without EPs that fail where that is allowed."""
         expanded: list[Expanded] = []
         while self._compiled is None:
@@ -242,6 +248,7 @@ class BuiltModel:
                     [_candidate(ep) for ep in self.chosen],
                     self.explanation,
                     expand=_expand,
+                    profile=profile,
                 )
             except EpError as error:
                 self._do_without(error)
@@ -293,6 +300,26 @@ def write_model(graph: Graph, path: Path) -> None:
             f"the prepared model cannot be written to {str(path)!r}: {error}"
         ) from error
     path.write_bytes(data)
+
+
+def log_placement(options: SessionOptions, explanation: Explanation) -> None:
+    """Log where nodes run, at the level that *options* ask for."""
+    severity = options.log_severity_level
+    if severity < 0 and "logging" not in sys.modules:
+        return  # nobody can be listening
+    import logging
+
+    name = "onnxplug.session" + (f".{options.logid}" if options.logid else "")
+    if severity >= 0:
+        from onnxplug.process import listen
+
+        logger = listen(name, min(severity, 4))
+    else:
+        logger = logging.getLogger(name)
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", str(explanation).splitlines()[0])
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("placement:\n%s", explanation)
 
 
 def _commonest_reasons(explanation: Explanation, ep: str) -> str:

@@ -39,6 +39,7 @@ from onnxplug.partition.report import (
     PartitionPlacement,
     PassedOver,
 )
+from onnxplug.profiling import Profile, stage
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies the host runs when no EP takes the whole node."""
@@ -56,6 +57,7 @@ class CompiledUnit(NamedTuple):
         compiled: what the EP made; ``None`` for the host.
         turnstile: held while running, when the EP limits concurrent runs.
         bodies: the compiled bodies of a node of the host's, by attribute.
+        number: the partition's in the report; -1 for the host.
     """
 
     partition: GraphPartition
@@ -63,6 +65,7 @@ class CompiledUnit(NamedTuple):
     compiled: CompiledPartition | None
     turnstile: threading.Semaphore | None
     bodies: dict[str, CompiledGraph]
+    number: int = -1
 
 
 class CompiledGraph(NamedTuple):
@@ -92,6 +95,7 @@ def compile_graph(
     *,
     expand: Expand,
     where: str = "",
+    profile: Profile | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
 
@@ -100,7 +104,7 @@ def compile_graph(
         EpError: an EP failed in ``get_capability`` or ``compile``.
         SessionRefused: an EP does not want the session to exist.
     """
-    compiler = _Compiler(graph, candidates, explanation, expand, where)
+    compiler = _Compiler(graph, candidates, explanation, expand, where, profile)
     try:
         return compiler.compile()
     finally:
@@ -115,12 +119,14 @@ class _Compiler:
         explanation: Explanation,
         expand: Expand,
         where: str,
+        profile: Profile | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
         self.explanation = explanation
         self.expand = expand
         self.where = where
+        self.profile = profile
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[object, ...], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
@@ -130,9 +136,13 @@ class _Compiler:
 
     def compile(self) -> CompiledGraph:
         while True:
-            assignment = assign(
-                self.graph, self.candidates, where=self.where, excluded=self.excluded
-            )
+            with stage(self.profile, "assign nodes", {"graph": self.where}):
+                assignment = assign(
+                    self.graph,
+                    self.candidates,
+                    where=self.where,
+                    excluded=self.excluded,
+                )
             if self._taken_back(assignment) or self._expanded(assignment):
                 continue
             cuts = cut(self.graph, assignment)
@@ -264,12 +274,16 @@ class _Compiler:
             key = (part.ep, partition.nodes, partition.inputs, partition.outputs)
             if key not in self.done:
                 try:
-                    self.done[key] = _compile_one(candidate, partition)
+                    with stage(
+                        self.profile,
+                        f"compile from {describe(partition.nodes[0])} on",
+                        {"provider": candidate.name, "nodes": len(partition.nodes)},
+                    ):
+                        self.done[key] = _compile_one(candidate, partition)
                 except Declined as error:
                     reason = _as_reason(error.reason)
-                    self._give_back(
-                        {(part.ep, node): reason for node in partition.nodes}
-                    )
+                    nodes = _given_back(error, candidate, partition)
+                    self._give_back({(part.ep, node): reason for node in nodes})
                     declined = True
                     continue
             compiled = self.done[key]
@@ -288,13 +302,14 @@ class _Compiler:
                 self.explanation,
                 expand=self.expand,
                 where=f"{self.where}/{where}" if self.where else where,
+                profile=self.profile,
             )
 
     def _report(
         self,
         assignment: Assignment,
         cuts: Sequence[Cut],
-        units: Sequence[CompiledUnit],
+        units: list[CompiledUnit],
     ) -> None:
         explanation = self.explanation
         explanation.given_back.extend(
@@ -308,10 +323,16 @@ class _Compiler:
         )
         explanation.given_back.extend(assignment.given_back)
         number_of: dict[int, int] = {}
-        for part, unit in zip(cuts, units, strict=True):
+        first = len(explanation.nodes)
+        places = {node: first + n for n, node in enumerate(self.graph.nodes)}
+        for position, (part, unit) in enumerate(zip(cuts, units, strict=True)):
             if unit.candidate is None or unit.compiled is None:
                 continue
             number = len(explanation.partitions)
+            units[position] = unit._replace(number=number)
+            explanation.ask_again(
+                number, unit.compiled, [places[node] for node in unit.partition.nodes]
+            )
             number_of |= dict.fromkeys(part.nodes, number)
             explanation.partitions.append(
                 PartitionPlacement(
@@ -342,6 +363,7 @@ class _Compiler:
                     passed_over=tuple(assignment.passed_over[node.index]),
                 )
             )
+        explanation.refresh()
 
 
 def is_control_flow(node: Node) -> bool:
@@ -382,6 +404,26 @@ def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> 
                 f"{kind}_locations has {len(locations)} entries; expected one for each "
                 f"of the {len(names)} {kind}s, or None"
             )
+
+
+def _given_back(
+    error: Declined, candidate: Candidate, partition: GraphPartition
+) -> Sequence[Node]:
+    """The nodes that an EP declined: those that it names, or all.
+
+    Raises:
+        EpError: it names a node that is not the partition's.
+    """
+    own = {id(node): node for node in partition.nodes}
+    for node in error.nodes:
+        if id(node) not in own:
+            raise EpError(
+                f"{candidate.name} declined a partition and named {node!r}, which is "
+                "none of its nodes; expected nodes of Partition.nodes",
+                ep=candidate.name,
+                stage="compile",
+            ) from error
+    return [own[id(node)] for node in error.nodes] or partition.nodes
 
 
 def _as_reason(reason: object) -> Reason:

@@ -7,7 +7,10 @@ says what failed, what was found and expected, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from onnxplug.ep.graph import Node
 
 
 class OnnxplugError(Exception):
@@ -177,11 +180,13 @@ class Declined(OnnxplugError):
 
     Attributes:
         reason: why; it is kept in the session's report.
+        nodes: those of the partition's nodes that are given back; none named: all.
     """
 
-    def __init__(self, reason: object) -> None:
+    def __init__(self, reason: object, *, nodes: Sequence[Node] = ()) -> None:
         super().__init__(str(reason))
         self.reason = reason
+        self.nodes = tuple(nodes)
 
 
 class SessionRefused(EPFail):

@@ -6,16 +6,19 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.control_flow import run_bodies
-from onnxplug.ep import HOST, MemoryLocation, Stream
+from onnxplug.ep import HOST, MemoryLocation, Stream, describe
+from onnxplug.ep.profiler import type_shapes
 from onnxplug.errors import EpError, OnnxplugError, OutputMismatch, RunCancelled
 from onnxplug.memory import Hop, Memory
 from onnxplug.options import RunOptions
-from onnxplug.plan import CopyValue, Plan, RunBodies, RunPartition
+from onnxplug.plan import CopyValue, Plan, RunBodies, RunPartition, Step
+from onnxplug.profiling import Profile
 
 _PATIENCE: Final = 0.1
 """Seconds to wait for another run before looking whether this one is cancelled."""
@@ -27,10 +30,17 @@ class Run:
     Attributes:
         options: the run's config entries.
         deadline: ``time.monotonic()`` after which the run is cancelled.
+        profile: the session's trace, if there is one.
     """
 
-    def __init__(self, memory: Memory, options: RunOptions | None = None) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        options: RunOptions | None = None,
+        profile: Profile | None = None,
+    ) -> None:
         self.memory = memory
+        self.profile = profile
         self._given = options
         self.options = options.config if options else {}
         timeout = options.timeout if options else None
@@ -120,8 +130,12 @@ class Run:
         stream = self._streams.get(location)
         if stream is None:
             return
+        waiting: AbstractContextManager[None] = contextlib.nullcontext()
+        if self.profile is not None:
+            waiting = self.profile.stage(f"wait for {location}", "Wait")
         try:
-            stream.synchronize()
+            with waiting:
+                stream.synchronize()
         except OnnxplugError:
             raise
         # work of an EP may raise anything; it is reported as the EP's failure
@@ -172,11 +186,12 @@ class Run:
 class _Context:
     """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("run", "stream")
+    __slots__ = ("profiler", "run", "stream")
 
-    def __init__(self, run: Run, stream: Stream | None) -> None:
+    def __init__(self, run: Run, stream: Stream | None, ep: str) -> None:
         self.run = run
         self.stream = stream
+        self.profiler = None if run.profile is None else run.profile.of(ep)
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -218,21 +233,57 @@ def execute(
         if array is not None and not any(_overlap(array, value) for value in inputs)
     }
     slots[1 : len(inputs) + 1] = inputs
+    perform = _perform if run.profile is None else _perform_recorded
     for step in plan.steps:
         run.check()
-        match step:
-            case RunPartition():
-                results = _run_partition(step, slots, run, wanted)
-                for slot, result in zip(step.outputs, results, strict=True):
-                    slots[slot] = result
-            case CopyValue():
-                into = wanted.get(step.target)
-                slots[step.target] = run.copy(slots[step.source], step.hop, into)
-            case RunBodies():
-                _run_control_flow(step, slots, run)
+        perform(step, slots, run, wanted)
         for slot in step.frees:
             slots[slot] = None
     return [run.settle(slots[slot]) for slot in plan.outputs]
+
+
+def _perform(step: Step, slots: list[Any], run: Run, wanted: Mapping[int, Any]) -> None:
+    match step:
+        case RunPartition():
+            results = _run_partition(step, slots, run, wanted)
+            for slot, result in zip(step.outputs, results, strict=True):
+                slots[slot] = result
+        case CopyValue():
+            into = wanted.get(step.target)
+            slots[step.target] = run.copy(slots[step.source], step.hop, into)
+        case RunBodies():
+            _run_control_flow(step, slots, run)
+
+
+def _perform_recorded(
+    step: Step, slots: list[Any], run: Run, wanted: Mapping[int, Any]
+) -> None:
+    """As :func:`_perform`, and the session's trace has it."""
+    assert run.profile is not None
+    details: dict[str, Any]
+    match step:
+        case RunPartition():
+            name, category = f"partition {step.number}", "Partition"
+            shapes = type_shapes(slots[slot] for slot in step.inputs)
+            details = {"provider": step.ep, "input_type_shape": shapes}
+        case CopyValue():
+            name, category = f"copy {step.name}", "Copy"
+            details = {
+                "source": str(step.hop.source),
+                "target": str(step.hop.target),
+                "input_type_shape": type_shapes([slots[step.source]]),
+                # what is queued is waited for later
+                "queued": run.stream(step.hop.stream_at) is not None,
+            }
+        case RunBodies():
+            name, category = step.node.name or describe(step.node), "Node"
+            details = {
+                "op_name": step.node.op_type,
+                "node_index": step.node.index,
+                "provider": "host",
+            }
+    with run.profile.stage(name, category, details):
+        _perform(step, slots, run, wanted)
 
 
 def straight_path(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
@@ -295,7 +346,7 @@ def _run_partition(
     # an EP of a device may want some of its inputs on the host, and these are ready
     arguments = [run.settle(slots[slot]) for slot in step.inputs]
     stream = run.stream(step.location)
-    context = _Context(run, stream)
+    context = _Context(run, stream, step.ep)
     outputs = [wanted.get(slot) for slot in step.outputs]
     if step.turnstile is None:
         return _call(step, arguments, outputs, context)
@@ -334,7 +385,11 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
     def run_body(attribute: str, arguments: Sequence[Any]) -> list[Any]:
         run.check()  # here too, since a body may have no step
         captured = [run.settle(slots[slot]) for slot in step.captured[attribute]]
-        return execute(step.bodies[attribute], [*arguments, *captured], run)
+        given, plan = [*arguments, *captured], step.bodies[attribute]
+        if run.profile is None:
+            return execute(plan, given, run)
+        with run.profile.stage(f"{describe(step.node)}.{attribute}", "Body"):
+            return execute(plan, given, run)
 
     results = run_bodies(step.node, inputs, run_body)
     for slot, result in zip(step.outputs, results, strict=False):

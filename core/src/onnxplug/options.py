@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
@@ -103,6 +102,8 @@ class SessionOptions:
         log_severity_level: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal, of this
             session's logger; -1 leaves the logger alone.  Verbose shows the placement.
         logid: the end of the logger's name, ``onnxplug.session.<logid>``.
+        enable_profiling: take down where time goes; see ``end_profiling``.
+        profile_file_prefix: what the name of the trace's file begins with.
 
     The other attributes are those of ONNX Runtime and have no effect; setting one to
     anything but its default warns so.
@@ -112,8 +113,6 @@ class SessionOptions:
         "enable_cpu_mem_arena": True,
         "enable_mem_pattern": True,
         "enable_mem_reuse": True,
-        "enable_profiling": False,
-        "profile_file_prefix": "onnxruntime_profile_",
         "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
         "execution_order": ExecutionOrder.DEFAULT,
         "inter_op_num_threads": 0,
@@ -128,6 +127,8 @@ class SessionOptions:
         "optimized_model_filepath": str,
         "log_severity_level": int,
         "logid": str,
+        "enable_profiling": bool,
+        "profile_file_prefix": str,
     }
 
     intra_op_num_threads: int
@@ -135,6 +136,8 @@ class SessionOptions:
     optimized_model_filepath: str
     log_severity_level: int
     logid: str
+    enable_profiling: bool
+    profile_file_prefix: str
     _config: dict[str, str]
     _free_dimensions: dict[str, int]
     _initializers: dict[str, np.ndarray[Any, Any]]
@@ -152,6 +155,8 @@ class SessionOptions:
             optimized_model_filepath="",
             log_severity_level=-1,
             logid="",
+            enable_profiling=False,
+            profile_file_prefix="onnxruntime_profile_",
             _config={},
             _free_dimensions={},
             _initializers={},
@@ -171,7 +176,9 @@ class SessionOptions:
                 )
         elif name in self._TYPES:
             expected = self._TYPES[name]
-            if not isinstance(value, expected) or isinstance(value, bool):
+            if not isinstance(value, expected) or (
+                isinstance(value, bool) and expected is not bool
+            ):
                 raise TypeError(
                     f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
                 )
@@ -473,6 +480,8 @@ class RunOptions:
 
 
 def _near(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -24,11 +24,13 @@ class RunPartition(NamedTuple):
     """Runs one partition.
 
     Attributes:
+        number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
         turnstile: held while running, when the EP limits concurrent runs.
     """
 
     ep: str
+    number: int
     run: GuardedRun
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -40,6 +42,7 @@ class RunPartition(NamedTuple):
 class CopyValue(NamedTuple):
     """Copies one value along a hop."""
 
+    name: str
     hop: Hop
     source: int
     target: int
@@ -156,7 +159,8 @@ class _Planner:
             if (name, hop.target) in self.slots:  # it was wanted half way before
                 continue
             slot = self.slots[name, hop.source]
-            self.steps.append(CopyValue(hop, slot, self._new_slot(name, hop.target)))
+            target = self._new_slot(name, hop.target)
+            self.steps.append(CopyValue(name, hop, slot, target))
             self.explanation.copies.append(
                 CopyPlacement(
                     graph=self.compiled.where,
@@ -186,6 +190,7 @@ class _Planner:
         self.steps.append(
             RunPartition(
                 candidate.name,
+                unit.number,
                 guarded(candidate.name, compiled.run, len(outputs)),
                 tuple(inputs),
                 tuple(outputs),

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxplug.build import BuiltModel, attach, detach, load, write_model
+from onnxplug.build import (
+    BuiltModel,
+    attach,
+    detach,
+    load,
+    log_placement,
+    write_model,
+)
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
@@ -21,9 +28,11 @@ from onnxplug.inputs import InputChecker
 from onnxplug.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.outputs import DeclaredShapes, own
+from onnxplug.partition.assigned import OrtEpAssignedSubgraph, assigned_subgraphs
 from onnxplug.plugins import registry
+from onnxplug.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
-from onnxplug.straight import straight_run
+from onnxplug.straight import never_straight, straight_run
 
 if TYPE_CHECKING:
     from onnxplug.graph import Model
@@ -32,6 +41,9 @@ if TYPE_CHECKING:
     from onnxplug.partition.report import Explanation
     from onnxplug.selection import ModelInfo
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
+
+_EXECUTE = "SequentialExecutor::Execute"
+"""What ONNX Runtime's traces call a run without the checks around it."""
 
 _MAX_TAPPED = 4
 """How many variants with more outputs a session keeps."""
@@ -101,11 +113,39 @@ class InferenceSession:
         self,
         taps: Sequence[str] = (),
         requests: Sequence[ProviderRequest] | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        """Make the session; *requests* are the EPs if they are resolved already."""
-        request = self._request
+        """Make the session.
+
+        Args:
+            taps: names of values to be outputs too, of a session for another one.
+            requests: the EPs if they are resolved already.
+            profile: the other session's.
+        """
+        options = self._request.options
+        self._profile = profile
+        if options.enable_profiling and not taps:
+            self._profile = Profile(options.profile_file_prefix)
+        try:
+            source = self._request.source
+            kind = "array" if isinstance(source, memoryview) else "uri"
+            with stage(self._profile, f"model_loading_{kind}"):
+                model = load(source, options, taps)
+            with stage(self._profile, "session_initialization"):
+                self._initialize(model, taps, requests)
+        except BaseException:
+            if self._profile is not None and not taps:
+                self._profile.discard()
+            raise
+
+    def _initialize(
+        self,
+        model: Model,
+        taps: Sequence[str],
+        requests: Sequence[ProviderRequest] | None,
+    ) -> None:
+        request, profile = self._request, self._profile
         options = request.options
-        model = load(request.source, options, taps)
         self._metadata = ModelMetadata(model)
         cpu_fallback = options.config["session.disable_cpu_ep_fallback"] != "1"
         if requests is None:
@@ -121,13 +161,15 @@ class InferenceSession:
             )
         self._resolved = requests
         context = SessionContext(model.path, options.threads, options.config)
-        chosen, failed = choose(
-            requests, registry, discover(), context, cpu_fallback=cpu_fallback
-        )
+        with stage(profile, "create EPs"):
+            chosen, failed = choose(
+                requests, registry, discover(), context, cpu_fallback=cpu_fallback
+            )
         disabled = {*options.disabled_passes, *request.disabled}
-        built = BuiltModel(model, chosen, failed, options, disabled)
+        built = BuiltModel(model, chosen, failed, options, disabled, profile)
         graph = built.graph
         self._built = built
+        self._profiling_start = 0 if profile is None else profile.start_time_ns
         self._output_names = list(graph.outputs)
         self._checker = InputChecker(
             {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
@@ -136,15 +178,21 @@ class InferenceSession:
         self._declared = DeclaredShapes(
             {name: graph.value(name).type for name in self._output_names}
         )
-        self._run_straight = straight_run(built, self._checker, self._declared)
+        # a straight run goes by what takes things down
+        self._run_straight = (
+            straight_run(built, self._checker, self._declared)
+            if profile is None
+            else never_straight
+        )
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
         self._lock = threading.Lock()
         attach(built, self)
         # also closes a session that is dropped, or alive when the interpreter ends
-        self._closer = weakref.finalize(self, built.close)
+        self._own_profile = None if taps else profile
+        self._closer = weakref.finalize(self, _close, built, self._own_profile)
         if options.optimized_model_filepath and not taps:
             write_model(graph, Path(options.optimized_model_filepath))
-        _log_placement(options, built.explanation)
+        log_placement(options, built.explanation)
 
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
@@ -205,10 +253,18 @@ class InferenceSession:
                 return tapped.run(output_names, input_feed, run_options)
         results = self._run_straight(input_feed) if run_options is None else None
         if results is None:
-            inputs = self._checker.check(input_feed)
-            results = own(self._compute(inputs, run_options), inputs)
-            self._declared.check(results)
+            results = self._run_at_length(input_feed, run_options)
         return self._select(output_names, results) if output_names else results
+
+    def _run_at_length(
+        self, feed: Mapping[str, Any], run_options: RunOptions | None
+    ) -> list[Any]:
+        profile = self._profile
+        with nullcontext() if profile is None else profile.run():
+            inputs = self._checker.check(feed)
+            results = own(self._compute(inputs, run_options, profile), inputs)
+            self._declared.check(results)
+            return results
 
     def _select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
         """Those of *results* that have these names."""
@@ -219,13 +275,19 @@ class InferenceSession:
         return selected if len(set(names)) == len(names) else own(selected, [])
 
     def _compute(
-        self, inputs: Sequence[Any], run_options: RunOptions | None
+        self,
+        inputs: Sequence[Any],
+        run_options: RunOptions | None,
+        profile: Profile | None,
     ) -> Sequence[Any]:
         built = self._in_use()
         try:
-            if run_options is None and built.straight is not None:
+            if run_options is None and built.straight is not None and profile is None:
                 return built.straight(inputs)
-            with Run(built.memory, run_options) as run:
+            with (
+                stage(profile, _EXECUTE),
+                Run(built.memory, run_options, profile) as run,
+            ):
                 return execute(built.plan, inputs, run)
         finally:
             built.release()
@@ -285,6 +347,16 @@ class InferenceSession:
             raise InvalidArgument(
                 "At least one output should be requested: bind one with bind_output()"
             )
+        profile = self._profile
+        with nullcontext() if profile is None else profile.run():
+            self._run_bound(iobinding, run_options, profile)
+
+    def _run_bound(
+        self,
+        iobinding: IOBinding,
+        run_options: RunOptions | None,
+        profile: Profile | None,
+    ) -> None:
         places = {name: value.location for name, value in iobinding.inputs.items()}
         values = self._checker.check(
             {name: value.raw for name, value in iobinding.inputs.items()},
@@ -302,7 +374,10 @@ class InferenceSession:
         built = self._in_use()
         try:
             plan = built.plan_for(places, wanted)
-            with Run(built.memory, run_options) as run:
+            with (
+                stage(profile, _EXECUTE),
+                Run(built.memory, run_options, profile) as run,
+            ):
                 results = execute(plan, values, run, bound)
             by_name = dict(zip(self._output_names, results, strict=True))
             iobinding.receive(by_name, values)
@@ -412,7 +487,7 @@ class InferenceSession:
         )
         # the closer is bound to the session it was made for, so another is made
         other._closer.detach()
-        other._closer = weakref.finalize(self, other._built.close)
+        other._closer = weakref.finalize(self, _close, other._built, other._own_profile)
         before = self.__dict__
         self.__dict__ = other.__dict__
         with before["_lock"]:
@@ -425,22 +500,43 @@ class InferenceSession:
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
+        self._built.explanation.refresh()
         return self._built.explanation
+
+    # profiling
+
+    def end_profiling(self) -> str:
+        """Write the trace of a session with ``SessionOptions.enable_profiling``.
+
+        Runs are not taken down any more, and no slower than without profiling.
+        Closing the session writes the trace too.
+
+        Returns:
+            The path of the file, which Chrome (``chrome://tracing``) and Perfetto
+            show; empty when there is no trace, or it was written before.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        with self._lock:
+            profile = self._profile
+            if profile is None:
+                return ""
+            for session in (*self._tapped.values(), self):
+                session._go_without_profile()
+        return profile.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in ns since 1970; 0 if it never did."""
+        return self._profiling_start
+
+    def _go_without_profile(self) -> None:
+        self._profile = None
+        self._run_straight = straight_run(self._built, self._checker, self._declared)
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """The partitions and their nodes, in ONNX Runtime's words."""
-        explanation = self._built.explanation
-        return [
-            OrtEpAssignedSubgraph(
-                part.ep,
-                [
-                    OrtEpAssignedNode(node.domain, node.op_type, node.name)
-                    for node in explanation.nodes
-                    if node.partition == part.number
-                ],
-            )
-            for part in explanation.partitions
-        ]
+        return assigned_subgraphs(self._built.explanation)
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:
         graph = self._built.graph
@@ -455,30 +551,11 @@ class InferenceSession:
             if key not in known:
                 tapped = InferenceSession.__new__(InferenceSession)
                 tapped._request = self._request
-                tapped._open(key, self._resolved)
+                tapped._open(key, self._resolved, self._profile)
                 while len(known) >= _MAX_TAPPED:
                     known.pop(next(iter(known)))  # closed when no run uses it
                 known[key] = tapped
             return known[key]
-
-
-class OrtEpAssignedNode(NamedTuple):
-    """A node and the operator it calls."""
-
-    domain: str
-    op_type: str
-    name: str
-
-
-class OrtEpAssignedSubgraph(NamedTuple):
-    """A partition and its nodes."""
-
-    ep_name: str
-    nodes: list[OrtEpAssignedNode]
-
-    def get_nodes(self) -> list[OrtEpAssignedNode]:
-        """The partition's nodes."""
-        return self.nodes
 
 
 def _reopen(request: _Request) -> InferenceSession:
@@ -492,26 +569,15 @@ def _reopen(request: _Request) -> InferenceSession:
     return session
 
 
+def _close(built: BuiltModel, profile: Profile | None) -> None:
+    built.close()
+    if profile is not None:
+        # there is nobody to be told that a file could not be written
+        with suppress(OSError):
+            profile.end()
+
+
 def _model_info(model: Model) -> ModelInfo:
     from onnxplug.selection import ModelInfo
 
     return ModelInfo.of(model)
-
-
-def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
-    severity = options.log_severity_level
-    if severity < 0 and "logging" not in sys.modules:
-        return  # nobody can be listening
-    import logging
-
-    name = "onnxplug.session" + (f".{options.logid}" if options.logid else "")
-    if severity >= 0:
-        from onnxplug.process import listen
-
-        logger = listen(name, min(severity, 4))
-    else:
-        logger = logging.getLogger(name)
-    if logger.isEnabledFor(logging.INFO):
-        logger.info("%s", str(explanation).splitlines()[0])
-    if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("placement:\n%s", explanation)

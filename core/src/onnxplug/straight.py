@@ -22,7 +22,7 @@ def straight_run(
     model included, is left to the long way, which knows what to do or to tell.
     """
     if built.straight is None:
-        return _never
+        return never_straight
     compute = built.while_open(built.straight)
     pass_on, check_shapes = checker.pass_on, declared.check
 
@@ -40,5 +40,6 @@ def straight_run(
     return run
 
 
-def _never(feed: Mapping[str, Any]) -> None:
+def never_straight(feed: Mapping[str, Any]) -> None:
+    """Leaves every run to the long way."""
     return None

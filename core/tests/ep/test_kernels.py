@@ -37,6 +37,7 @@ class Context:
     options: Mapping[str, str]
     stream: None = None
     deadline: float | None = None
+    profiler: None = None
 
     @property
     def cancelled(self) -> bool:

@@ -253,6 +253,20 @@ def test_wrong_options_are_the_users_error_whatever_else_works(
     assert [ep.closed for ep in good.created] == [True]
 
 
+def test_options_that_the_ep_itself_refuses_are_the_users_error_as_well(
+    registry: PluginRegistry, add: AddEp, select: Choose
+) -> None:
+    class Picky(SimulatedFactory):
+        def create(self, *arguments: Any) -> Any:
+            raise OptionError("option 'level' does not go with this device")
+
+    good = add("Good", "gpu")
+    registry.add(Picky())
+    with pytest.raises(OptionError, match="does not go with this device"):
+        select("good", "simulated")
+    assert [ep.closed for ep in good.created] == [True]
+
+
 def test_a_warning_made_an_error_leaves_nothing_open(
     broken: Callable[[str], ProviderRequest], add: AddEp, select: Choose
 ) -> None:

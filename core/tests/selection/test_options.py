@@ -15,6 +15,7 @@ DECLARED = {
     "enable_graph": Option(default=False),
     "search": Option(default="EXHAUSTIVE", choices=("EXHAUSTIVE", "HEURISTIC")),
     "fraction": Option(default=0.5, minimum=0.0),
+    "context": Option(default="", refused="tensors are in host memory"),
 }
 
 
@@ -28,6 +29,7 @@ def test_every_option_has_a_value() -> None:
         "enable_graph": False,
         "search": "EXHAUSTIVE",
         "fraction": 0.5,
+        "context": "",
     }
 
 
@@ -56,6 +58,7 @@ def test_numbers_come_as_text_too_and_by_alias() -> None:
         ({"enable_graph": "maybe"}, r"is 'maybe'; expected bool"),
         ({"search": "HEURISTC"}, r"did you mean 'HEURISTIC'\?"),
         ({"fraction": -1}, r"expected a number from 0"),
+        ({"context": "1"}, r"'context' of Test cannot be set: tensors are in host"),
     ],
 )
 def test_what_an_option_does_not_accept(given: dict[str, Any], message: str) -> None:

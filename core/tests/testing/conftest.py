@@ -23,6 +23,7 @@ class Context:
     stream: Stream | None = None
     cancelled: bool = False
     deadline: float | None = None
+    profiler: None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -411,6 +411,7 @@ def test_compile_declines_by_operator(chain, whole) -> None:
         lab.provider.compile(whole(chain))
     assert caught.value.reason.code is ep.RefusalCode.OTHER
     assert "partition 0 of Abs, Neg, Relu" in caught.value.reason.detail
+    assert [node.op_type for node in caught.value.nodes] == ["Neg"]
 
 
 def test_compile_declines_by_count(chain, whole) -> None:
@@ -419,7 +420,8 @@ def test_compile_declines_by_count(chain, whole) -> None:
     for call in range(3):
         try:
             lab.provider.compile(whole(chain))
-        except ep.Declined:
+        except ep.Declined as error:
+            assert not error.nodes, "which means all"
             declined.append(call)
     assert declined == [1]
 

@@ -6,7 +6,9 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.cli.feeds import (
@@ -24,6 +26,7 @@ from onnxplug.cli.opening import (
     check_ep_options,
     open_session,
 )
+from onnxplug.cli.profile import RunProfile, print_profile, read_profile
 from onnxplug.cli.progress import Progress
 from onnxplug.cli.text import duration, plural, print_json, print_table
 from onnxplug.cli.values import count, names, positive, seconds
@@ -33,11 +36,21 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 2.0
 
+_PROFILED_SECONDS: Final = 1.0
+"""About how long runs are profiled, unless their number is given."""
+
+_LEAST_RUNS: Final = 5
+"""Runs that are profiled at least, unless their number is given."""
+
+_PROFILED_RUNS: Final = 1000
+"""Runs that are profiled at most, unless their number is given."""
+
 _EPILOG: Final = """\
 examples:
   onnxplug bench model.onnx --dim N=8
   onnxplug bench model.onnx --compare cpu,openvino --seconds 10
   onnxplug bench model.onnx --ep cuda --threads 4 --json
+  onnxplug bench model.onnx --profile
 """
 
 
@@ -50,6 +63,7 @@ class Result:
         runs: how many were measured, in all threads.
         ratio: of its median to that of the first session; ``None`` if nothing is
             compared.
+        profile: where the time goes, if that was asked for.
     """
 
     providers: list[str]
@@ -60,6 +74,7 @@ class Result:
     runs: int
     runs_per_second: float
     ratio: float | None
+    profile: RunProfile | None = None
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -106,6 +121,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         default=1,
         help="run in N threads at once, in one session (default: 1)",
     )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="then show where the time of runs goes, kernel by kernel",
+    )
     parser.set_defaults(command=_bench)
 
 
@@ -134,6 +154,13 @@ def _bench(arguments: argparse.Namespace) -> None:
             tell=lambda text: setattr(progress, "text", text),
         )
     results = _results(sessions, loads, runners, arguments)
+    if arguments.profile:
+        for session in sessions:
+            session.close()
+        results = [
+            replace(result, profile=_profile(arguments, providers, inputs, result))
+            for providers, result in zip(alone or [None], results, strict=True)
+        ]
     if arguments.json:
         print_json(_data(arguments, feeds, results))
     else:
@@ -162,6 +189,24 @@ def _results(
             sessions, loads, runners, latencies, strict=True
         )
     ]
+
+
+def _profile(
+    arguments: argparse.Namespace,
+    providers: Sequence[str] | None,
+    inputs: Mapping[str, Any],
+    result: Result,
+) -> RunProfile:
+    """Where the time of runs goes in another session like the one measured."""
+    wanted = int(_PROFILED_SECONDS / max(result.latency.median, 1e-6))
+    runs = arguments.repeat or min(max(wanted, _LEAST_RUNS), _PROFILED_RUNS)
+    with TemporaryDirectory(prefix="onnxplug-bench-") as folder:
+        trace = str(Path(folder, "trace"))
+        with open_session(arguments, providers, trace=trace) as session:
+            with Progress("profiling"):
+                for _ in range(1 + arguments.warmup + runs):
+                    session.run(None, inputs)
+            return read_profile(Path(session.end_profiling()), runs)
 
 
 def _nodes(session: InferenceSession) -> dict[str, int]:
@@ -200,6 +245,12 @@ def _print(
         runs = plural(result.runs, "run")
         in_threads = f" in {arguments.threads} threads" if arguments.threads > 1 else ""
         print(f"{where or 'no node left to run'}: {runs}{in_threads}")
+    for result in results:
+        if result.profile is not None:
+            print()
+            if arguments.compare:
+                print(f"{result.providers[0]}: ", end="")
+            print_profile(result.profile, result.latency.median)
 
 
 def _data(
@@ -223,6 +274,7 @@ def _data(
                 "runs_per_second": result.runs_per_second,
                 "ratio": result.ratio,
             }
+            | ({"profile": result.profile.to_dict()} if result.profile else {})
             for result in results
         ],
     }

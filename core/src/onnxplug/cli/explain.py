@@ -104,7 +104,10 @@ def _print_reasons(nodes: list[NodePlacement]) -> None:
     for node in nodes:
         where = f" in {node.graph}" if node.graph else ""
         number = "" if node.partition < 0 else f", partition {node.partition}"
-        print(f"{node.node}{where} runs on {node.ep}{number}")
+        tier = f", {node.tier} tier" if node.tier else ""
+        print(f"{node.node}{where} runs on {node.ep}{number}{tier}")
+        if node.note:
+            print(f"  {node.note}")
         for passed in node.passed_over:
             print(f"  not on {passed}")
         if not node.passed_over:

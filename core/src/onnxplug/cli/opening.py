@@ -50,9 +50,17 @@ def _ep_option(text: str) -> tuple[str, str, str]:
 
 
 def open_session(
-    arguments: argparse.Namespace, providers: Sequence[str] | None = None
+    arguments: argparse.Namespace,
+    providers: Sequence[str] | None = None,
+    *,
+    trace: str = "",
 ) -> InferenceSession:
-    """The session; *providers* are used instead of what was said, if given.
+    """The session.
+
+    Args:
+        arguments: what was said.
+        providers: are used instead of what was said, if given.
+        trace: what the name of a trace's file begins with; none is written if empty.
 
     Raises:
         UsageError: the policy or an option does not exist, or does not fit.
@@ -65,6 +73,9 @@ def open_session(
     registry.records()  # so that a wrong variable is not taken for a wrong option
     try:
         options = _options(arguments)
+        if trace:
+            options.profile_file_prefix = trace
+            options.enable_profiling = True
         with Progress(f"loading {Path(arguments.model).name} …"):
             session = InferenceSession(
                 arguments.model,

@@ -9,6 +9,7 @@ Importing this package imports the standard library and pluggy only.
 
 import pluggy
 
+from onnxplug.ep.cache import cache_directory
 from onnxplug.ep.capability import (
     CapabilityReport,
     ComputeCapability,
@@ -43,6 +44,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
     DataType,
@@ -58,6 +60,7 @@ from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
     Declined,
     NodeError,
+    OptionError,
     OutputMismatch,
     RunCancelled,
     SessionRefused,
@@ -96,10 +99,12 @@ __all__ = [
     "Node",
     "NodeError",
     "Option",
+    "OptionError",
     "OptionValue",
     "OptionalType",
     "OutputMismatch",
     "Partition",
+    "Profiler",
     "Reason",
     "Refusal",
     "RefusalCode",
@@ -114,6 +119,7 @@ __all__ = [
     "TensorType",
     "ValueInfo",
     "ValueType",
+    "cache_directory",
     "describe",
     "fill_bound",
     "hookimpl",

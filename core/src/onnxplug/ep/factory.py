@@ -29,6 +29,8 @@ class Option:
         choices: the only values accepted; empty for no limit.
         minimum, maximum: inclusive bounds of a number; ``None`` for none.
         aliases: other names by which users may know it.
+        refused: why this EP cannot do what the option asks for; setting it is an
+            error with this text.  For options that users know from elsewhere.
     """
 
     default: OptionValue
@@ -37,6 +39,7 @@ class Option:
     minimum: float | None = None
     maximum: float | None = None
     aliases: tuple[str, ...] = ()
+    refused: str = ""
 
 
 class Level(StrEnum):
@@ -142,7 +145,12 @@ class EpFactory(ABC):
         """An EP for one session on *devices* (at least one, all of this factory).
 
         *options* has every option of :attr:`options`, typed and validated.  Raising
-        is a failure of the EP, which the host reports with the exception.
+        anything but ``OptionError`` is a failure of the EP, which the host reports
+        with the exception, and after which it tries the next EP.
+
+        Raises:
+            OptionError: the options contradict each other, or do not fit the devices.
+                It reaches the user as it is.
         """
 
     def create_allocator(self, location: MemoryLocation) -> Allocator | None:

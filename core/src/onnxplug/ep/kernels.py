@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.errors import NodeError, OutputMismatch, RunCancelled
 
@@ -78,6 +80,9 @@ class KernelSequence(CompiledPartition):
     A slot is cleared after its last use, so that its array's memory is free again.
     """
 
+    tier = ""
+    """(optional) Which of the EP's tiers calls are of, for traces of runs."""
+
     def __init__(
         self,
         partition: Partition,
@@ -129,7 +134,7 @@ class KernelSequence(CompiledPartition):
         context: RunContext | None,
     ) -> Sequence[Any]:
         """Call the kernels in order."""
-        if self._single is not None:
+        if self._single is not None and context is None:
             try:
                 result = self._single(*inputs)
             except Exception as error:
@@ -149,7 +154,13 @@ class KernelSequence(CompiledPartition):
             arguments = [slots[slot] for slot in call.inputs]
             # any exception of a kernel is told with the node it happened in
             try:
-                results = call.kernel(*arguments)
+                results = (
+                    call.kernel(*arguments)
+                    if context is None
+                    else self.call(call.node, call.kernel, arguments, context)
+                )
+            except RunCancelled:
+                raise
             except Exception as error:
                 raise _node_error(call.node, arguments, error) from error
             if isinstance(results, tuple):
@@ -160,6 +171,47 @@ class KernelSequence(CompiledPartition):
             for slot in call.frees:
                 slots[slot] = None
         return fill_bound([slots[slot] for slot in self._outputs], outputs)
+
+    def call(
+        self,
+        node: Node,
+        kernel: Callable[..., Any],
+        arguments: Sequence[Any],
+        context: RunContext,
+    ) -> Any:
+        """(optional) Call the kernel of *node* in a run that has a context.
+
+        Subclasses whose kernels look at the context pass it on here.
+        """
+        profiler = context.profiler
+        if profiler is None:
+            return kernel(*arguments)
+        started = perf_counter_ns()
+        results = kernel(*arguments)
+        taken = perf_counter_ns() - started
+        profiler.record(
+            node.name or describe(node),
+            category="Node",
+            start_ns=started,
+            duration_ns=taken,
+            details=self.details(node, arguments, results),
+        )
+        return results
+
+    def details(
+        self, node: Node, arguments: Sequence[Any], results: Any
+    ) -> dict[str, object]:
+        """(optional) What a trace has of a call; see :class:`Profiler`."""
+        tier = {"tier": self.tier} if self.tier else {}
+        return {
+            "op_name": node.op_type,
+            "node_index": node.index,
+            **tier,
+            "input_type_shape": type_shapes(arguments),
+            "output_type_shape": type_shapes(
+                results if isinstance(results, tuple) else (results,)
+            ),
+        }
 
 
 def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from onnxplug.ep.capability import CapabilityReport
 from onnxplug.ep.graph import Graph, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation, Stream
+from onnxplug.ep.profiler import Profiler
 
 
 class RunContext(Protocol):
@@ -30,6 +31,10 @@ class RunContext(Protocol):
     def cancelled(self) -> bool:
         """The run was cancelled; an EP that looks raises ``RunCancelled``."""
 
+    @property
+    def profiler(self) -> Profiler | None:
+        """Takes down what the EP does; ``None`` when nobody wants to know."""
+
 
 class CompiledPartition(ABC):
     """A partition ready to run."""
@@ -46,6 +51,14 @@ class CompiledPartition(ABC):
 
     tiers: Mapping[str, int] = {}
     """(optional) How many nodes run in which of the EP's tiers, for reports."""
+
+    node_tiers: Mapping[int, str] = {}
+    """(optional) The tier of a node, by its position in ``Partition.nodes``."""
+
+    notes: Mapping[int, str] = {}
+    """(optional) What is to be said of a node, such as why it is in no faster tier, by
+    its position in ``Partition.nodes``.  Like the tiers it may change in runs; the host
+    asks anew for each report."""
 
     @abstractmethod
     def run(
@@ -102,7 +115,8 @@ class ExecutionProvider(ABC):
         """Make *partition* ready to run.  The partition may be kept.
 
         Raises:
-            Declined: gives the nodes to the next EP that claimed them.
+            Declined: gives the nodes, or those that it names, to the next EP that
+                claimed them.
             SessionRefused: the session must not be created.
         """
 

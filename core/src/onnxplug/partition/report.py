@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from onnxplug.ep import Reason, RefusalCode
+from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 
 
 class PassedOver(NamedTuple):
@@ -37,6 +37,8 @@ class NodePlacement(NamedTuple):
         ep: who runs it; ``host`` for control flow whose bodies are run by the core.
         partition: the partition's number; -1 for the host.
         passed_over: the EPs asked that do not run it, in order of preference.
+        tier: which of the EP's tiers runs it, if the EP tells.
+        note: what the EP has to say of it, such as why it is in no faster tier.
     """
 
     graph: str
@@ -47,6 +49,8 @@ class NodePlacement(NamedTuple):
     ep: str
     partition: int
     passed_over: tuple[PassedOver, ...] = ()
+    tier: str = ""
+    note: str = ""
 
 
 class PartitionPlacement(NamedTuple):
@@ -154,6 +158,30 @@ class Explanation:
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
         self.passes: dict[str, list[str]] = {}
+        self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
+
+    def ask_again(
+        self, number: int, compiled: CompiledPartition, places: Sequence[int]
+    ) -> None:
+        """Let :meth:`refresh` ask *compiled*.
+
+        Args:
+            number: the partition's.
+            places: of its nodes in :attr:`nodes`.
+        """
+        self._sources.append((number, compiled, places))
+
+    def refresh(self) -> None:
+        """Ask for what may have changed in runs: tiers, and what is said of nodes."""
+        for number, compiled, places in self._sources:
+            self.partitions[number] = self.partitions[number]._replace(
+                tiers=dict(compiled.tiers)
+            )
+            for position, place in enumerate(places):
+                self.nodes[place] = self.nodes[place]._replace(
+                    tier=compiled.node_tiers.get(position, ""),
+                    note=compiled.notes.get(position, ""),
+                )
 
     @property
     def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:

@@ -10,6 +10,7 @@ from onnxplug.ep import EpDevice, EpFactory, ExecutionProvider, HardwareDevice
 from onnxplug.errors import (
     EpError,
     OnnxplugError,
+    OptionError,
     PluginConflict,
     PluginError,
     PluginIncompatible,
@@ -227,6 +228,8 @@ def _create(
         )
     try:
         provider = factory.create(devices, options, context)
+    except OptionError:
+        raise  # the user's error, as it is where options are parsed
     # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
     except (Exception, SystemExit) as error:
         found = ep_failure(factory.name, "create", error)

@@ -35,7 +35,12 @@ def parse_options(
                 f"Its options: {', '.join(sorted(declared)) or 'none'}."
             )
         name = names[written]
-        values[name] = _parse(ep, name, declared[name], value)
+        option = declared[name]
+        values[name] = _parse(ep, name, option, value)
+        if option.refused and values[name] != option.default:
+            raise OptionError(
+                f"option {name!r} of {ep} cannot be set: {option.refused}"
+            )
     return values
 
 

@@ -11,7 +11,7 @@ from onnxplug_cpu import __version__
 class CpuFactory(ep.EpFactory):
     """Drives the processor; takes every ONNX operator on host memory."""
 
-    spi_version = (0, 1)
+    spi_version = (0, 2)
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__

@@ -14,9 +14,6 @@ from onnxplug_cpu.threads import on_arrays
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.segment import Compiler
 
-_told: set[str] = set()
-"""Reasons for running on arrays that were logged, each once in a process."""
-
 
 class CpuProvider(ep.KernelExecutionProvider):
     """Runs partitions as programs of machine code, and on numpy arrays what is left.
@@ -49,6 +46,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         from onnxplug_cpu.compiler.jit import (
             KernelUnavailable,
             machine_code_unavailable,
+            warn_of_arrays,
         )
 
         reason = machine_code_unavailable()
@@ -68,13 +66,7 @@ class CpuProvider(ep.KernelExecutionProvider):
                 if "compiled" in program.tiers:
                     return program
                 return ArrayPartition(partition, self.threads, program.notes)
-        if reason not in _told:
-            import logging  # seldom needed, and slow to import
-
-            _told.add(reason)
-            logging.getLogger("onnxplug.cpu").warning(
-                "the CPU EP computes on numpy arrays: %s", reason
-            )
+        warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
         return ArrayPartition(partition, self.threads, notes)
 

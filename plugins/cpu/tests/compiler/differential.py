@@ -1,4 +1,4 @@
-"""Compares the compiled tier with the array tier on one model, and shrinks the model."""
+"""Compares the compiled tier with the array tier on a model, and shrinks the model."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ def session(
         )
 
 
-def difference(
-    expected: Array, found: Array, error: float
-) -> str | None:
+def difference(expected: Array, found: Array, error: float) -> str | None:
     """How *found* differs by more than it may; ``None`` if it does not."""
     if expected.dtype != found.dtype or expected.shape != found.shape:
         return (
@@ -137,9 +135,7 @@ def of_any_size(model: onnx.ModelProto) -> onnx.ModelProto:
     return dynamic
 
 
-def other_sizes(
-    feeds: Mapping[str, Array], seed: int
-) -> dict[str, Array]:
+def other_sizes(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """Inputs with other sizes, equal ones where they were equal before."""
     choose = random.Random(seed)
     sizes = {n: n for array in feeds.values() for n in array.shape if n > 1}
@@ -172,7 +168,9 @@ def shrunk(case: Case, threads: int = 1) -> str:
 
     problem = differs(case)
     if problem is None:
-        return f"no difference with shapes as given:\n{onnx.printer.to_text(case.model)}"
+        return (
+            f"no difference with shapes as given:\n{onnx.printer.to_text(case.model)}"
+        )
     changed = True
     while changed:
         changed = False
@@ -254,7 +252,7 @@ def _part(
         if needed.intersection(made) and fed not in node.output:
             nodes.append(node)
             needed.update(node.input)
-    kept = [copied for copied in reversed(nodes)]
+    kept = nodes[::-1]
     inputs = [value for value in graph.input if value.name in needed]
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     smaller = helper.make_graph(kept, "part", inputs, outputs, constants)

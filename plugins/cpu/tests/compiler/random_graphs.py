@@ -1,7 +1,8 @@
-"""Random graphs of the operators that are compiled, and how far results may differ.
+"""Random graphs, and how far two right computations of them may differ.
 
-Every value carries a bound of its magnitude and of how far two right computations of
-it may lie apart; operators that jump take only values that are the same in both.
+Every value carries a bound of its magnitude and of how far results may lie apart;
+operators that jump take only values that are the same in both.  What nodes there are
+is in :mod:`.random_nodes`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -18,9 +19,6 @@ from onnx import helper, numpy_helper
 Array = np.ndarray[Any, Any]
 
 OPSET = 20
-MAX_SIZE = 6000
-"""Elements of a value."""
-
 MAX_MAGNITUDE = 1e3
 
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
@@ -81,17 +79,20 @@ class RandomGraph:
         self.sizes = [1, *self.choose.sample([2, 3, 4, 5, 7, 8, 16, 17, 33, 64], 3)]
         if self.choose.random() < 0.08:
             self.sizes.append(0)
+        self.max_size = 6000
+        if self.choose.random() < 0.1:
+            self.max_size = 100_000
+            self.sizes.append(self.choose.choice([128, 200, 384]))
         self.other = self.choose.choice([F64, F16, BF16, I64, I32, U8, I8, BOOL, F32])
 
-    def make(self, count: int) -> Case:
-        """A case of about *count* nodes."""
+    def make(self, count: int, makers: Sequence[Maker]) -> Case:
+        """A case of about *count* nodes, some by each of *makers*."""
         for _ in range(self.choose.randint(1, 3)):
             self.input(self.shape(), F32)
         if self.other != F32:
             self.input(self.shape(), self.other)
         while len(self.nodes) < count:
-            make = self.choose.choice(_MAKERS)
-            make(self)
+            self.choose.choice(makers)(self)
         return self.case()
 
     def case(self) -> Case:
@@ -130,7 +131,7 @@ class RandomGraph:
             rank = self.choose.choice([0, 1, 2, 2, 3, 3, 3, 4, 4, 5])
         while True:
             shape = tuple(self.choose.choice(self.sizes) for _ in range(rank))
-            if math.prod(shape) <= MAX_SIZE:
+            if math.prod(shape) <= self.max_size:
                 return shape
 
     def input(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Value:
@@ -162,7 +163,9 @@ class RandomGraph:
         self.values.append(value)
         return value
 
-    def pick(self, wanted: Callable[[Value], bool] = lambda value: True) -> Value | None:
+    def pick(
+        self, wanted: Callable[[Value], bool] = lambda value: True
+    ) -> Value | None:
         """Some value, rather a recent one."""
         found = [value for value in self.values if wanted(value)]
         if not found:
@@ -174,7 +177,7 @@ class RandomGraph:
     def partner(self, value: Value, *, can_grow: bool = False) -> Value:
         """A value that broadcasts to the shape of *value*."""
         same = self.pick(
-            lambda v: v.dtype == value.dtype and _broadcasts(v.shape, value.shape)
+            lambda v: v.dtype == value.dtype and broadcasts(v.shape, value.shape)
         )
         if same is not None and self.choose.random() < 0.6:
             return same
@@ -182,7 +185,7 @@ class RandomGraph:
         shape = shape[self.choose.choice([0, 0, 0, len(shape) // 2, len(shape)]) :]
         if can_grow and self.choose.random() < 0.2 and len(value.shape) < 5:
             shape = [self.choose.choice(self.sizes), *([1] * len(value.shape))]
-            if math.prod(shape) * value.size > MAX_SIZE:
+            if math.prod(shape) * value.size > self.max_size:
                 shape = []
         if self.choose.random() < 0.5:
             return self.constant(shape, value.dtype)
@@ -249,7 +252,7 @@ def _info(name: str, array: Array) -> onnx.ValueInfoProto:
     )
 
 
-def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+def broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     if len(small) > len(large):
         return False
     return all(
@@ -257,636 +260,4 @@ def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     )
 
 
-# element-wise
-
-
-def _inexact(error: float, value: Value, magnitude: float, units: float = 4) -> float:
-    """An error after a function that is not exact."""
-    return error + units * value.eps * max(magnitude, 1e-3)
-
-
-def _smooth(g: RandomGraph) -> None:
-    """Functions of bounded slope: (operator, slope, bound of the result)."""
-    x = g.pick(lambda v: v.is_float and v.dtype != F64)
-    if x is None:
-        return
-    operator, slope, bound = g.choose.choice(
-        [("Tanh", 1, 1), ("Sigmoid", 0.25, 1), ("Erf", 1.2, 1)]
-        if x.dtype == BF16
-        else [
-            ("Tanh", 1, 1),
-            ("Sigmoid", 0.25, 1),
-            ("Erf", 1.2, 1),
-            ("Gelu", 1.2, x.magnitude),
-            ("Softplus", 1, x.magnitude + 1),
-            ("Softsign", 1, 1),
-            ("HardSigmoid", 0.2, 1),
-            ("Elu", 1, x.magnitude),
-            ("Sin", 1, 1),
-            ("Cos", 1, 1),
-            ("Atan", 1, 1.6),
-            ("HardSwish", 1.5, x.magnitude),
-            ("Mish", 1.5, x.magnitude),
-            ("Exp", math.exp(min(x.magnitude, 4)), math.exp(min(x.magnitude, 4))),
-        ]
-    )
-    if operator == "Exp" and x.magnitude > 4:
-        operator, slope, bound = "Tanh", 1, 1
-    error = _inexact(slope * x.error, x, bound, 16)
-    g.add(operator, [x], x.shape, x.dtype, bound, error)
-
-
-def _exact_unary(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.is_float)
-    if x is None:
-        return
-    operator = g.choose.choice(["Neg", "Abs", "Relu", "LeakyRelu", "Clip", "Identity"])
-    attributes: dict[str, Any] = {}
-    inputs: list[Value | str | None] = [x]
-    error = x.error
-    if operator == "LeakyRelu":
-        attributes["alpha"] = 0.25
-        error += 2 * x.eps * x.magnitude if x.dtype.itemsize == 2 else 0
-    if operator == "Clip":
-        low, high = np.array(-1, x.dtype), np.array(1.5, x.dtype)
-        kept = g.choose.choice([(low, high), (None, high), (low, None)])
-        inputs += [None if c is None else g.literal(c) for c in kept]
-    g.add(operator, inputs, x.shape, x.dtype, x.magnitude, error, **attributes)
-
-
-def _jump(g: RandomGraph) -> None:
-    """Functions that are not continuous."""
-    x = g.pick(lambda v: v.is_float and v.error == 0 and v.dtype != BF16)
-    if x is None:
-        return
-    operator = g.choose.choice(["Floor", "Ceil", "Round", "Sign", "IsNaN"])
-    dtype = BOOL if operator == "IsNaN" else x.dtype
-    g.add(operator, [x], x.shape, dtype, x.magnitude + 1)
-
-
-def _arithmetic(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype != BOOL)
-    if x is None:
-        return
-    y = g.partner(x, can_grow=True)
-    operator = g.choose.choice(["Add", "Sub", "Mul", "Max", "Min", "Add", "Mul"])
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    if g.choose.random() < 0.3:
-        x, y = y, x
-    a, b = x.magnitude, y.magnitude
-    if operator == "Mul":
-        bound, error = a * b, x.error * b + y.error * a
-    elif operator in ("Max", "Min"):
-        bound, error = max(a, b), max(x.error, y.error)
-    else:
-        bound, error = a + b, x.error + y.error
-    if x.is_float and bound > MAX_MAGNITUDE:
-        return
-    if error and operator not in ("Max", "Min"):
-        error = _inexact(error, x, bound)
-    g.add(operator, [x, y], shape, x.dtype, bound, error)
-
-
-def _divide(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.is_float)
-    if x is None:
-        return
-    shape = [n if g.choose.random() < 0.5 else 1 for n in x.shape]
-    divisor = g.literal(
-        g.numbers.choice([-2.0, -1.5, 0.75, 2.0], shape).astype(x.dtype)
-    )
-    bound = x.magnitude * 1.4
-    error = _inexact(x.error * 1.4, x, bound) if x.error else 0
-    g.add("Div", [x, divisor], x.shape, x.dtype, bound, error)
-
-
-def _compare(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.error == 0 and v.dtype != BOOL)
-    if x is None:
-        return
-    y = g.partner(x)
-    if y.error:
-        return
-    names = ["Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal"]
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    g.add(g.choose.choice(names), [x, y], shape, BOOL, 1)
-
-
-def _logic(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == BOOL)
-    if x is None:
-        return
-    if g.choose.random() < 0.3:
-        g.add("Not", [x], x.shape, BOOL, 1)
-        return
-    y = g.partner(x)
-    g.add(g.choose.choice(["And", "Or", "Xor"]), [x, y], x.shape, BOOL, 1)
-
-
-def _where(g: RandomGraph) -> None:
-    x = g.pick()
-    if x is None:
-        return
-    y = g.partner(x)
-    condition = g.pick(lambda v: v.dtype == BOOL and _broadcasts(v.shape, x.shape))
-    condition = condition or g.partner(x._replace(dtype=BOOL))
-    error = max(x.error, y.error)
-    bound = max(x.magnitude, y.magnitude)
-    g.add("Where", [condition, x, y], x.shape, x.dtype, bound, error)
-
-
-def _cast(g: RandomGraph) -> None:
-    x = g.pick()
-    if x is None:
-        return
-    narrow = g.choose.choice([F32, F32, g.other])
-    if narrow == x.dtype:
-        return
-    if x.error and (narrow.kind in "iub"):
-        return
-    if narrow.kind == "u":
-        return  # of a negative number it is undefined
-    if x.magnitude > 100 and narrow.itemsize == 1:
-        return
-    result = Value("", narrow, ())
-    error = x.error
-    if error and result.is_float:
-        error = _inexact(error, result, x.magnitude)
-    to = helper.np_dtype_to_tensor_dtype(narrow)
-    g.add("Cast", [x], x.shape, narrow, x.magnitude, error, to=to)
-
-
-# products
-
-
-def _matmul(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape))
-    if x is None:
-        return
-    inner = x.shape[-1]
-    lead = x.shape[:-2]
-    other = g.pick(
-        lambda v: v.dtype == F32 and len(v.shape) > 1 and v.shape[-1] == inner
-    )
-    if g.choose.random() < 0.3 and other is not None:
-        perm = [*range(len(other.shape) - 2), len(other.shape) - 1, len(other.shape) - 2]
-        shape = tuple(other.shape[axis] for axis in perm)
-        try:
-            np.broadcast_shapes(lead, shape[:-2])
-        except ValueError:
-            return
-        y = g.moved("Transpose", other, shape, perm=perm)
-    elif g.choose.random() < 0.1:
-        y = g.constant((inner,), F32)
-    else:
-        batch = [n if g.choose.random() < 0.7 else 1 for n in lead]
-        batch = batch[g.choose.choice([0, len(batch)]) :]
-        make = g.constant if g.choose.random() < 0.5 else g.input
-        y = make((*batch, inner, g.choose.choice(g.sizes)), F32)
-    shape = np.matmul(
-        np.broadcast_to(0.0, x.shape), np.broadcast_to(0.0, y.shape)
-    ).shape
-    bound = max(inner, 1) * x.magnitude * y.magnitude
-    if math.prod(shape) > MAX_SIZE or bound > 20 * MAX_MAGNITUDE:
-        return
-    error = inner * (x.error * y.magnitude + y.error * x.magnitude)
-    error = _inexact(error, x, bound, 4 + inner)
-    product = g.add("MatMul", [x, y], shape, F32, bound, error)
-    if product.magnitude > MAX_MAGNITUDE or g.choose.random() < 0.5:
-        scale = g.literal(np.float32(1 / bound))
-        g.add("Mul", [product, scale], shape, F32, 1, error / bound + 4 * x.eps)
-
-
-def _gemm(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and len(v.shape) == 2)
-    if x is None:
-        return
-    trans_a, trans_b = g.choose.randint(0, 1), g.choose.randint(0, 1)
-    rows, inner = x.shape[::-1] if trans_a else x.shape
-    columns = g.choose.choice(g.sizes)
-    if rows * columns > MAX_SIZE or max(inner, 1) * x.magnitude * 2 > MAX_MAGNITUDE:
-        return
-    make = g.constant if g.choose.random() < 0.5 else g.input
-    y = make((columns, inner) if trans_b else (inner, columns), F32)
-    inputs: list[Value | str | None] = [x, y]
-    if g.choose.random() < 0.7:
-        shapes = [(columns,), (rows, 1), (1, columns), (rows, columns), (), (1,)]
-        make = g.constant if g.choose.random() < 0.5 else g.input
-        inputs.append(make(g.choose.choice(shapes), F32))
-    alpha, beta = g.choose.choice([1.0, 0.5]), g.choose.choice([1.0, 0.25, 0.0])
-    bound = max(inner, 1) * x.magnitude * 2 + 2
-    error = _inexact(inner * x.error * 2, x, bound, 4 + inner)
-    g.add(
-        "Gemm",
-        inputs,
-        (rows, columns),
-        F32,
-        bound,
-        error,
-        alpha=alpha,
-        beta=beta,
-        transA=trans_a,
-        transB=trans_b,
-    )
-
-
-# rows
-
-
-def _softmax(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and v.magnitude < 60)
-    if x is None:
-        return
-    axis = g.choose.randrange(-len(x.shape), len(x.shape))
-    error = _inexact(2 * x.error, x, 1, 64)
-    if g.choose.random() < 0.2:
-        bound = 2 * x.magnitude + 8
-        error = _inexact(2 * x.error, x, bound, 16)
-        g.add("LogSoftmax", [x], x.shape, F32, bound, error, axis=axis)
-        return
-    g.add("Softmax", [x], x.shape, F32, 1, error, axis=axis)
-
-
-def _norm(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and 0 not in v.shape)
-    if x is None:
-        return
-    epsilon = 0.25
-    error = _inexact(8 * x.error, x, 8 * x.magnitude**2, 16)
-    bound = math.sqrt(x.shape[-1]) + 1
-    width = x.shape[-1:]
-    kind = g.choose.choice(["operator", "parts", "root mean square", "reciprocal"])
-    if kind == "operator":
-        axis = g.choose.choice([-1, -1, g.choose.randrange(len(x.shape))])
-        rest = x.shape[axis:]
-        inputs: list[Value | str | None] = [x, g.constant(rest, F32)]
-        if g.choose.random() < 0.6:
-            inputs.append(g.constant(rest, F32))
-        bound = 2 * (math.sqrt(math.prod(rest)) + 1)
-        g.add(
-            "LayerNormalization",
-            inputs,
-            x.shape,
-            F32,
-            bound,
-            2 * error,
-            axis=axis,
-            epsilon=epsilon,
-        )
-        return
-    mean_shape = (*x.shape[:-1], 1)
-    last = g.choose.choice([[-1], [-1], [-1], [len(x.shape) - 1], [0]])
-    if last == [0]:
-        mean_shape = (1, *x.shape[1:])
-    axes = g.integers(last)
-    m, e = x.magnitude, _inexact(x.error, x, x.magnitude)
-    if kind == "parts":
-        mean = g.add("ReduceMean", [x, axes], mean_shape, F32, m, e)
-        x = g.add("Sub", [x, mean], x.shape, F32, 2 * m, 2 * e)
-    if g.choose.random() < 0.5:
-        square = g.add("Mul", [x, x], x.shape, F32, 4 * m * m, 8 * m * e)
-    else:
-        two = g.literal(np.float32(2))
-        square = g.add("Pow", [x, two], x.shape, F32, 4 * m * m, 8 * m * e)
-    variance = g.add("ReduceMean", [square, axes], mean_shape, F32, 4 * m * m, 8 * m * e)
-    small = g.literal(np.float32(epsilon))
-    addend = g.add("Add", [variance, small], mean_shape, F32, 4 * m * m + 1, 9 * m * e)
-    root = g.add("Sqrt", [addend], mean_shape, F32, 2 * m + 1, 9 * m * e)
-    if kind == "reciprocal":
-        inverse = g.add("Reciprocal", [root], mean_shape, F32, 2, 36 * m * e)
-        result = g.add("Mul", [x, inverse], x.shape, F32, bound, 2 * error + 80 * m * m * e)
-    else:
-        result = g.add("Div", [x, root], x.shape, F32, bound, 2 * error + 80 * m * m * e)
-    if g.choose.random() < 0.7:
-        scale = g.constant(width, F32)
-        inputs = [result, scale] if g.choose.random() < 0.5 else [scale, result]
-        result = g.add("Mul", inputs, x.shape, F32, 2 * bound, 2 * result.error)
-    if g.choose.random() < 0.7:
-        bias = g.constant(width, F32)
-        g.add("Add", [result, bias], x.shape, F32, 2 * bound + 2, result.error * 1.1)
-
-
-def _attention(g: RandomGraph) -> None:
-    q = g.pick(lambda v: v.dtype == F32 and len(v.shape) in (3, 4) and v.magnitude < 6)
-    if q is None or q.shape[-1] == 0:
-        return
-    rank = len(q.shape)
-    keys = g.choose.choice([n for n in g.sizes if n])
-    lead = tuple(n if g.choose.random() < 0.8 else 1 for n in q.shape[:-2])
-    depth, width = q.shape[-1], g.choose.choice(g.sizes)
-    k = g.input((*lead, keys, depth), F32)
-    perm = [*range(rank - 2), rank - 1, rank - 2]
-    if g.choose.random() < 0.15:
-        kt = g.input((*lead, depth, keys), F32)
-    else:
-        kt = g.moved("Transpose", k, (*lead, depth, keys), perm=perm)
-    v = g.input((*lead, keys, width), F32)
-    batch = np.broadcast_shapes(q.shape[:-2], lead)
-    shape = (*batch, q.shape[-2], keys)
-    if math.prod(shape) > MAX_SIZE or math.prod(shape[:-1]) * width > MAX_SIZE:
-        return
-    bound = depth * q.magnitude * 2
-    error = _inexact(depth * q.error * 2, q, bound, 4 + depth)
-    scores = g.add("MatMul", [q, kt], shape, F32, bound, error)
-    factor = 1 / math.sqrt(depth)
-    form = g.choose.choice(["Mul", "Mul", "Div", "none"])
-    if form != "none":
-        number = np.float32(factor if form == "Mul" else 1 / factor)
-        inputs = [scores, g.literal(number)]
-        if form == "Mul" and g.choose.random() < 0.3:
-            inputs.reverse()
-        bound, error = bound * factor * 1.01, error * factor * 1.1 + 4 * q.eps * bound
-        scores = g.add(form, inputs, shape, F32, bound, error)
-    if g.choose.random() < 0.5:
-        mask = g.partner(scores)
-        inputs = [scores, mask] if g.choose.random() < 0.6 else [mask, scores]
-        bound, error = bound + mask.magnitude, error + mask.error + 4 * q.eps * bound
-        scores = g.add("Add", inputs, shape, F32, bound, error)
-    error = _inexact(2 * error, q, 1, 64)
-    weights = g.add("Softmax", [scores], shape, F32, 1, error, axis=-1)
-    result = (*batch, q.shape[-2], width)
-    g.add("MatMul", [weights, v], result, F32, 2, _inexact(2 * keys * error, q, 2, 64))
-
-
-def _reduce(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype in (F32, I64, I32) and 0 not in v.shape)
-    if x is None:
-        return
-    axes = [axis for axis in range(len(x.shape)) if g.choose.random() < 0.5]
-    keep = g.choose.randint(0, 1)
-    reduced = axes or list(range(len(x.shape)))
-    count = max(1, math.prod(x.shape[axis] for axis in reduced))
-    shape = [
-        1 if axis in reduced else n
-        for axis, n in enumerate(x.shape)
-        if keep or axis not in reduced
-    ]
-    sums = _inexact(count * x.error, x, count * x.magnitude, 4 + count)
-    rules = {
-        "ReduceMax": (x.magnitude, x.error),
-        "ReduceMin": (x.magnitude, x.error),
-        "ReduceSum": (count * x.magnitude, sums),
-        "ReduceMean": (x.magnitude, sums / count),
-        "ReduceL1": (count * x.magnitude, sums),
-        "ReduceL2": (
-            math.sqrt(count) * x.magnitude,
-            2 * sums + math.sqrt(sums * x.magnitude * 2),
-        ),
-        "ReduceSumSquare": (count * x.magnitude**2, 3 * sums * x.magnitude),
-        "ReduceLogSumExp": (x.magnitude + 8, _inexact(x.error, x, x.magnitude + 8, 16)),
-    }
-    if x.dtype != F32:
-        rules = {name: (2.0, 0.0) for name in ("ReduceMax", "ReduceMin", "ReduceSum")}
-    operator = g.choose.choice(list(rules))
-    bound, error = rules[operator]
-    if bound > MAX_MAGNITUDE or (operator == "ReduceLogSumExp" and x.magnitude > 60):
-        return
-    signed = [a if g.choose.random() < 0.5 else a - len(x.shape) for a in axes]
-    inputs: list[Value | str | None] = [x]
-    if axes or g.choose.random() < 0.5:
-        inputs.append(g.integers(signed) if axes else None)
-    g.add(operator, inputs, shape, x.dtype, bound, error, keepdims=keep)
-
-
-# movement
-
-
-def _transpose(g: RandomGraph) -> None:
-    x = g.pick(lambda v: len(v.shape) > 1)
-    if x is None:
-        return
-    perm = g.choose.sample(range(len(x.shape)), len(x.shape))
-    g.moved("Transpose", x, [x.shape[axis] for axis in perm], perm=perm)
-
-
-def _reshape(g: RandomGraph) -> None:
-    x = g.pick()
-    if x is None:
-        return
-    sizes = list(x.shape)
-    for _ in range(g.choose.randint(1, 3)):
-        place = g.choose.randrange(len(sizes) + 1)
-        if g.choose.random() < 0.3:
-            sizes.insert(place, 1)
-        elif place + 1 < len(sizes):
-            sizes[place : place + 2] = [sizes[place] * sizes[place + 1]]
-        elif place < len(sizes) and sizes[place] % 2 == 0 and sizes[place]:
-            sizes[place : place + 1] = [2, sizes[place] // 2]
-    if len(sizes) > 5:
-        return
-    wanted = list(sizes)
-    for axis, size in enumerate(wanted):
-        if axis < len(x.shape) and size == x.shape[axis] and g.choose.random() < 0.4:
-            wanted[axis] = 0
-    if wanted and 0 not in x.shape and g.choose.random() < 0.5:
-        wanted[g.choose.randrange(len(wanted))] = -1
-    if 0 in x.shape and any(size == 0 for size in sizes):
-        wanted = list(sizes)
-        if any(a >= len(x.shape) or x.shape[a] for a, n in enumerate(wanted) if n == 0):
-            return
-    g.moved("Reshape", x, sizes, [g.integers(wanted)])
-
-
-def _reshape_by_shape(g: RandomGraph) -> None:
-    """To the shape of another value, or to sizes taken from it."""
-    x = g.pick(lambda v: len(v.shape) > 1 and 0 not in v.shape)
-    if x is None:
-        return
-    (shape,) = g.node("Shape", [x], 1)
-    (first,) = g.node("Gather", [shape, g.literal(np.int64(0))], 1, axis=0)
-    (row,) = g.node("Unsqueeze", [first, g.integers([0])], 1)
-    (sizes,) = g.node("Concat", [row, g.integers([-1])], 2 - 1, axis=0)
-    flat = g.moved("Reshape", x, (x.shape[0], x.size // x.shape[0]), [sizes])
-    if g.choose.random() < 0.5:
-        flat = g.moved("Relu", flat, flat.shape) if flat.is_float else flat
-    if g.choose.random() < 0.7:
-        g.moved("Reshape", flat, x.shape, [shape])
-
-
-def _squeeze(g: RandomGraph) -> None:
-    x = g.pick(lambda v: 1 in v.shape)
-    if x is None:
-        return
-    ones = [axis for axis, n in enumerate(x.shape) if n == 1]
-    gone = g.choose.sample(ones, g.choose.randint(1, len(ones)))
-    shape = [n for axis, n in enumerate(x.shape) if axis not in gone]
-    g.moved("Squeeze", x, shape, [g.integers(gone)])
-
-
-def _unsqueeze(g: RandomGraph) -> None:
-    x = g.pick(lambda v: len(v.shape) < 5)
-    if x is None:
-        return
-    axis = g.choose.randrange(len(x.shape) + 1)
-    shape = [*x.shape[:axis], 1, *x.shape[axis:]]
-    given = axis if g.choose.random() < 0.5 else axis - len(shape)
-    g.moved("Unsqueeze", x, shape, [g.integers([given])])
-
-
-def _flatten(g: RandomGraph) -> None:
-    x = g.pick(lambda v: len(v.shape) > 0)
-    if x is None:
-        return
-    axis = g.choose.randrange(len(x.shape) + 1)
-    shape = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
-    g.moved("Flatten", x, shape, axis=axis)
-
-
-def _slice(g: RandomGraph) -> None:
-    x = g.pick(lambda v: bool(v.shape))
-    if x is None:
-        return
-    axis = g.choose.randrange(len(x.shape))
-    size = x.shape[axis]
-    step = g.choose.choice([1, 1, 2, -1, -2])
-    start, end = g.choose.randint(-size - 1, size), g.choose.randint(-size - 1, size)
-    if g.choose.random() < 0.4:
-        start, end = (-1, -(2**40)) if step < 0 else (0, 2**40)
-    count = len(range(size)[start:end:step])
-    if count == 0 and g.choose.random() < 0.8:
-        return
-    shape = [*x.shape[:axis], count, *x.shape[axis + 1 :]]
-    more = [g.integers([start]), g.integers([end]), g.integers([axis])]
-    g.moved("Slice", x, shape, [*more, g.integers([step])])
-
-
-def _split(g: RandomGraph) -> None:
-    x = g.pick(lambda v: any(n > 1 for n in v.shape))
-    if x is None:
-        return
-    axis = g.choose.choice([a for a, n in enumerate(x.shape) if n > 1])
-    first = g.choose.randint(1, x.shape[axis] - 1)
-    pieces = [first, x.shape[axis] - first]
-    names = g.node("Split", [x, g.integers(pieces)], 2, axis=axis)
-    for name, piece in zip(names, pieces, strict=True):
-        shape = (*x.shape[:axis], piece, *x.shape[axis + 1 :])
-        g.values.append(x._replace(name=name, shape=shape))
-
-
-def _concat(g: RandomGraph) -> None:
-    x = g.pick(lambda v: bool(v.shape))
-    if x is None:
-        return
-    axis = g.choose.randrange(len(x.shape))
-    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
-    parts = [x]
-    for _ in range(g.choose.randint(1, 2)):
-        y = g.pick(
-            lambda v: v.dtype == x.dtype
-            and len(v.shape) == len(x.shape)
-            and (*v.shape[:axis], *v.shape[axis + 1 :]) == rest
-        )
-        assert y is not None
-        parts.append(y)
-    size = sum(part.shape[axis] for part in parts)
-    if size * math.prod(rest) > MAX_SIZE:
-        return
-    shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-    bound, error = max(p.magnitude for p in parts), max(p.error for p in parts)
-    g.add("Concat", parts, shape, x.dtype, bound, error, axis=axis)
-
-
-def _gather(g: RandomGraph) -> None:
-    x = g.pick(lambda v: bool(v.shape) and 0 not in v.shape)
-    if x is None:
-        return
-    axis = g.choose.randrange(len(x.shape))
-    rank = g.choose.choice([0, 0, 1, 2]) if len(x.shape) < 5 else 0
-    index_shape = g.shape(rank)
-    shape = (*x.shape[:axis], *index_shape, *x.shape[axis + 1 :])
-    if math.prod(shape) > MAX_SIZE:
-        return
-    low = -x.shape[axis] if g.choose.random() < 0.3 else 0
-    indices = g.numbers.integers(low, x.shape[axis], index_shape)
-    dtype = g.choose.choice([np.int64, np.int32])
-    array = np.asarray(indices).astype(dtype)
-    if g.choose.random() < 0.5:
-        g.moved("Gather", x, shape, [g.literal(array)], axis=axis)
-        return
-    name = f"in{len(g.feeds)}"
-    g.feeds[name] = array
-    g.moved("Gather", x, shape, [name], axis=axis)
-
-
-def _expand(g: RandomGraph) -> None:
-    x = g.pick(lambda v: len(v.shape) < 5)
-    if x is None:
-        return
-    wanted = [
-        g.choose.choice(g.sizes) if n == 1 else g.choose.choice([1, n]) for n in x.shape
-    ]
-    if g.choose.random() < 0.3:
-        wanted.insert(0, g.choose.choice(g.sizes))
-    shape = np.broadcast_shapes(x.shape, tuple(wanted))
-    if math.prod(shape) > MAX_SIZE:
-        return
-    g.moved("Expand", x, shape, [g.integers(wanted)])
-
-
-def _on_arrays(g: RandomGraph) -> None:
-    """What is not compiled, between what is."""
-    x = g.pick(
-        lambda v: v.dtype == F32 and bool(v.shape) and v.shape[-1] > 1 and not v.error
-    )
-    if x is None:
-        return
-    count = g.choose.randint(1, x.shape[-1])
-    shape = (*x.shape[:-1], count)
-    values, indices = g.node("TopK", [x, g.integers([count])], 2)
-    g.values.append(x._replace(name=values, shape=shape))
-    g.values.append(Value(indices, I64, shape, x.shape[-1]))
-
-
-def _to_a_shape(g: RandomGraph) -> None:
-    """A value of which nothing but the shape is read."""
-    x = g.pick(lambda v: v.is_float and v.dtype != BF16)
-    if x is None:
-        return
-    y = g.partner(x)
-    read, name = g.node("Neg", [x], 1)[0], ""
-    if g.choose.random() < 0.5:
-        (read,) = g.node("Add", [read, y], 1)
-    if g.choose.random() < 0.5 and len(x.shape) > 1:
-        perm = [*range(1, len(x.shape)), 0]
-        (read,) = g.node("Transpose", [read], 1, perm=perm)
-        x = x._replace(shape=tuple(x.shape[axis] for axis in perm))
-    (name,) = g.node("Shape", [read], 1)
-    y = g.pick(lambda v: v.size == x.size) or g.partner(x)
-    if y.size == x.size:
-        g.moved("Reshape", y, x.shape, [name])
-    elif _broadcasts(y.shape, x.shape):
-        g.moved("Expand", y, x.shape, [name])
-
-
-_MAKERS: list[Callable[[RandomGraph], None]] = [
-    *[_smooth] * 3,
-    *[_exact_unary] * 2,
-    *[_arithmetic] * 6,
-    *[_matmul] * 4,
-    *[_transpose] * 3,
-    *[_reshape] * 3,
-    *[_slice] * 2,
-    *[_split] * 2,
-    *[_concat] * 2,
-    _jump,
-    _divide,
-    _compare,
-    _logic,
-    _where,
-    _cast,
-    _gemm,
-    _softmax,
-    _norm,
-    _attention,
-    _reduce,
-    _reduce,
-    _reshape_by_shape,
-    _squeeze,
-    _unsqueeze,
-    _flatten,
-    _gather,
-    _gather,
-    _expand,
-    _on_arrays,
-    _to_a_shape,
-]
+Maker: TypeAlias = Callable[[RandomGraph], None]

@@ -135,5 +135,5 @@ def test_a_chain_takes_a_product_through_a_reshape() -> None:
         call("Mul", "r r", "a"),
         call("Add", "a r", "y"),
     ]
-    shapes = {name: (1, 4, 8) for name in "ray"}
+    shapes = dict.fromkeys("ray", (1, 4, 8))
     assert described(grouped(calls, shapes)) == ["m r a y"]

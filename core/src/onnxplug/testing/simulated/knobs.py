@@ -63,8 +63,8 @@ class Knobs:
         silent_nodes: indices it neither claims nor refuses, against the contract.
         doubled_nodes: indices it claims and refuses, against the contract.
 
-        decline_ops: ``compile`` gives back partitions with one of these operators.
-        decline_partitions: which calls of ``compile`` give back, counted from 0.
+        decline_ops: ``compile`` gives back its nodes of these operators.
+        decline_partitions: which calls of ``compile`` give back all, counted from 0.
         refuse_session: why ``compile`` refuses the session; empty: it does not.
 
         memory_limit: bytes each device has; ``None`` for no limit.

@@ -55,13 +55,20 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
         self._knobs.check(Stage.COMPILE)
         if self._knobs.refuse_session:
             raise ep.SessionRefused(self._knobs.refuse_session)
-        ops = {operator(node) for node in partition.nodes}
-        if count in self._knobs.decline_partitions or ops & self._knobs.decline_ops:
+        whole = count in self._knobs.decline_partitions
+        named = [
+            node
+            for node in partition.nodes
+            if operator(node) in self._knobs.decline_ops
+        ]
+        if whole or named:
+            ops = sorted({operator(node) for node in partition.nodes})
             raise ep.Declined(
                 ep.Reason(
                     ep.RefusalCode.OTHER,
-                    f"partition {count} of {', '.join(sorted(ops))} (Knobs.decline_…)",
-                )
+                    f"partition {count} of {', '.join(ops)} (Knobs.decline_…)",
+                ),
+                nodes=() if whole else named,
             )
         compiled = SimulatedPartition(partition, self._knobs, self._allocator)
         self.partitions.append(compiled)

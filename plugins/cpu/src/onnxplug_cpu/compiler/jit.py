@@ -74,6 +74,17 @@ def machine_code_unavailable() -> str | None:
     return None
 
 
+def warn_of_arrays(reason: str) -> None:
+    """Log why the EP computes on numpy arrays, each reason once in a process."""
+    if reason not in _told:
+        import logging  # seldom needed, and slow to import
+
+        _told.add(reason)
+        logging.getLogger("onnxplug.cpu").warning(
+            "the CPU EP computes on numpy arrays: %s", reason
+        )
+
+
 class Library:
     """The machine code of kernels for one processor.
 
@@ -259,6 +270,7 @@ def _source_state() -> str:
     return "\n".join(sorted(found))
 
 
+_told: set[str] = set()
 _lock = threading.Lock()
 _compiler_lock = threading.Lock()
 _memory = CodeMemory()

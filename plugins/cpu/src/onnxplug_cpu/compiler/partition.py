@@ -12,6 +12,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_cpu.compiler.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_cpu.compiler.constants import Constants
+from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
 from onnxplug_cpu.threads import on_arrays
@@ -24,7 +25,7 @@ class ProgramPartition(ep.CompiledPartition):
     """A partition whose calls are compiled where they can be.
 
     A call that turns out not to be compilable for some shapes is computed on arrays
-    from then on, whatever the shapes.
+    from then on, whatever the shapes; so are all calls when a kernel is unavailable.
 
     Args:
         partition: what to run.
@@ -90,12 +91,11 @@ class ProgramPartition(ep.CompiledPartition):
         plain = sum(len(unit.calls) for unit in units if not unit.compiled)
         tiers = {"compiled": len(self._calls) - plain, "array": plain}
         self.tiers = {tier: count for tier, count in tiers.items() if count}
-        self._segment_alone = segments[0] if len(units) == 1 else None
-        self._sequence = None
-        if self._segment_alone is None:
-            self._sequence = _sequence(
-                self._partition, self._nodes, units, segments, reasons
-            )
+        alone = segments[0] if len(units) == 1 else None
+        # one attribute, as other threads may be about to run
+        self._runner: Segment | ep.KernelSequence = alone or _sequence(
+            self._partition, self._nodes, units, segments, reasons
+        )
 
     def _split(self) -> tuple[list[Unit], Analysis]:
         partition = self._partition
@@ -146,21 +146,28 @@ class ProgramPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Run the units in order."""
+        runner = self._runner
         try:
-            if self._segment_alone is not None:
-                return self._segment_alone.run(inputs, outputs, context)
-            assert self._sequence is not None
+            if isinstance(runner, Segment):
+                return runner.run(inputs, outputs, context)
             with on_arrays(self._threads):
-                return self._sequence.run(inputs, outputs, context)
-        except (NotCompiled, ep.NodeError) as error:
+                return runner.run(inputs, outputs, context)
+        except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
             # a sequence tells what its calls raise as its own
             refusal = error.__cause__ if isinstance(error, ep.NodeError) else error
-            if not isinstance(refusal, NotCompiled):
+            if not isinstance(refusal, NotCompiled | KernelUnavailable):
                 raise
             with self._lock:
-                self._refuse(refusal)
-                self._build()
+                self._do_without(refusal)
         return self.run(inputs, outputs, context)
+
+    def _do_without(self, refusal: NotCompiled | KernelUnavailable) -> None:
+        if isinstance(refusal, NotCompiled):
+            self._refuse(refusal)
+        else:
+            warn_of_arrays(str(refusal))
+            self._refused = dict.fromkeys(self._nodes, str(refusal))
+        self._build()
 
 
 def _as_call(

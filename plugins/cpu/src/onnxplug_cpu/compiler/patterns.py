@@ -276,11 +276,13 @@ class _Rewriter:
             members.append(producer)
         producer = self.made_by(scores, "Mul", "Div")
         if producer is not None and self.is_inner(producer):
-            number = self.scalar(producer.inputs[1])
+            scores, by = producer.inputs[:2]
+            if producer.op_type == "Mul" and self.scalar(scores) is not None:
+                scores, by = by, scores
+            number = self.scalar(by)
             if number is None or number == 0:
                 return
             factor = number if producer.op_type == "Mul" else 1 / number
-            scores = producer.inputs[0]
             members.append(producer)
         product = self.made_by(scores, "MatMul")
         if product is None or not self.is_inner(product):

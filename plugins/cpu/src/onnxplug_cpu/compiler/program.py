@@ -160,8 +160,9 @@ class Program:
         Raises:
             ValueError: an array is not as the program expects it.
         """
-        usual = self._in_usual_form(inputs, outputs)
-        if not self._run(*usual, parts, after):
+        if self._run(inputs, outputs, parts, after):
+            return
+        if not self._run(*self._in_usual_form(inputs, outputs), parts, after):
             self._refuse(inputs, outputs)
 
     def parts(self, seconds: float) -> list[tuple[int, int]]:

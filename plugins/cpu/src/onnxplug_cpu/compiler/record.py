@@ -241,9 +241,20 @@ class View:
         )
 
     def broadcast_to(self, shape: Sequence[int]) -> View:
-        """The view repeated, as numpy does; the shape must allow it."""
+        """The view repeated, as numpy does.
+
+        Raises:
+            ValueError: the shape does not allow it.
+        """
         shape = tuple(shape)
+        if shape == self.shape:
+            return self
         lead = len(shape) - len(self.shape)
+        if lead < 0 or any(
+            size not in (1, wanted)
+            for size, wanted in zip(self.shape, shape[lead:], strict=True)
+        ):
+            raise ValueError(f"{self.shape} does not broadcast to {shape}")
         strides = [0] * lead + [
             0 if size == 1 and wanted != 1 else stride
             for size, wanted, stride in zip(

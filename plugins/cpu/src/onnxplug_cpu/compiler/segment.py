@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
 from onnxplug_cpu.compiler.plan import Result, make_plan
 from onnxplug_cpu.compiler.program import Program
-from onnxplug_cpu.compiler.record import PackedConstants, Recorder
+from onnxplug_cpu.compiler.record import Check, PackedConstants, Recorder
 from onnxplug_cpu.compiler.watched import WatchedProgram
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -181,7 +182,7 @@ class Segment:
                     ),
                 ],
                 arenas=compiler.arenas,
-                checks=planned.recorder.checks,
+                checks=[_named(c, self._nodes) for c in planned.recorder.checks],
             )
         watched = None
         if program is not None:
@@ -215,8 +216,40 @@ class Segment:
             # which finds out by itself whether the shapes are those of the plan
             if plan.try_run(arrays, outputs):
                 return outputs
-        plan = self.plan(tuple([array.shape for array in arrays]))
+        shapes = tuple([array.shape for array in arrays])
+        if context is not None and context.profiler and shapes not in self._plans:
+            self._plan_recorded(shapes, context.profiler)
+        plan = self.plan(shapes)
         return _run_bound(plan, arrays, bound, context)
+
+    def _plan_recorded(self, shapes: Shapes, profiler: ep.Profiler) -> None:
+        started = time.perf_counter_ns()
+        self.plan(shapes)
+        profiler.record(
+            "plan for new shapes",
+            category="Plan",
+            start_ns=started,
+            duration_ns=time.perf_counter_ns() - started,
+            details={"inputs": dict(zip(self.inputs, shapes, strict=True))},
+        )
+
+
+def _named(check: Check, nodes: Mapping[int, ep.Node]) -> Check:
+    """*check* with an error that names the node."""
+    node = next((nodes[index] for index in check.nodes if index in nodes), None)
+    if node is None:
+        return check
+
+    def error(found: int) -> Exception:
+        cause = check.error(found)
+        failure = ep.NodeError(
+            f"{ep.describe(node)} failed: {type(cause).__name__}: {cause}",
+            node=node.name or ep.describe(node),
+        )
+        failure.__cause__ = cause
+        return failure
+
+    return check._replace(error=error)
 
 
 def _run_bound(
@@ -226,6 +259,7 @@ def _run_bound(
     context: ep.RunContext | None,
 ) -> Sequence[Array]:
     """Run into the arrays of *bound* that a program can write to."""
+    _check(bound, plan.results)
     outputs = [
         array
         if array is not None and _fits(array, result)
@@ -236,10 +270,18 @@ def _run_bound(
     return ep.fill_bound(outputs, bound)
 
 
+def _check(bound: Sequence[Array | None], results: Sequence[Result]) -> None:
+    for position, (array, result) in enumerate(zip(bound, results, strict=True)):
+        if array is not None and (
+            array.shape != result.shape or array.dtype != result.dtype
+        ):
+            raise ep.OutputMismatch(
+                f"output {position} is {result.dtype}{list(result.shape)}, but the "
+                f"array bound to it is {array.dtype}{list(array.shape)}; "
+                "bind an array of the same dtype and shape"
+            )
+
+
 def _fits(array: Array, result: Result) -> bool:
-    """Whether a program can write to *array*."""
-    return (
-        array.flags.c_contiguous
-        and array.shape == result.shape
-        and array.dtype == result.dtype
-    )
+    """Whether a program can write to *array*, which is like *result*."""
+    return array.flags.carray and array.dtype is result.dtype

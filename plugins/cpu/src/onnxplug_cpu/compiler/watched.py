@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.profile import (
     profile,
 )
 from onnxplug_cpu.compiler.program import Program
+from onnxplug_cpu.compiler.record import Command
 
 BETWEEN_LOOKS: Final = 2e-3
 """Seconds of work, as estimated, after which a run looks whether it was cancelled."""
@@ -49,6 +50,7 @@ class WatchedProgram:
         self._nodes = nodes
         self._parts = program.parts(BETWEEN_LOOKS)
         self._overhead: int | None = None
+        self._facts: list[dict[str, object]] = []
 
     def run(
         self,
@@ -86,16 +88,17 @@ class WatchedProgram:
         peaks = self._peaks(profiler)
         if self._overhead is None:
             self._overhead = overhead_of(self._program, inputs, outputs)
+            self._facts = [self._known_of(c) for c in self._program.commands]
         timings = profile(
             self._program, inputs, outputs, overhead=self._overhead, between=look
         )
-        for timing in timings:
+        for timing, facts in zip(timings, self._facts, strict=True):
             profiler.record(
                 timing.label or timing.kernel,
                 category="Node",
                 start_ns=timing.start,
                 duration_ns=timing.duration,
-                details=self._details(timing, peaks),
+                details=facts | _rates(timing, peaks),
             )
 
     def _peaks(self, profiler: ep.Profiler) -> Peaks:
@@ -112,19 +115,29 @@ class WatchedProgram:
             )
         return peaks
 
-    def _details(self, timing: Timing, peaks: Peaks) -> dict[str, object]:
-        nodes = [self._nodes[index] for index in timing.nodes if index in self._nodes]
+    def _known_of(self, command: Command) -> dict[str, object]:
+        """What is the same of a command in every run."""
+        nodes = [self._nodes[index] for index in command.nodes if index in self._nodes]
         operators = "+".join(dict.fromkeys(node.op_type for node in nodes))
-        details: dict[str, object] = {
-            "op_name": operators or timing.label,
+        facts: dict[str, object] = {
+            "op_name": operators or command.label,
             "tier": "compiled",
-            "kernel": timing.kernel,
+            "kernel": command.kernel.key,
             "nodes": [node.name or ep.describe(node) for node in nodes],
         }
-        if timing.flops:
-            details |= {"flops": timing.flops, "GFLOP/s": timing.gflops}
-        if timing.nbytes:
-            details |= {"bytes": timing.nbytes, "GB/s": timing.gbytes}
-        if timing.flops or timing.nbytes:
-            details["share_of_peak"] = peaks.share(timing)
-        return details
+        if command.flops:
+            facts["flops"] = command.flops
+        if command.nbytes:
+            facts["bytes"] = command.nbytes
+        return facts
+
+
+def _rates(timing: Timing, peaks: Peaks) -> dict[str, object]:
+    rates: dict[str, object] = {}
+    if timing.flops:
+        rates["GFLOP/s"] = timing.gflops
+    if timing.nbytes:
+        rates["GB/s"] = timing.gbytes
+    if rates:
+        rates["share_of_peak"] = peaks.share(timing)
+    return rates

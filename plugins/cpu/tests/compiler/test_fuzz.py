@@ -1,0 +1,58 @@
+"""The compiled tier against the array tier on random graphs.
+
+``ONNXPLUG_FUZZ=1000:2000`` in the environment tries those seeds instead of the usual.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from unittest import mock
+
+import pytest
+
+from onnxplug_cpu.compiler.partition import ProgramPartition
+
+from .differential import (
+    disagreement,
+    of_any_size,
+    other_sizes,
+    refusing,
+    session,
+    shrunk,
+)
+from .random_graphs import RandomGraph
+from .random_nodes import MAKERS, VIEWS
+
+_FIRST, _LAST = map(int, os.environ.get("ONNXPLUG_FUZZ", "0:70").split(":"))
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _LAST))
+def test_tiers_agree(seed: int) -> None:
+    choose = random.Random(seed)
+    case = RandomGraph(seed).make(
+        choose.randint(5, 40), choose.choice([MAKERS, MAKERS, VIEWS])
+    )
+    threads, share = choose.choice([1, 2]), choose.choice([0, 0, 0.15])
+    with refusing(share, seed):
+        expected = session(case.model, compiled=False)
+        with mock.patch.object(ProgramPartition, "_refuse", _unexpected):
+            try:
+                found = session(case.model, compiled=True, threads=threads)
+            except Exception:  # noqa: BLE001
+                pytest.fail(shrunk(case, threads))
+        for _ in range(2):  # memory is used again
+            if disagreement(case, case.feeds, expected, found):
+                pytest.fail(shrunk(case, threads))
+        model = of_any_size(case.model)
+        found = session(model, compiled=True, threads=threads)
+        assert not disagreement(case, case.feeds, expected, found)
+        feeds = other_sizes(case.feeds, seed)
+        resized = session(model, compiled=False)
+        # errors grow with the sizes, which are at most twice as large
+        assert not disagreement(case, feeds, resized, found, slack=8)
+        assert not disagreement(case, case.feeds, expected, found)
+
+
+def _unexpected(_: ProgramPartition, refusal: Exception) -> None:
+    raise AssertionError(f"a call is not compiled: {refusal}") from refusal
