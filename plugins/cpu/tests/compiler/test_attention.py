@@ -27,7 +27,9 @@ def reference(
     causal: bool = False,
     past_length: int = 0,
     softcap: float = 0.0,
-    zero_masked: bool = True,
+    undefined: str = "masked_zero",
+    hides: bool = False,
+    fill: float = -math.inf,
 ) -> Array:
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
@@ -38,7 +40,9 @@ def reference(
     queries, keys = scores.shape[2:]
     if mask is not None:
         scores = (
-            np.where(mask, scores, -math.inf) if mask.dtype == bool else scores + mask
+            np.where(mask ^ hides, scores, fill)
+            if mask.dtype == bool
+            else scores + mask
         )
     if causal:
         seen = np.arange(keys) <= np.arange(queries)[:, None] + past_length
@@ -47,7 +51,7 @@ def reference(
     with np.errstate(invalid="ignore"):
         weights = np.exp(scores - np.where(top == -math.inf, 0, top))
         total = weights.sum(-1, keepdims=True)
-        weights /= np.where(total == 0, 1 if zero_masked else np.nan, total)
+        weights /= np.where(total == 0, np.nan if undefined == "nan" else 1, total)
     return weights @ v
 
 
@@ -141,8 +145,10 @@ def test_masks(isa: Isa, queries: int) -> None:
         check(isa, inputs, mask=mask)
         if shape != (1,):
             hidden = np.where(mask > 1, -math.inf, mask).astype(np.float32)
-            check(isa, inputs, mask=hidden, zero_masked=False)
+            check(isa, inputs, mask=hidden, undefined="nan")
             check(isa, inputs, mask=mask < 1, causal=True, past_length=30)
+            check(isa, inputs, mask=mask > 1, hides=True, fill=0.5)
+            check(isa, inputs, mask=mask < 1, undefined="zero", fill=-3e38)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
@@ -164,9 +170,12 @@ def test_queries_that_see_nothing(isa: Isa, queries: int) -> None:
         found = attention(isa, *inputs, scale=1.0, mask=mask)
         assert (found[:, :, 1] == 0).all()
         assert np.isfinite(found).all()
-        found = attention(isa, *inputs, scale=1.0, mask=mask, zero_masked=False)
+        found = attention(isa, *inputs, scale=1.0, mask=mask, undefined="nan")
         assert np.isnan(found[:, :, 1]).all()
         assert np.isfinite(found[:, :, 0]).all()
+        found = attention(isa, *inputs, scale=1.0, mask=mask, undefined="zero")
+        assert (found[:, :, 1] == 0).all()
+        assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
@@ -186,6 +195,7 @@ def test_special_values(isa: Isa) -> None:
         q, k, v = arrays(np.random.default_rng(6), 1, 1, 1, queries, 37, 16, 16)
         k[0, 0, 3, 0] = np.nan
         assert np.isnan(attention(isa, q, k, v, scale=1.0)).all()
+        assert (attention(isa, q, k, v, scale=1.0, undefined="zero") == 0).all()
         q, k, v = arrays(np.random.default_rng(6), 1, 1, 1, queries, 37, 16, 16)
         check(isa, (q * 1000, k, v), scale=1.0)
 

@@ -219,7 +219,56 @@ def test_attention_with_scaled_queries_and_keys() -> None:
         "p = Mul (q, c) t = Transpose <perm = [0, 1, 3, 2]> (k) u = Mul (t, c) "
         "s = MatMul (p, u) a = Add (s, mask) w = Softmax (a) y = MatMul (w, v)"
     )
-    assert "Attention" in found.labels()
+    assert is_attention(found)
+    found.check(Q, K, V, MASK)
+
+
+GUARDED = "w = Softmax (a) n = IsNaN (w) o = Where (n, zero, w) y = MatMul (o, v)"
+
+
+def test_attention_that_gives_zero_where_all_is_masked() -> None:
+    found = attention(f"{TURNED}a = Add (s, mask) {GUARDED}")
+    assert is_attention(found)
+    mask = MASK.copy()
+    mask[0, 0, 2] = -np.inf
+    (y,) = found.check(Q, K, V, mask)
+    assert (y[0, :, 2] == 0).all()
+    q = Q.copy()
+    q[1, 1, 3, 0] = np.nan
+    (y,) = found.check(q, K, V, mask)
+    assert (y[1, 1, 3] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "n = IsNaN (w) o = Where (n, c, w) y = MatMul (o, v)",
+        "n = IsNaN (w) o = Where (n, w, zero) y = MatMul (o, v)",
+        "n = IsNaN (w) b = Not (n) o = Where (b, w, zero) y = MatMul (o, v)",
+    ],
+)
+def test_weights_that_are_chosen_otherwise(guard: str) -> None:
+    found = attention(f"{TURNED}a = Add (s, mask) w = Softmax (a) {guard}")
+    assert not is_attention(found)
+    found.check(Q, K, V, MASK)
+
+
+@pytest.mark.parametrize(
+    ("choice", "whole"),
+    [
+        ("Where (hidden, c, s)", True),
+        ("Where (hidden, s, c)", True),
+        ("Where (hidden, cs, s)", False),
+        ("Where (hidden, c, zero)", False),
+    ],
+)
+def test_attention_with_a_mask_that_chooses(choice: str, whole: bool) -> None:
+    found = attention(
+        f"hidden = Greater (mask, zero) {TURNED}a = {choice} "
+        "w = Softmax (a) y = MatMul (w, v)"
+    )
+    labels = set(found.labels())
+    assert ("Attention" in labels) == whole
     found.check(Q, K, V, MASK)
 
 

@@ -294,6 +294,49 @@ def test_products_without_elements(a: tuple[int, ...], b: tuple[int, ...]) -> No
     lowered(text).check(*random(a, b, ()))
 
 
+@pytest.mark.parametrize(
+    ("body", "copies"),
+    [
+        # rows of 4 KiB evict each other: they are written with gaps
+        ("e = Exp (x) y = MatMul (e, w)", 0),
+        ("p = MatMul (x, u) r = Relu (p) y = MatMul (r, w) z = MatMul (r, w)", 0),
+        ("p = MatMul (x, u) m = Reshape (p, matrix) y = Gemm (m, w)", 0),
+        ("n = LayerNormalization (x, g) y = MatMul (n, w)", 0),
+        # what others read too has none
+        ("e = Exp (x) y = MatMul (e, w) z = Softmax (e)", 1),
+        ("e = Exp (x) y = MatMul (e, w) z = Identity (e)", 1),
+        ("e = Exp (x) m = Reshape (e, matrix) y = Gemm <transA = 1> (m, v)", 1),
+        ("n = LayerNormalization <axis = 1> (x, h) y = MatMul (n, w)", 1),
+        ("y = MatMul (x, w)", 1),
+    ],
+)
+def test_rows_that_would_evict_each_other(body: str, copies: int) -> None:
+    (x, w, u, g, h, v) = random(
+        (2, 5, 1024), (1024, 40), (1024, 1024), (1024,), (5, 1024), (10, 48)
+    )
+    outputs = "float[] y" + (", float[] z" if " z = " in body else "")
+    found = lowered(
+        graph(
+            "float[2, 5, 1024] x, float[1024, 40] w, float[1024, 1024] u, "
+            "float[1024] g, float[5, 1024] h, float[10, 48] v",
+            outputs,
+            body,
+            "int64[2] matrix = {10, 1024}",
+        )
+    )
+    found.check(x, w, u / 32, g, h, v, tolerance=1e-4)
+    commands = [
+        command.label
+        for segment in found.segments
+        for plan in segment._plans.values()
+        if plan.program is not None
+        for command in plan.program.commands
+    ]
+    x_copies = "p = MatMul (x" in body  # an input is as it is
+    packed = sum(label.endswith("pack A") for label in commands)
+    assert packed == copies + x_copies, commands
+
+
 def test_nothing_at_all_and_scalars() -> None:
     body = (
         "e = Exp (x) s = Softmax (e) t = Transpose (s) "

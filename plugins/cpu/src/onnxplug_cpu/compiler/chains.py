@@ -49,7 +49,7 @@ def _record_chain(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
         plan.recorder,
         built.chain,
         [plan.view(name) for name in built.operands],
-        [plan.target(name) for name in outputs],
+        [plan.target(name, apart=True) for name in outputs],
         label=_label(group.calls),
     )
 
@@ -67,7 +67,7 @@ def _record_product(
         plan.view(name).broadcast_to(product.shape if name == product.addend else shape)
         for name in built.operands
     ]
-    targets = [plan.target(name) for name in outputs]
+    targets = [plan.target(name, apart=True) for name in outputs]
     # with an epilogue it is not written to, and takes no memory
     alone = not built.chain.steps and outputs == [result]
     tile = targets[0] if alone else plan.recorder.temporary(F32, product.shape)

@@ -6,6 +6,7 @@ be read within it alone.  What is found becomes one call of the operator.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -254,45 +255,37 @@ class _Rewriter:
     # attention
 
     def _attention(self, softmax: Call) -> None:
-        """Softmax(Q Kᵀ · scale + mask) V."""
+        """Softmax(Q Kᵀ · scale + mask) V, as exporters write it.
+
+        The scale is applied to the scores, or to Q and K before; the mask is added, or
+        chooses between scores and a number; weights that are NaN may become 0.
+        """
         scores = softmax.inputs[0]
         if scores is None or self.known(scores).dtype != F32:
             return
         rank = len(self.known(scores).shape)
         if rank not in (3, 4) or int(softmax.attributes["axis"]) not in (-1, rank - 1):
             return
-        last = self.only_reader(softmax, "MatMul")
-        if last is None or last.inputs[0] != softmax.outputs[0]:
+        members = [softmax]
+        weights, undefined = self._weights(softmax, members)
+        last = self.only_reader(weights, "MatMul")
+        if last is None or last.inputs[0] != weights.outputs[0]:
             return
-        members = [softmax, last]
-        mask: str | None = None
-        factor = 1.0
-        producer = self.made_by(scores, "Add")
-        if producer is not None and self.is_inner(producer):
-            found = self._product_side(producer)
-            if found is None:
-                return
-            scores, mask = found
-            members.append(producer)
-        producer = self.made_by(scores, "Mul", "Div")
-        if producer is not None and self.is_inner(producer):
-            scores, by = producer.inputs[:2]
-            if producer.op_type == "Mul" and self.scalar(scores) is not None:
-                scores, by = by, scores
-            number = self.scalar(by)
-            if number is None or number == 0:
-                return
-            factor = number if producer.op_type == "Mul" else 1 / number
-            members.append(producer)
+        members.append(last)
+        scores, mask, hides, fill = self._masked(scores, members)
+        scores, factor = self._scaled_value(scores, members)
         product = self.made_by(scores, "MatMul")
         if product is None or not self.is_inner(product):
             return
-        q, k, v = product.inputs[0], product.inputs[1], last.inputs[1]
+        members.append(product)
+        q, q_factor = self._scaled_value(product.inputs[0], members)
+        k, k_factor = self._scaled_value(product.inputs[1], members)
+        v = last.inputs[1]
         shapes = [self.known(name or "").shape for name in (q, k, v)]
         if not _are_heads(*shapes) or len(shapes[0]) != rank:
             return
         self.join(
-            [*members, product],
+            members,
             last,
             Call(
                 "ScaledDotProduct",
@@ -300,27 +293,92 @@ class _Rewriter:
                 last.version,
                 (q, k, v, mask),
                 last.outputs,
-                {"scale": factor},
+                {
+                    "scale": factor * q_factor * k_factor,
+                    "undefined": undefined,
+                    "hides": hides,
+                    "fill": fill,
+                },
                 (),
                 last.dtypes,
             ),
         )
 
-    def _product_side(self, add: Call) -> tuple[str, str] | None:
-        """Which input of the Add is the scores, and which the mask."""
-        output = add.outputs[0]
-        assert output is not None
-        for position in (0, 1):
-            scores, mask = add.inputs[position], add.inputs[1 - position]
-            if scores is None or mask is None or scores == mask:
-                continue
-            made = self.made_by(scores, "MatMul", "Mul", "Div")
-            if (
-                made is not None
-                and self.known(scores).shape == self.known(output).shape
-            ):
-                return scores, mask
-        return None
+    def _weights(self, softmax: Call, members: list[Call]) -> tuple[Call, str]:
+        """What makes the weights, and what they are where Softmax is undefined.
+
+        PyTorch's decomposition has 0 for rows in which all is masked:
+        ``Where(IsNaN(weights), 0, weights)``.
+        """
+        name = softmax.outputs[0]
+        readers = self.readers[name or ""]
+        if self.is_inner(softmax, 2):
+            test = next((call for call in readers if call.op_type == "IsNaN"), None)
+            if test is not None:
+                choice = self.only_reader(test, "Where")
+                if (
+                    choice is not None
+                    and choice.inputs[0] == test.outputs[0]
+                    and choice.inputs[2] == name
+                    and self.scalar(choice.inputs[1]) == 0
+                ):
+                    members += [test, choice]
+                    return choice, "zero"
+        return softmax, "nan"
+
+    def _masked(
+        self, scores: str, members: list[Call]
+    ) -> tuple[str, str | None, bool, float]:
+        """The scores before a mask, the mask, whether it hides keys, and by what."""
+        nothing = scores, None, False, -math.inf
+        choice = self.made_by(scores, "Add", "Where")
+        if choice is None or not self.is_inner(choice):
+            return nothing
+        shape = self.known(scores).shape
+        if choice.op_type == "Add":
+            for position in (0, 1):
+                value, mask = choice.inputs[position], choice.inputs[1 - position]
+                if self._are_scores(value, shape) and mask != value:
+                    assert value is not None
+                    members.append(choice)
+                    return value, mask, False, -math.inf
+            return nothing
+        mask = choice.inputs[0]
+        for position in (1, 2):
+            value, fill = (
+                choice.inputs[position],
+                self.scalar(choice.inputs[3 - position]),
+            )
+            if self._are_scores(value, shape) and fill is not None:
+                assert value is not None
+                members.append(choice)
+                return value, mask, position == 2, fill
+        return nothing
+
+    def _are_scores(self, name: str | None, shape: tuple[int, ...]) -> bool:
+        made = self.made_by(name, "MatMul", "Mul", "Div")
+        return made is not None and self.known(name or "").shape == shape
+
+    def _scaled_value(
+        self, name: str | None, members: list[Call]
+    ) -> tuple[str | None, float]:
+        """The value before a number multiplies or divides it, and the number."""
+        made = self.made_by(name, "Mul", "Div")
+        if made is None or not self.is_inner(made):
+            return name, 1.0
+        value, by = made.inputs[:2]
+        if made.op_type == "Mul" and self.scalar(value) is not None:
+            value, by = by, value
+        number = self.scalar(by)
+        if (
+            number is None
+            or not math.isfinite(number)
+            or number == 0
+            or self.known(value or "").shape != self.known(name or "").shape
+        ):
+            return name, 1.0
+        members.append(made)
+        return value, number if made.op_type == "Mul" else 1 / number
 
 
 def _are_heads(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:

@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
+from onnxplug_cpu.compiler.kernels.matmul import left_factor, rows_collide
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
 from onnxplug_cpu.compiler.operations.registry import find_operation
 from onnxplug_cpu.compiler.operations.views import permutation
@@ -230,13 +231,16 @@ class _Planner:
                 self.views[name] = self.recorder.constant(content)
         return self.views[name]
 
-    def target(self, name: str) -> View:
-        """Where to write a value: as it will be read, where that is known."""
+    def target(self, name: str, *, apart: bool = False) -> View:
+        """Where to write a value: as it will be read, where that is known.
+
+        With *apart* there may be gaps between rows, for a product that wants them.
+        """
         value = self.abstracts[name]
-        self.views[name] = view = self._place(name, value)
+        self.views[name] = view = self._place(name, value, apart)
         return view
 
-    def _place(self, name: str, value: Abstract) -> View:
+    def _place(self, name: str, value: Abstract, apart: bool) -> View:
         if name in self.positions and name not in self.written:
             self.written.add(name)
             nbytes = value.size * value.dtype.itemsize
@@ -247,23 +251,43 @@ class _Planner:
             reader = readers[0]
             follower = reader.outputs[0]
             if follower is not None and follower in self.abstracts:
-                through = self._place_through(reader, follower, value)
+                through = self._place_through(reader, follower, value, apart)
                 if through is not None:
                     return through
+        if apart and self._multiplies(name):
+            return left_factor(self.recorder, value.dtype, value.shape)
         return self.recorder.temporary(value.dtype, value.shape)
 
-    def _place_through(self, reader: Call, name: str, value: Abstract) -> View | None:
+    def _place_through(
+        self, reader: Call, name: str, value: Abstract, apart: bool
+    ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
+        follower = self.abstracts[name]
         if reader.op_type in RESHAPES:
-            if self._ends_in_output(name):
-                return self._place(name, self.abstracts[name]).reshape(value.shape)
+            if self._ends_in_output(name) or (apart and self._multiplies(name)):
+                return self._place(name, follower, apart).reshape(value.shape)
             return None
         if reader.op_type == "Transpose" and self._wants_order(name):
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
                 inverse = tuple(int(axis) for axis in np.argsort(perm))
-                return self._place(name, self.abstracts[name]).transpose(inverse)
+                return self._place(name, follower, apart).transpose(inverse)
         return None
+
+    def _multiplies(self, name: str) -> bool:
+        """Whether *name* is read by products, as their left factor, and nothing else,
+        and its rows would evict each other."""
+        readers = self.readers[name]
+        value = self.abstracts[name]
+        if name in self.positions or not readers or not value.shape:
+            return False
+        return rows_collide(value.shape[-1] * value.dtype.itemsize) and all(
+            reader.op_type in ANCHORS
+            and reader.inputs[0] == name
+            and name not in reader.inputs[1:]
+            and not reader.attributes.get("transA")
+            for reader in readers
+        )
 
     def _ends_in_output(self, name: str) -> bool:
         """Whether *name* is an output, or becomes one by nothing but views."""

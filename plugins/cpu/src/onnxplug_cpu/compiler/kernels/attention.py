@@ -11,6 +11,7 @@ they are.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from onnxplug_cpu.compiler.kernels.attention_block import BlockForm, block_kernel
 from onnxplug_cpu.compiler.kernels.attention_few import FewForm, few_kernel
+from onnxplug_cpu.compiler.kernels.attention_rows import Undefined
 from onnxplug_cpu.compiler.kernels.matmul_pack import (
     pack_kernel,
     panel_kernel,
@@ -50,7 +52,9 @@ def record_attention(
     causal: bool = False,
     past_length: int = 0,
     softcap: float = 0.0,
-    zero_masked: bool = True,
+    undefined: Undefined = "masked_zero",
+    hides: bool = False,
+    fill: float = -math.inf,
     label: str = "",
 ) -> None:
     """``softmax(q k^T * scale + mask) v`` for every head.
@@ -62,15 +66,16 @@ def record_attention(
         v: f32 [B, Hkv, T, Dv].
         out: f32 [B, H, S, Dv]; overlaps nothing else.
         scale: multiplied with *q*.
-        mask: f32 to add, or bool: minus infinity where false; broadcast to
+        mask: f32 to add, or bool: which keys a query sees; broadcast to
             [B, H, S, T], any strides.
         causal: query i sees the keys up to ``past_length + i`` only.
         past_length: how many keys precede the first query, where *causal*; not
             negative.
         softcap: where not 0, scores become ``softcap * tanh(scores / softcap)`` before
             they are masked.
-        zero_masked: queries that see no key give 0, as ONNX's Attention has it, and
-            what *mask* hides may be NaN; else they give NaN, as Softmax has it.
+        undefined: what queries give that have no softmax.
+        hides: a bool mask has the keys that a query does not see.
+        fill: what a bool mask puts in the place of scores.
         label: for profiles.
 
     Raises:
@@ -86,10 +91,9 @@ def record_attention(
         f"Attention {sizes.batches}×{sizes.heads}×{sizes.queries}×{sizes.keys}"
         f"×{sizes.size}"
     )
-    work = _Work(
-        recorder, sizes, q, k, v, out, mask, scale, softcap, zero_masked, label
-    )
+    work = _Work(recorder, sizes, q, k, v, out, mask, scale, softcap, label)
     work.causal, work.past = causal, past_length
+    work.undefined, work.hides, work.fill = undefined, hides, fill
     if sizes.queries * (sizes.group if sizes.queries == 1 else 1) <= _FEW_QUERIES:
         work.record_few()
     else:
@@ -152,6 +156,9 @@ class _Work:
 
     causal = False
     past = 0
+    undefined: Undefined = "nan"
+    hides = False
+    fill = -math.inf
 
     def __init__(
         self,
@@ -164,12 +171,11 @@ class _Work:
         mask: View | None,
         scale: float,
         softcap: float,
-        zero_masked: bool,
         label: str,
     ) -> None:
         self.recorder, self.sizes = recorder, sizes
         self.q, self.k, self.v, self.out, self.mask = q, k, v, out, mask
-        self.scale, self.softcap, self.zero_masked = scale, softcap, zero_masked
+        self.scale, self.softcap = scale, softcap
         self.label = label
 
     def _mask_operand(self) -> Operand | None:
@@ -218,8 +224,10 @@ class _Work:
         form = FewForm(
             self.causal and not grouped,
             self.softcap != 0.0,
-            self.zero_masked,
+            self.undefined,
             self._mask_operand(),
+            self.hides,
+            self.fill,
         )
         keys = sizes.keys
         if self.causal and grouped:
@@ -339,7 +347,12 @@ class _Work:
             "score_row": 4 * row,
         }
         form = BlockForm(
-            self.causal, self.softcap != 0.0, self.zero_masked, self._mask_operand()
+            self.causal,
+            self.softcap != 0.0,
+            self.undefined,
+            self._mask_operand(),
+            self.hides,
+            self.fill,
         )
         recorder.call(
             block_kernel(form),

@@ -10,7 +10,12 @@ from typing import NamedTuple
 from onnxplug_cpu.compiler.emit import F32, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.kernels.attention_rows import Row, Rows, mask_words
+from onnxplug_cpu.compiler.kernels.attention_rows import (
+    Row,
+    Rows,
+    Undefined,
+    mask_words,
+)
 from onnxplug_cpu.compiler.kernels.matmul_pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.matmul_tile import PARAMETERS
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
@@ -25,8 +30,10 @@ class BlockForm(NamedTuple):
 
     causal: bool
     capped: bool
-    zero_masked: bool
+    undefined: Undefined
     mask: Operand | None
+    hides: bool
+    fill: float
 
 
 _WORDS = (

@@ -11,7 +11,12 @@ from typing import NamedTuple
 from onnxplug_cpu.compiler.emit import F32, I64, Function, Module, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.kernels.attention_rows import Row, Rows, mask_words
+from onnxplug_cpu.compiler.kernels.attention_rows import (
+    Row,
+    Rows,
+    Undefined,
+    mask_words,
+)
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque, spread
 
 _BLOCK = 256
@@ -26,8 +31,10 @@ class FewForm(NamedTuple):
 
     causal: bool
     capped: bool
-    zero_masked: bool
+    undefined: Undefined
     mask: Operand | None
+    hides: bool
+    fill: float
 
 
 _WORDS = (

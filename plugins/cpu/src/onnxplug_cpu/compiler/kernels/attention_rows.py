@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from onnxplug_cpu.compiler.emit import F32, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
@@ -15,13 +15,27 @@ from onnxplug_cpu.compiler.math.exponential import exp_flushed, tanh
 _VECTOR = F32.vector(LANES)
 
 
+Undefined = Literal["masked_zero", "zero", "nan"]
+"""What queries without a softmax give: those that see no key, and whose scores are NaN.
+
+- ``masked_zero``: those that see no key give 0, as ONNX's Attention has it, and what an
+  added minus infinity hides may be NaN;
+- ``zero``: all give 0, as where Softmax is followed by a choice of 0 where it is NaN;
+- ``nan``: all give NaN, as Softmax has it.
+"""
+
+
 class RowForm(Protocol):
     """What the code of a row depends on."""
 
     @property
     def capped(self) -> bool: ...
     @property
-    def zero_masked(self) -> bool: ...
+    def undefined(self) -> Undefined: ...
+    @property
+    def hides(self) -> bool: ...
+    @property
+    def fill(self) -> float: ...
     @property
     def mask(self) -> Operand | None: ...
 
@@ -102,7 +116,7 @@ class Rows:
 
         tops = self._sweep(rows, least, most, largest, -math.inf)
         tops = [spread(f, top, self._larger) for top in tops]
-        if form.zero_masked:
+        if form.undefined == "masked_zero":
             zero = f.zero(_VECTOR)
             tops = [f.select(t.compare("eq", -math.inf), zero, t) for t in tops]
 
@@ -120,15 +134,17 @@ class Rows:
         totals = self._sweep(rows, least, most, exponentials, 0.0)
         totals = [spread(f, total, lambda a, b: a + b) for total in totals]
         factors = [1.0 / total for total in totals]
-        if form.zero_masked:
+        if form.undefined == "masked_zero":
             factors = [
                 f.select(total.compare("eq", 0.0), total, factor)
                 for total, factor in zip(totals, factors, strict=True)
             ]
 
         def scale(index: Value) -> None:
-            xs = load(index)
-            store(index, [x * factor for x, factor in zip(xs, factors, strict=True)])
+            xs = [x * factor for x, factor in zip(load(index), factors, strict=True)]
+            if form.undefined == "zero":
+                xs = [f.select(x.compare("eq", x), x, 0.0) for x in xs]
+            store(index, xs)
 
         f.loop(most, scale, step=LANES)
 
@@ -143,8 +159,9 @@ class Rows:
             return x
         value = self.mask.load(0, self.mask.at([mask], index), lanes)
         if form.mask.element == "i1":
-            return f.select(value, x, -math.inf)
-        if not form.zero_masked:
+            fill = f.value(form.fill, x.type)
+            return f.select(value, fill, x) if form.hides else f.select(value, x, fill)
+        if form.undefined != "masked_zero":
             return x + value
         return f.select(value.compare("ne", -math.inf), x + value, -math.inf)
 

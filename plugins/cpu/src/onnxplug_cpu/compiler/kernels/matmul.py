@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug_cpu.compiler.kernels.matmul_block import block_kernel
 from onnxplug_cpu.compiler.kernels.matmul_dot import dot_kernel
@@ -31,6 +31,10 @@ from onnxplug_cpu.compiler.record import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
     from onnxplug_cpu.compiler.kernel import Kernel
     from onnxplug_cpu.compiler.kernels.epilogue import Epilogue
 
@@ -107,6 +111,21 @@ def record_matmul(
         label or f"MatMul {rows}×{columns}×{depth}",
     )
     product.record()
+
+
+def rows_collide(nbytes: int) -> bool:
+    """Whether rows so far apart evict each other from the first cache."""
+    return nbytes > 0 and nbytes % _PAGE == 0
+
+
+def left_factor(recorder: Recorder, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
+    """Memory for an A, ``[..., M, K]``, with rows that do not evict each other."""
+    lanes = VECTOR_BYTES // dtype.itemsize
+    width = -(-shape[-1] // lanes) * lanes
+    if rows_collide(width * dtype.itemsize):
+        width += lanes
+    whole = recorder.temporary(dtype, (*shape[:-1], width))
+    return whole.slice([0] * len(shape), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,21 +385,16 @@ class _Product:
     def _rows_of_a(self) -> View:
         """A with rows of consecutive elements that do not evict each other."""
         a, size = self.a, self.itemsize
-        lanes = VECTOR_BYTES // size
-        width = -(-self.depth // lanes) * lanes
         if a.strides[3] == 1 or self.depth <= 1:
             apart = a.strides[2] * size
             if (
-                apart % _PAGE
-                or apart == 0
+                not rows_collide(abs(apart))
                 or self.rows <= DOT_ROWS
-                or self.columns < 2 * lanes
+                or self.columns < 2 * VECTOR_BYTES // size
             ):
                 return a
-        if width * size % _PAGE == 0:
-            width += lanes
         a = _once(a)
-        target = self.recorder.temporary(a.dtype, (*a.shape[:3], width))
+        target = left_factor(self.recorder, a.dtype, a.shape)
         matrices = a.shape[0] * a.shape[1]
         way = panel_way(self.element, a.strides[2], a.strides[3], self.depth)
         parts = self._pack_parts(matrices, a.nbytes, self.rows)
@@ -393,7 +407,7 @@ class _Product:
                 "row": a.strides[2] * size,
                 "column": a.strides[3] * size,
                 "target": target.address,
-                "target_row": width * size,
+                "target_row": target.strides[2] * size,
                 "rows": self.rows,
                 "columns": self.depth,
                 "batches1": a.shape[1],
@@ -404,8 +418,7 @@ class _Product:
             label=f"{self.label}: pack A",
             nbytes=2 * a.nbytes,
         )
-        copied = target.slice((0, 0, 0, 0), a.shape)
-        return copied.broadcast_to(self.a.shape)
+        return target.broadcast_to(self.a.shape)
 
     def _right(self) -> _Right:
         """B where tiles can read it, the commands that pack it recorded."""

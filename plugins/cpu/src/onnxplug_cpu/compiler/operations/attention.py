@@ -28,12 +28,12 @@ def _infer(call: Call, inputs: Inputs) -> list[Abstract]:
 
 
 def _record(plan: Plan, call: Call) -> None:
-    """Of a call that a pattern made: q, k transposed, v and a mask to add."""
+    """Of a call that a pattern made: q, k transposed, v and perhaps a mask."""
     names = call.inputs[:3]
     output = call.outputs[0]
     assert output is not None
     q, k, v = (plan.view(name) for name in names if name is not None)
-    out = plan.target(output)
+    out = plan.target(output, apart=True)
     rank = len(q.shape)
     k = k.transpose((*range(rank - 2), rank - 1, rank - 2))
     mask = None
@@ -49,7 +49,9 @@ def _record(plan: Plan, call: Call) -> None:
         *views,
         scale=float(call.attributes["scale"]),
         mask=None if mask is None else _of_rank_4(mask),
-        zero_masked=False,
+        undefined=call.attributes["undefined"],
+        hides=call.attributes["hides"],
+        fill=call.attributes["fill"],
         label="Attention",
     )
 
@@ -154,7 +156,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     batch, count, queries, _ = heads.q
-    out = plan.target(output)
+    out = plan.target(output, apart=True)
     if len(out.shape) == 3:
         apart = out.reshape((batch, queries, count, heads.v[3]))
         assert apart is not None

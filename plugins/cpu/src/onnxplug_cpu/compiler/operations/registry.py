@@ -34,8 +34,11 @@ class Plan(Protocol):
     def view(self, name: str) -> View:
         """Where a value is."""
 
-    def target(self, name: str) -> View:
-        """Where to write a value: a new array with a unit stride in its last axis."""
+    def target(self, name: str, *, apart: bool = False) -> View:
+        """Where to write a value: a new array with a unit stride in its last axis.
+
+        With *apart* there may be gaps between rows, for a product that wants them.
+        """
 
     def alias(self, name: str, view: View) -> None:
         """Say that a value is *view* of one that was computed before."""
