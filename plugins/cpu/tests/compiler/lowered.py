@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from unittest import mock
@@ -33,11 +34,9 @@ class Lowered(NamedTuple):
     expected: onnxplug.InferenceSession
 
     def labels(self) -> list[str]:
-        """The first words of the labels of all commands of all plans."""
+        """The operators of all commands of all plans, without sizes."""
         return [
-            command.label.split(":")[0].split(" ")[0]
-            if " + " not in command.label
-            else command.label
+            re.sub(r" [^+ ]+$", "", command.label.split(":")[0])
             for segment in self.segments
             for plan in segment._plans.values()
             if plan.program is not None

@@ -71,7 +71,7 @@ def record_matmul(
     out: View,
     *,
     epilogue: Epilogue | None = None,
-    label: str = "",
+    label: str = "MatMul",
 ) -> None:
     """Record the product of *a* and *b*, batch by batch.
 
@@ -82,7 +82,7 @@ def record_matmul(
             that are missing, of size 1, or of stride 0 are repeated.
         epilogue: takes the tiles of the result instead of *out*, which is then not
             written and whose strides do not matter; float32 only.
-        label: for profiles.
+        label: for profiles, the sizes not included.
 
     Any strides of *a* and *b* are accepted.  Rows of consecutive elements are fastest,
     consecutive columns of *b* cost a transposition, anything else (and *a* without
@@ -102,13 +102,14 @@ def record_matmul(
         raise ValueError(f"the result's columns are strided: {out.strides}")
     if 0 in out.shape:
         return
+    sizes = [*(size for size in batches if size > 1), rows, columns, depth]
     product = _Product(
         recorder,
         a.broadcast_to((*batches, rows, depth)),
         b.broadcast_to((*batches, depth, columns)),
         out,
         epilogue,
-        label or f"MatMul {rows}×{columns}×{depth}",
+        f"{label} {'×'.join(map(str, sizes))}",
     )
     product.record()
 
