@@ -52,7 +52,6 @@ def _record(plan: Plan, call: Call) -> None:
         undefined=call.attributes["undefined"],
         hides=call.attributes["hides"],
         fill=call.attributes["fill"],
-        label="Attention",
     )
 
 
@@ -181,7 +180,6 @@ def _record_operator(plan: Plan, call: Call) -> None:
         causal=bool(call.attributes.get("is_causal", 0)),
         past_length=heads.past,
         softcap=float(call.attributes.get("softcap", 0.0)),
-        label="Attention",
     )
 
 
