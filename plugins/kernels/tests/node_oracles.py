@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxplug_kernels import find_kernel
 
 ML = "ai.onnx.ml"
+MICROSOFT = "com.microsoft"
 
 
 def run(
@@ -35,17 +36,68 @@ def onnx_runtime(
     outputs: tuple[int, ...] = (TensorProto.FLOAT,),
     domain: str = "",
     version: int = 20,
+    constants: bool = False,
     **attributes: Any,
 ) -> list[Any]:
-    """The outputs, of the element types *outputs*, in ONNX Runtime."""
+    """The outputs, of the element types *outputs*, in ONNX Runtime.
+
+    With *constants* the inputs are weights.
+    """
     runtime = pytest.importorskip("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     model = one_node_model(op_type, inputs, outputs, domain, version, attributes)
+    feeds = _feeds(inputs)
+    if constants:
+        for name, value in feeds.items():
+            weight = numpy_helper.from_array(value, name)
+            model.graph.initializer.append(weight)
+        feeds = {}
+        del model.graph.input[:]
     session = runtime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return list(session.run(None, _feeds(inputs)))
+    return list(session.run(None, feeds))
+
+
+def assert_as_onnx_runtime(
+    op_type: str,
+    *inputs: Any,
+    outputs: tuple[int, ...] = (TensorProto.FLOAT,),
+    rtol: float = 0,
+    atol: float = 0,
+    constants: bool = False,
+    **attributes: Any,
+) -> None:
+    """Compare an operator of ``com.microsoft`` with ONNX Runtime; exactly by default.
+
+    With *constants* the inputs are weights, of types that NumPy does not have.
+    """
+    expected = onnx_runtime(
+        op_type,
+        *inputs,
+        outputs=outputs,
+        domain=MICROSOFT,
+        version=1,
+        constants=constants,
+        **attributes,
+    )
+    found = run(
+        op_type,
+        *inputs,
+        domain=MICROSOFT,
+        version=1,
+        output_count=len(outputs),
+        **attributes,
+    )
+    found = found if isinstance(found, tuple) else (found,)
+    for want, have in zip(expected, found, strict=True):
+        assert isinstance(have, np.ndarray)
+        assert (have.dtype, have.shape) == (want.dtype, want.shape)
+        if rtol or atol:
+            np.testing.assert_allclose(have, want, rtol=rtol, atol=atol)
+        else:
+            np.testing.assert_array_equal(have, want)
 
 
 def reference(

@@ -4,8 +4,17 @@ from onnxplug_kernels.registry import (
     Kernel,
     UnsupportedAttribute,
     WrongInputs,
+    all_operators,
     find_kernel,
+    kernels_of,
 )
 
-__all__ = ["Kernel", "UnsupportedAttribute", "WrongInputs", "find_kernel"]
+__all__ = [
+    "Kernel",
+    "UnsupportedAttribute",
+    "WrongInputs",
+    "all_operators",
+    "find_kernel",
+    "kernels_of",
+]
 __version__ = "0.1.0"

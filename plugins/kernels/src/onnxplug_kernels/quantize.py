@@ -46,7 +46,7 @@ def quantize_linear(
     narrow = numpy_dtype(precision) if precision else scale.dtype
     scale = _align(xp, scale, x.shape, axis, block_size)
     quotient = _divide(xp, x, scale, narrow)
-    return _quantize(xp, quotient, zero_point, dtype, saturate=bool(saturate))
+    return quantize_steps(xp, quotient, zero_point, dtype, saturate=bool(saturate))
 
 
 @operator("DequantizeLinear", since=10)
@@ -80,7 +80,7 @@ def dynamic_quantize_linear(xp: Any, x: Any) -> tuple[Any, Any, Any]:
     span = largest - smallest
     scale = xp.where(span == 0, np.float32(1), span / np.float32(255))
     zero_point = xp.rint(xp.clip(-smallest / scale, 0, 255)).astype(_UINT8)
-    y = _quantize(xp, xp.asarray(x / scale), zero_point, _UINT8)
+    y = quantize_steps(xp, xp.asarray(x / scale), zero_point, _UINT8)
     return y, scale, xp.asarray(zero_point)
 
 
@@ -90,7 +90,7 @@ def matmul_integer(
 ) -> Any:
     """A zero point is a scalar, or has one number per row of *a* or column of *b*."""
     bound = a.shape[-1] * _largest(a, a_zero_point) * _largest(b, b_zero_point)
-    dtype = _exact_dtype(bound)
+    dtype = exact_dtype(bound)
     product = xp.matmul(
         _center(a, _per_row(a_zero_point), dtype), _center(b, b_zero_point, dtype)
     )
@@ -114,12 +114,12 @@ def qlinear_matmul(
     That can be a float8 type since opset 21.
     """
     bound = a.shape[-1] * _largest(a, a_zero_point) * _largest(b, b_zero_point)
-    dtype = _exact_dtype(bound)
+    dtype = exact_dtype(bound)
     product = xp.matmul(
         _center(a, _per_row(a_zero_point), dtype), _center(b, b_zero_point, dtype)
     )
     factor = _factor(_per_row(a_scale), b_scale, _per_row(y_scale))
-    return _quantize(
+    return quantize_steps(
         xp, xp.asarray(product * factor), _per_row(y_zero_point), y_zero_point.dtype
     )
 
@@ -142,7 +142,7 @@ def conv_integer(
     bound = _conv_bound(x, w, x_zero_point, w_zero_point)
     sums = _convolve(
         xp,
-        *_center_both(x, w, x_zero_point, w_zero_point, _exact_dtype(bound)),
+        *_center_both(x, w, x_zero_point, w_zero_point, exact_dtype(bound)),
         group=group,
         kernel_shape=kernel_shape,
         auto_pad=auto_pad,
@@ -176,7 +176,7 @@ def qlinear_conv(
     bound = _conv_bound(x, w, x_zero_point, w_zero_point)
     sums = _convolve(
         xp,
-        *_center_both(x, w, x_zero_point, w_zero_point, _exact_dtype(bound)),
+        *_center_both(x, w, x_zero_point, w_zero_point, exact_dtype(bound)),
         group=group,
         kernel_shape=kernel_shape,
         auto_pad=auto_pad,
@@ -190,7 +190,9 @@ def qlinear_conv(
     factor = _factor(
         x_scale.reshape(()), w_scale.reshape(per_channel), y_scale.reshape(())
     )
-    return _quantize(xp, sums * factor, y_zero_point.reshape(()), y_zero_point.dtype)
+    return quantize_steps(
+        xp, sums * factor, y_zero_point.reshape(()), y_zero_point.dtype
+    )
 
 
 def _align(
@@ -225,7 +227,7 @@ def _divide(xp: Any, x: Any, scale: Any, narrow: np.dtype[Any]) -> Any:
     return xp.asarray(quotient)
 
 
-def _quantize(
+def quantize_steps(
     xp: Any,
     quotient: Any,
     zero_point: Any,
@@ -233,7 +235,10 @@ def _quantize(
     *,
     saturate: bool = True,
 ) -> Any:
-    """*quotient*, which is overwritten, in *dtype*."""
+    """*quotient*, numbers in steps of the scale, in *dtype*; it is overwritten.
+
+    Integers are rounded to nearest even, then the zero point is added.
+    """
     is_integer = "int" in dtype.name
     if is_integer:
         # rounded before the zero point is added: an odd one would turn ties around
@@ -319,7 +324,8 @@ def _conv_bound(x: Any, w: Any, x_zero_point: Any, w_zero_point: Any) -> int:
     return terms * _largest(x, x_zero_point) * _largest(w, w_zero_point)
 
 
-def _exact_dtype(bound: int) -> np.dtype[Any]:
+def exact_dtype(bound: int) -> np.dtype[Any]:
+    """A floating dtype that holds all integers up to *bound*."""
     return _FLOAT32 if bound <= 1 << 24 else _FLOAT64
 
 

@@ -12,7 +12,8 @@ import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from onnxplug_kernels.families import FAMILIES
@@ -37,6 +38,7 @@ class Kernel(NamedTuple):
         since: first opset version of *domain* that the function is right for.
         until: last such version; ``None`` when it holds for all later ones.
         host_only: needs numpy arrays (strings, sequences of Python objects).
+        allowed: the values of attributes of which the function knows some only.
     """
 
     domain: str
@@ -45,6 +47,7 @@ class Kernel(NamedTuple):
     until: int | None
     host_only: bool
     function: Callable[..., Any]
+    allowed: Mapping[str, Collection[object]] = MappingProxyType({})
 
     def bind(
         self,
@@ -62,8 +65,8 @@ class Kernel(NamedTuple):
         inputs, which are checked when it is given.
 
         Raises:
-            UnsupportedAttribute: the kernel has no parameter for an attribute, or needs
-                one that is not set.
+            UnsupportedAttribute: the kernel has no parameter for an attribute, does not
+                know its value, or needs one that is not set.
             WrongInputs: the kernel takes fewer inputs, or needs more.
         """
         form = _form(self.function)
@@ -89,6 +92,12 @@ class Kernel(NamedTuple):
                     f"{self.op_type} since version {self.since} {what} attribute "
                     f"{', '.join(map(repr, names))}; its attributes: {known}"
                 )
+        for name, values in self.allowed.items():
+            if name in attributes and attributes[name] not in values:
+                raise UnsupportedAttribute(
+                    f"{self.op_type} since version {self.since} has {name} "
+                    f"{attributes[name]!r}; supported: {', '.join(map(repr, values))}"
+                )
 
 
 def operator(
@@ -98,6 +107,7 @@ def operator(
     until: int | None = None,
     domain: str = "",
     host_only: bool = False,
+    allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
 ) -> Callable[[Function], Function]:
     """Declare the decorated function a kernel of *op_type*.
 
@@ -106,7 +116,9 @@ def operator(
 
     def declare(function: Function) -> Function:
         kernels = _KERNELS.setdefault((domain, op_type), [])
-        kernels.append(Kernel(domain, op_type, since, until, host_only, function))
+        kernels.append(
+            Kernel(domain, op_type, since, until, host_only, function, allowed)
+        )
         kernels.sort(key=lambda kernel: kernel.since, reverse=True)
         return function
 
@@ -115,14 +127,24 @@ def operator(
 
 def find_kernel(domain: str, op_type: str, version: int) -> Kernel | None:
     """The kernel of an operator at opset *version* of *domain*, if there is one."""
-    family = FAMILIES.get((domain, op_type))
-    if family is None:
-        return None
-    importlib.import_module(f"onnxplug_kernels.{family}")
-    for kernel in _KERNELS.get((domain, op_type), ()):
+    for kernel in kernels_of(domain, op_type):
         if kernel.since <= version:
             return kernel if kernel.until is None or version <= kernel.until else None
     return None
+
+
+def kernels_of(domain: str, op_type: str) -> Sequence[Kernel]:
+    """The kernels of all versions of an operator, the newest first."""
+    family = FAMILIES.get((domain, op_type))
+    if family is None:
+        return ()
+    importlib.import_module(f"onnxplug_kernels.{family}")
+    return _KERNELS.get((domain, op_type), ())
+
+
+def all_operators() -> Iterable[tuple[str, str]]:
+    """The domain and the name of every operator that has kernels."""
+    return FAMILIES.keys()
 
 
 _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}

@@ -50,7 +50,7 @@ def rnn(
     With layout 0, *x* is [time, batch, input], Y [time, directions, batch, hidden] and
     Y_h [directions, batch, hidden]; with layout 1 the batch is the first axis of each.
     """
-    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
     chosen = _activations(
         xp, activations or ("Tanh",) * 2, activation_alpha, activation_beta, clip
     )
@@ -84,7 +84,7 @@ def gru(
     output_sequence: int = 0,
 ) -> tuple[Any, Any]:
     """Gates lie in the order update, reset, hidden in *w*, *r* and *b*."""
-    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
     chosen = _activations(
         xp,
         activations or ("Sigmoid", "Tanh") * 2,
@@ -130,29 +130,47 @@ def lstm(
     Returns:
         (Y, Y_h, Y_c).
     """
-    layer = _Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
-    chosen = _activations(
-        xp,
-        activations or ("Sigmoid", "Tanh", "Tanh") * 2,
-        activation_alpha,
-        activation_beta,
-        clip,
-    )
+    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
+    chosen = lstm_activations(xp, activations, activation_alpha, activation_beta, clip)
+    return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
+
+
+def lstm_activations(
+    xp: Any,
+    names: Sequence[str],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    clip: float | None,
+) -> list[Activation]:
+    """The functions of *names*, three for each direction; without names the usual."""
+    usual = ("Sigmoid", "Tanh", "Tanh") * 2
+    return _activations(xp, names or usual, alphas, betas, clip)
+
+
+def run_lstm(
+    layer: Layer,
+    activations: Sequence[Activation],
+    initial_h: Any | None,
+    initial_c: Any | None,
+    p: Any | None,
+    input_forget: bool,
+) -> tuple[Any, Any, Any]:
+    """(Y, Y_h, Y_c) of *layer*, as the operator LSTM has them."""
 
     def steps() -> Iterator[Step]:
-        groups = _groups(chosen, 3)
+        groups = _groups(activations, 3)
         for index, (weights, group) in enumerate(
             zip(layer.weights, groups, strict=False)
         ):
             peepholes = None if p is None else p[index].astype(layer.x.dtype)
-            yield _lstm_step(xp, weights, group, peepholes, bool(input_forget))
+            yield _lstm_step(layer.xp, weights, group, peepholes, input_forget)
 
     y, (y_h, y_c) = _run(layer, steps(), (initial_h, initial_c), merged_bias=True)
     return y, y_h, y_c
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class Weights:
     """Parameters of one direction: of inputs, recurrences, and the biases of both."""
 
     w: Any
@@ -162,17 +180,26 @@ class _Weights:
 
     @property
     def hidden(self) -> int:
+        """The size of the state."""
         return int(self.r.shape[1])
+
+    def of_input(self, xp: Any, x: Any) -> Any:
+        """The product of *x* [rows, input] and *w*."""
+        return xp.matmul(x, self.w.T)
+
+    def of_state(self, xp: Any, h: Any) -> Any:
+        """The product of *h* [batch, hidden] and *r*."""
+        return xp.matmul(h, self.r.T)
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer:
     """What the three operators have in common, in the computing dtype, time first."""
 
     xp: Any
     x: Any
     dtype: Any
-    weights: list[_Weights]
+    weights: Sequence[Weights]
     directions: tuple[str, ...]
     lengths: Any | None
     batch_first: bool
@@ -188,7 +215,7 @@ class _Layer:
         sequence_lens: Any | None,
         direction: str,
         layout: int,
-    ) -> _Layer:
+    ) -> Layer:
         directions = _DIRECTIONS.get(direction.lower())
         if directions is None or len(directions) != len(w):
             raise ValueError(
@@ -203,7 +230,7 @@ class _Layer:
         else:
             biases = b.astype(wide, copy=False)
         weights = [
-            _Weights(w[i], r[i], biases[i, :rows], biases[i, rows:])
+            Weights(w[i], r[i], biases[i, :rows], biases[i, rows:])
             for i in range(len(w))
         ]
         moved = x.swapaxes(0, 1) if layout else x
@@ -219,7 +246,7 @@ class _Layer:
 
 
 def _run(
-    layer: _Layer,
+    layer: Layer,
     steps: Iterator[Step],
     initial: tuple[Any | None, ...],
     *,
@@ -242,7 +269,7 @@ def _run(
         bias = weights.input_bias
         if merged_bias:
             bias = bias + weights.recurrent_bias
-        projected = xp.matmul(x.reshape(time * batch, x.shape[2]), weights.w.T) + bias
+        projected = weights.of_input(xp, x.reshape(time * batch, x.shape[2])) + bias
         projected = projected.reshape(time, batch, len(weights.w))
         times = range(time)
         states = tuple(final[index] for final in last)
@@ -268,7 +295,7 @@ def _run(
     return results[0], results[1:]
 
 
-def _rnn_step(xp: Any, weights: _Weights, f: Activation) -> Step:
+def _rnn_step(xp: Any, weights: Weights, f: Activation) -> Step:
     recurrent = weights.r.T
 
     def step(projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -279,7 +306,7 @@ def _rnn_step(xp: Any, weights: _Weights, f: Activation) -> Step:
 
 
 def _gru_step(
-    xp: Any, weights: _Weights, f: Activation, g: Activation, linear_before_reset: bool
+    xp: Any, weights: Weights, f: Activation, g: Activation, linear_before_reset: bool
 ) -> Step:
     size = weights.hidden
     gates, hidden = weights.r[: 2 * size].T, weights.r[2 * size :].T
@@ -304,19 +331,18 @@ def _gru_step(
 
 def _lstm_step(
     xp: Any,
-    weights: _Weights,
+    weights: Weights,
     activations: Sequence[Activation],
     peepholes: Any | None,
     input_forget: bool,
 ) -> Step:
     f, g, h = activations
     size = weights.hidden
-    recurrent = weights.r.T
     gate = [slice(i * size, (i + 1) * size) for i in range(4)]
 
     def step(projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, cell = states
-        sums = projected + xp.matmul(hidden, recurrent)
+        sums = projected + weights.of_state(xp, hidden)
         into, out, forget, candidate = (sums[:, part] for part in gate)
         if peepholes is not None:
             into = into + peepholes[gate[0]] * cell

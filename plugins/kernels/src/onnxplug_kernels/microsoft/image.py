@@ -1,0 +1,105 @@
+"""Parts of images read at points between their pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxplug_kernels import resize
+from onnxplug_kernels.registry import operator
+
+_DOMAIN = "com.microsoft"
+
+
+@operator("GridSample", since=1, domain=_DOMAIN)
+def grid_sample(
+    xp: Any,
+    x: Any,
+    grid: Any,
+    *,
+    align_corners: int = 0,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+) -> Any:
+    """As ONNX's GridSample of opset 16."""
+    return resize.grid_sample_16(
+        xp,
+        x,
+        grid,
+        align_corners=align_corners,
+        mode=mode,
+        padding_mode=padding_mode,
+    )
+
+
+@operator(
+    "CropAndResize",
+    since=1,
+    domain=_DOMAIN,
+    allowed={"mode": ("bilinear", "nearest")},
+)
+def crop_and_resize(
+    xp: Any,
+    x: Any,
+    rois: Any,
+    batch_indices: Any,
+    crop_size: Any,
+    *,
+    extrapolation_value: float = 0.0,
+    mode: str = "bilinear",
+) -> Any:
+    """Boxes [y1, x1, y2, x2] of images [N, C, H, W], all in one size.
+
+    A box reaches from the centre of its first to the centre of its last pixel, and 0
+    and 1 are those of the image.  Points outside the image have *extrapolation_value*.
+    """
+    height, width = (int(size) for size in crop_size)
+    ys = _points(xp, rois[:, 0], rois[:, 2], height, x.shape[2])
+    xs = _points(xp, rois[:, 1], rois[:, 3], width, x.shape[3])
+    inside = (
+        ((ys >= 0) & (ys <= x.shape[2] - 1))[:, :, None]
+        & ((xs >= 0) & (xs <= x.shape[3] - 1))[:, None, :]
+    )[:, None]
+    ys = xp.clip(ys, 0, max(x.shape[2] - 1, 0))
+    xs = xp.clip(xs, 0, max(x.shape[3] - 1, 0))
+    image = batch_indices[:, None, None]
+
+    def pixels(rows: Any, columns: Any) -> Any:
+        index = rows.astype(xp.int64)[:, :, None], columns.astype(xp.int64)[:, None, :]
+        return xp.moveaxis(x[image, :, *index], -1, 1)
+
+    if mode == "nearest":
+        # halves are rounded up: points are not negative
+        y = pixels(xp.floor(ys + 0.5), xp.floor(xs + 0.5))
+    else:
+        top, left = xp.floor(ys), xp.floor(xs)
+        down = (ys - top)[:, None, :, None].astype(x.dtype)
+        across = (xs - left)[:, None, None, :].astype(x.dtype)
+        bottom, right = xp.ceil(ys), xp.ceil(xs)
+        above, below = pixels(top, left), pixels(bottom, left)
+        above = above + (pixels(top, right) - above) * across
+        below = below + (pixels(bottom, right) - below) * across
+        y = above + (below - above) * down
+    y = xp.where(inside, y, x.dtype.type(extrapolation_value))
+    return xp.ascontiguousarray(y)
+
+
+def _points(xp: Any, start: Any, end: Any, count: int, size: int) -> Any:
+    """*count* points [boxes, count] from *start* to *end* of an axis of *size* pixels.
+
+    One point is in the middle; the last one is exactly at the end.
+    """
+    dtype = start.dtype.type
+    last = dtype(size - 1)
+    if count == 1:
+        # ONNX Runtime multiplies in float64 here
+        middle = 0.5 * (start + end).astype(np.float64) * float(last)
+        return middle.astype(start.dtype)[:, None]
+    step = (end - start) * last / dtype(max(count - 1, 1))
+    points = (start * last)[:, None] + xp.arange(count, dtype=start.dtype) * step[
+        :, None
+    ]
+    if count:
+        points[:, -1] = end * last
+    return points

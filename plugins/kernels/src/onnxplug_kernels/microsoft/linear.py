@@ -1,0 +1,252 @@
+"""Linear quantization as these operators do it: one scale and zero point a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug_kernels.elementwise import as_array
+from onnxplug_kernels.quantize import quantize_steps
+from onnxplug_kernels.registry import operator
+
+_DOMAIN = "com.microsoft"
+_FLOAT32: Final = np.dtype(np.float32)
+_FLOAT64: Final = np.dtype(np.float64)
+
+
+def scalar(parameter: Any, name: str) -> Any:
+    """A scale or zero point of a whole tensor, as an array without axes.
+
+    Raises:
+        ValueError: it has several elements.
+    """
+    if parameter.size != 1:
+        raise ValueError(
+            f"{name} has shape {parameter.shape}; expected one number for the tensor"
+        )
+    return parameter.reshape(())
+
+
+def dequantized(x: Any, scale: Any, zero_point: Any | None) -> Any:
+    """(x - zero point) · scale in float32."""
+    y = x.astype(_FLOAT32)
+    if zero_point is not None:
+        y = y - scalar(zero_point, "the zero point").astype(_FLOAT32)
+    return y * scalar(scale, "the scale")
+
+
+def quantized(
+    xp: Any, y: Any, scale: Any, zero_point: Any | None, dtype: np.dtype[Any]
+) -> Any:
+    """*y* in float32, in steps of *scale* rounded to nearest even, and saturated."""
+    steps = y / scalar(scale, "the output's scale")
+    return _with_zero_point(xp, steps, zero_point, dtype)
+
+
+def _with_zero_point(
+    xp: Any, steps: Any, zero_point: Any | None, dtype: np.dtype[Any]
+) -> Any:
+    if zero_point is not None:
+        zero_point = scalar(zero_point, "the output's zero point")
+    return quantize_steps(xp, xp.asarray(steps), zero_point, dtype)
+
+
+def quantized_with_zero_point(
+    xp: Any, steps: Any, zero_point: Any | None, dtype: np.dtype[Any]
+) -> Any:
+    """*steps* rounded to nearest even after the zero point is added.
+
+    ONNX's QuantizeLinear rounds before, which differs on ties when the zero point is
+    odd; several of these operators round after.
+    """
+    if zero_point is not None:
+        steps = steps + scalar(zero_point, "the output's zero point").astype(
+            steps.dtype
+        )
+    return quantize_steps(xp, xp.asarray(steps), None, dtype)
+
+
+def through_table(xp: Any, x: Any, make: Callable[[Any], Any]) -> Any:
+    """*make* of the elements of *x*, 8-bit integers, by a table of its 256 results."""
+    table = make(xp.arange(256, dtype=xp.uint8).view(x.dtype))
+    return as_array(xp, xp.take(table, x.view(xp.uint8)))
+
+
+@operator("QLinearAdd", since=1, domain=_DOMAIN)
+def qlinear_add(
+    xp: Any,
+    a: Any,
+    a_scale: Any,
+    a_zero_point: Any | None,
+    b: Any,
+    b_scale: Any,
+    b_zero_point: Any | None,
+    c_scale: Any,
+    c_zero_point: Any | None = None,
+) -> Any:
+    """ONNX Runtime's order: the zero points first, then b and then a, each fused.
+
+    A product of 8 and 24 bits is exact in float64, and so in effect is its sum with a
+    float32; rounded to float32, that is a fused multiply-add.
+    """
+    a_ratio = scalar(a_scale, "the scale of a") / scalar(c_scale, "the scale of c")
+    b_ratio = scalar(b_scale, "the scale of b") / scalar(c_scale, "the scale of c")
+    fixed = xp.zeros((), dtype=_FLOAT32)
+    if c_zero_point is not None:
+        fixed = fixed + scalar(c_zero_point, "the zero point of c").astype(_FLOAT32)
+    shift = xp.zeros((), dtype=_FLOAT32)
+    if b_zero_point is not None:
+        zero_point = scalar(b_zero_point, "the zero point of b")
+        shift = shift + b_ratio * zero_point.astype(_FLOAT32)
+    if a_zero_point is not None:
+        zero_point = scalar(a_zero_point, "the zero point of a")
+        shift = _multiply_add(zero_point, a_ratio, shift)
+    fixed = fixed - shift
+    total = _multiply_add(a, a_ratio, _multiply_add(b, b_ratio, fixed))
+    return quantize_steps(xp, xp.asarray(total), None, a.dtype)
+
+
+def _multiply_add(x: Any, factor: Any, summand: Any) -> Any:
+    """x · factor + summand in float32, rounded once; *x* holds 8-bit integers."""
+    product = x.astype(_FLOAT64) * factor.astype(_FLOAT64)
+    return (product + summand.astype(_FLOAT64)).astype(_FLOAT32)
+
+
+@operator("QLinearMul", since=1, domain=_DOMAIN)
+def qlinear_mul(
+    xp: Any,
+    a: Any,
+    a_scale: Any,
+    a_zero_point: Any | None,
+    b: Any,
+    b_scale: Any,
+    b_zero_point: Any | None,
+    c_scale: Any,
+    c_zero_point: Any | None = None,
+) -> Any:
+    """The product of the integers is exact in float32; its scaling rounds."""
+    one = np.ones((), dtype=_FLOAT32)
+    product = dequantized(a, one, a_zero_point) * dequantized(b, one, b_zero_point)
+    factor = scalar(a_scale, "the scale of a") * scalar(b_scale, "the scale of b")
+    steps = product * (factor / scalar(c_scale, "the scale of c"))
+    return quantized_with_zero_point(xp, steps, c_zero_point, a.dtype)
+
+
+@operator("QLinearLeakyRelu", since=1, domain=_DOMAIN)
+def qlinear_leaky_relu(
+    xp: Any,
+    x: Any,
+    x_scale: Any,
+    x_zero_point: Any | None,
+    y_scale: Any,
+    y_zero_point: Any | None = None,
+    *,
+    alpha: float = 0.009999999776482582,
+) -> Any:
+    def make(codes: Any) -> Any:
+        values = dequantized(codes, x_scale, x_zero_point)
+        values = xp.where(values >= 0, values, values * np.float32(alpha))
+        return quantized(xp, values, y_scale, y_zero_point, x.dtype)
+
+    return through_table(xp, x, make)
+
+
+@operator("QLinearSigmoid", since=1, domain=_DOMAIN)
+def qlinear_sigmoid(
+    xp: Any,
+    x: Any,
+    x_scale: Any,
+    x_zero_point: Any | None,
+    y_scale: Any,
+    y_zero_point: Any | None = None,
+) -> Any:
+    def make(codes: Any) -> Any:
+        values = dequantized(codes, x_scale, x_zero_point).astype(_FLOAT64)
+        values = (1 / (1 + xp.exp(-values))).astype(_FLOAT32)
+        return quantized(xp, values, y_scale, y_zero_point, x.dtype)
+
+    return through_table(xp, x, make)
+
+
+@operator("QLinearSoftmax", since=1, domain=_DOMAIN)
+def qlinear_softmax(
+    xp: Any,
+    x: Any,
+    x_scale: Any,
+    x_zero_point: Any | None,
+    y_scale: Any,
+    y_zero_point: Any | None = None,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Any:
+    """Over *axis*, or before opset 13 over all axes from *axis* on.
+
+    A whole number of output steps makes one: 1 / y_scale rounded down, as ONNX Runtime
+    has it.
+    """
+    shape = x.shape
+    if opset < 13:
+        first = axis % x.ndim if x.ndim else 0
+        x = x.reshape(int(np.prod(shape[:first])), int(np.prod(shape[first:])))
+        axis = -1
+    largest = xp.max(x, axis=axis, keepdims=True, initial=np.iinfo(x.dtype).min)
+    below = x.astype(np.int16) - largest.astype(np.int16)
+    scale = scalar(x_scale, "the scale of x").astype(_FLOAT64)
+    table = xp.exp(xp.arange(-255, 1) * scale)
+    exponentials = xp.take(table, below + np.int16(255))
+    total = xp.sum(exponentials, axis=axis, keepdims=True)
+    whole = xp.floor(np.float32(1) / scalar(y_scale, "the scale of y"))
+    steps = exponentials * whole.astype(_FLOAT64) / total
+    y = _with_zero_point(xp, steps, y_zero_point, x.dtype)
+    return y.reshape(shape)
+
+
+@operator("QLinearConcat", since=1, domain=_DOMAIN)
+def qlinear_concat(
+    xp: Any, y_scale: Any, y_zero_point: Any, *inputs: Any, axis: int
+) -> Any:
+    """*inputs* are triples of a tensor, its scale and its zero point."""
+    if not inputs or len(inputs) % 3:
+        raise ValueError(
+            f"QLinearConcat has {len(inputs)} inputs after the output's scale and zero "
+            f"point; expected a tensor, a scale and a zero point for each part"
+        )
+    triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
+    parts = [
+        _rescaled(xp, x, scale, zero_point, y_scale, y_zero_point)
+        for x, scale, zero_point in triples
+    ]
+    return xp.concatenate(parts, axis=axis)
+
+
+@operator("QLinearWhere", since=1, domain=_DOMAIN)
+def qlinear_where(
+    xp: Any,
+    condition: Any,
+    x: Any,
+    x_scale: Any,
+    x_zero_point: Any,
+    y: Any,
+    y_scale: Any,
+    y_zero_point: Any,
+    z_scale: Any,
+    z_zero_point: Any,
+) -> Any:
+    chosen = _rescaled(xp, x, x_scale, x_zero_point, z_scale, z_zero_point)
+    other = _rescaled(xp, y, y_scale, y_zero_point, z_scale, z_zero_point)
+    return xp.where(condition, chosen, other)
+
+
+def _rescaled(
+    xp: Any, x: Any, x_scale: Any, x_zero_point: Any, y_scale: Any, y_zero_point: Any
+) -> Any:
+    """*x* in the steps of another scale and zero point."""
+
+    def make(codes: Any) -> Any:
+        values = dequantized(codes, x_scale, x_zero_point)
+        return quantized(xp, values, y_scale, y_zero_point, x.dtype)
+
+    return through_table(xp, x, make)

@@ -1,0 +1,33 @@
+"""One-sided Fourier transforms of real signals."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.registry import operator
+
+_DOMAIN = "com.microsoft"
+_ALLOWED: Final = {"onesided": (1,), "normalized": (0,)}
+
+
+@operator("Rfft", since=1, domain=_DOMAIN, allowed=_ALLOWED)
+def rfft(
+    xp: Any, x: Any, *, normalized: int = 0, onesided: int = 1, signal_ndim: int = 1
+) -> Any:
+    """[…, n] to real and imaginary parts […, n // 2 + 1, 2], over the last axes."""
+    signal = x.astype(computing_dtype(x.dtype), copy=False)
+    axes = tuple(range(-signal_ndim, 0))
+    spectrum = xp.fft.rfftn(signal, axes=axes)
+    return xp.stack((spectrum.real, spectrum.imag), axis=-1).astype(x.dtype)
+
+
+@operator("Irfft", since=1, domain=_DOMAIN, allowed=_ALLOWED)
+def irfft(
+    xp: Any, x: Any, *, normalized: int = 0, onesided: int = 1, signal_ndim: int
+) -> Any:
+    """The inverse of Rfft of a signal of even length."""
+    parts = x.astype(computing_dtype(x.dtype), copy=False)
+    spectrum = parts[..., 0] + 1j * parts[..., 1]
+    axes = tuple(range(-signal_ndim, 0))
+    return xp.fft.irfftn(spectrum, axes=axes).astype(x.dtype)
