@@ -238,10 +238,33 @@ def test_a_dropout_whose_mask_is_wanted_stays(parse, ops):
     assert ops(model.graph) == ["Dropout"]
 
 
-def test_a_reshape_of_a_size_that_is_not_known_stays(parse, ops):
+@pytest.mark.parametrize(
+    ("target", "goes"),
+    [
+        ("{0, 3}", True),
+        ("{-1, 3}", True),
+        ("{0, -1}", True),
+        ("{3, -1}", False),
+        ("{-1, 6}", False),
+        ("{0, 0}", True),
+        ("{-1, -1}", False),
+    ],
+)
+def test_a_reshape_to_the_same_goes_if_it_says_so_without_sizes(
+    parse, ops, target, goes
+):
+    model = parse(
+        f"""g (float[N,3] x) => (y) <int64[2] s = {target}>
+        {{ a = Reshape (x, s)  y = Neg (a) }}"""
+    )
+    eliminate(model.graph)
+    assert ops(model.graph) == (["Neg"] if goes else ["Reshape", "Neg"])
+
+
+def test_a_reshape_to_nothing_copies_no_size(parse, ops):
     model = parse(
         """g (float[N,3] x) => (y) <int64[2] s = {0, 3}>
-        { a = Reshape (x, s)  y = Neg (a) }"""
+        { a = Reshape <allowzero = 1> (x, s)  y = Neg (a) }"""
     )
     eliminate(model.graph)
     assert ops(model.graph) == ["Reshape", "Neg"]

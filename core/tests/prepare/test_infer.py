@@ -132,9 +132,7 @@ def test_made_up_names_of_sizes_do_not_reach_outputs(parse):
 def test_a_type_that_an_operator_does_not_take_names_the_node(parse, name):
     model = parse("g (float[2] x, int64[2] i) => (y) { a = Add (x, i)  y = Neg (a) }")
     model.graph.nodes[0].name = name
-    with pytest.raises(
-        InvalidModel, match=rf"Add.*{name or 'unnamed, makes a'}.*int64"
-    ):
+    with pytest.raises(InvalidModel, match=rf"Add.*{name or 'giving .a.'}.*int64"):
         infer_types(model.graph)
 
 
@@ -146,7 +144,7 @@ def test_a_node_in_a_body_is_named_too(parse):
                 else_branch = e () => (q) { q = Neg (x) }>
         }"""
     )
-    with pytest.raises(InvalidModel, match=r"Add.*makes p"):
+    with pytest.raises(InvalidModel, match=r"Add.*giving .p."):
         infer_types(model.graph)
 
 
@@ -201,7 +199,7 @@ def test_a_failure_of_onnx_is_told_and_stops_nothing(parse, monkeypatch, caplog)
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", broken)
-    model = parse("g (float[2] x) => (y) { y = Neg (x) }")
+    model = parse("g (float[2] x) => (y) { y = foreign.Mystery (x) }")
     with caplog.at_level(logging.WARNING, "onnxplug.prepare"):
         assert infer_types(model.graph) == []
     assert "out of luck" in caplog.text

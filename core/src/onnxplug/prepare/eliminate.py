@@ -134,19 +134,20 @@ def _transpose(graph: Graph, node: Node) -> bool:
 
 
 def _reshape(graph: Graph, node: Node) -> bool:
-    """Whether the target is a constant that names the input's own, static shape."""
+    """Whether the target is a constant that names the input's own shape."""
     have = graph.value(node.inputs[0] or "").shape
-    if have is None or not all(isinstance(size, int) and size > 0 for size in have):
-        return False
-    if len(node.inputs) != 2 or node.inputs[1] is None:
+    if have is None or len(node.inputs) != 2 or node.inputs[1] is None:
         return False
     want = graph.constant(node.inputs[1])
     if want is None or want.shape != (len(have),):
         return False
-    # with no empty dimension, 0 copies and at most one -1 is what is left over
-    wildcards = sum(1 for size in want if size == -1)
-    return wildcards <= 1 and all(
-        size in (-1, 0, own) for size, own in zip(want.tolist(), have, strict=True)
+    copies = not node.attributes.get("allowzero", 0)
+    # at most one -1 is what is left over, and what is empty leaves nothing over
+    return want.tolist().count(-1) <= 1 and all(
+        size == -1
+        or (size == 0 and copies)
+        or (isinstance(own, int) and 0 < own == size)
+        for size, own in zip(want.tolist(), have, strict=True)
     )
 
 

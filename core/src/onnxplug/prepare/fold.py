@@ -1,7 +1,7 @@
 """Nodes whose results do not depend on what is fed become constants.
 
 Core has no arithmetic: an :data:`Evaluate` computes.  Sizes of values are the
-exception; what an inferred shape says is only written down.
+exception: what shapes tell is followed by :mod:`~onnxplug.prepare.symbolic.values`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import DataType, Dimension, TensorType
+from onnxplug.ep import TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.prepare.constants import make_constant
 from onnxplug.prepare.instantiate import describe
-from onnxplug.prepare.scopes import all_graphs
+from onnxplug.prepare.scopes import Names, all_graphs
+from onnxplug.prepare.symbolic.facts import Facts, NodeCall, Scope
+from onnxplug.prepare.symbolic.target import target_in_numbers
+from onnxplug.prepare.symbolic.values import contents
 
 Evaluate: TypeAlias = Callable[[Graph, Node], "Sequence[np.ndarray[Any, Any]] | None"]
 """Computes one node whose inputs are all constants; None if it cannot.
@@ -75,21 +78,35 @@ def fold(graph: Graph, evaluate: Evaluate | None) -> list[str]:
         The nodes that were replaced, described in words.
     """
     folded: list[str] = []
+    scope = Scope(_NEVER_WRITTEN)
+    facts: dict[int, Facts] = {}
     for each in all_graphs(graph):
-        folded += _fold(each, evaluate)
+        around = facts.get(id(each.parent))
+        facts[id(each)] = Facts(each, scope, around)
+        folded += _fold(facts[id(each)], evaluate)
     return folded
 
 
-def _fold(graph: Graph, evaluate: Evaluate | None) -> list[str]:
+_NEVER_WRITTEN: Final = 1 << 32
+"""Number of the first made-up name, above those that types have."""
+
+
+def _fold(facts: Facts, evaluate: Evaluate | None) -> list[str]:
+    graph = facts.graph
+    opset = graph.opset()
     kept: list[Node] = []
     folded: list[str] = []
-    sizes: dict[str, tuple[Dimension, ...]] = {}
+    told: set[str] = set()
     for node in (_settled(graph, node) for node in graph.nodes):
-        results = _from_sizes(graph, node, sizes)
+        call = NodeCall(node, facts, opset)
+        results = _from_shapes(call, told)
         if results is None and evaluate is not None and _may_compute(graph, node):
             results = _accepted(graph, node, evaluate(graph, node))
         if results is None:
             kept.append(node)
+            changed = _with_numbers(call)
+            if changed is not None:
+                folded.append(changed)
             continue
         for name, array in zip(node.outputs, results, strict=True):
             if name is not None:
@@ -180,93 +197,53 @@ def _accepted(
 # results that shapes tell
 
 
-def _from_sizes(
-    graph: Graph, node: Node, sizes: dict[str, tuple[Dimension, ...]]
-) -> list[np.ndarray[Any, Any]] | None:
-    """The result of *node* if it is numbers that shapes tell.
+def _from_shapes(call: NodeCall, told: set[str]) -> list[np.ndarray[Any, Any]] | None:
+    """The results of a node if they are numbers that shapes tell.
 
     Args:
-        sizes: what is known of values that hold sizes, some of which may have a name
-            only; grows.
+        told: names of values whose contents shapes tell, at least in part; grows.
     """
-    rule = _RULES.get(node.op_type)
-    if rule is None or node.domain or len(node.outputs) != 1:
+    node = call.node
+    if node.op_type not in ("Shape", "Size") and told.isdisjoint(node.inputs):
         return None
-    content = rule(graph, node, sizes)
-    if content is None or node.outputs[0] is None:
+    found = contents(call)
+    if found is None or len(found) != len(node.outputs):
         return None
-    if isinstance(content, tuple):
-        sizes[node.outputs[0]] = content
-        if not all(isinstance(size, int) for size in content):
-            return None
-    elif not isinstance(content, int):
+    for name, content in zip(node.outputs, found, strict=True):
+        if name is not None:
+            call.facts.contents[name] = content
+            told.add(name)
+    if not all(
+        isinstance(element, int) for content in found for element in content.elements
+    ):
         return None
-    return [np.array(content, np.int64)]
+    return [
+        np.array(content.elements, content.dtype.numpy).reshape(
+            () if content.is_scalar else -1
+        )
+        for content in found
+    ]
 
 
-_Content: TypeAlias = "tuple[Dimension, ...] | Dimension"
-_Sizes: TypeAlias = dict[str, tuple[Dimension, ...]]
+def _with_numbers(call: NodeCall) -> str | None:
+    """Let a Reshape have a constant for a target of which shapes tell enough.
 
-
-def _shape(graph: Graph, node: Node, sizes: _Sizes) -> _Content:
-    shape = graph.value(node.inputs[0] or "").shape
-    if shape is None:
+    Returns:
+        What was done, in words.
+    """
+    node, graph = call.node, call.facts.graph
+    if node.op_type != "Reshape" or node.domain or len(node.inputs) != 2:
         return None
-    # start and end count from the back when negative and are clamped, as slices are
-    start, end = node.attributes.get("start", 0), node.attributes.get("end")
-    return shape[start:end]
-
-
-def _size(graph: Graph, node: Node, sizes: _Sizes) -> _Content:
-    shape = graph.value(node.inputs[0] or "").shape
-    if shape is None:
+    name = node.inputs[1]
+    content = call.content(1)
+    if content is None or content.is_scalar or name is None or graph.weight(name):
         return None
-    known = [size for size in shape if isinstance(size, int)]
-    return math.prod(known) if len(known) == len(shape) else None
-
-
-def _cast(graph: Graph, node: Node, sizes: _Sizes) -> _Content:
-    if node.attributes.get("to") != DataType.INT64.onnx:
+    numbers = target_in_numbers(
+        call.value(0).shape, content.elements, bool(call.attribute("allowzero", 0))
+    )
+    if numbers is None:
         return None
-    return sizes.get(node.inputs[0] or "")
-
-
-def _gather(graph: Graph, node: Node, sizes: _Sizes) -> _Content:
-    content = sizes.get(node.inputs[0] or "")
-    indices = graph.constant(node.inputs[1] or "")
-    if content is None or indices is None or indices.ndim > 1:
-        return None
-    chosen = indices.reshape(-1).tolist()
-    if not all(-len(content) <= index < len(content) for index in chosen):
-        return None
-    picked = tuple(content[index] for index in chosen)
-    return picked if indices.ndim else picked[0]
-
-
-def _slice(graph: Graph, node: Node, sizes: _Sizes) -> _Content:
-    content = sizes.get(node.inputs[0] or "")
-    if content is None or graph.opset() < 10:
-        return None
-    bounds: list[int] = []
-    for position, default in ((1, None), (2, None), (3, 0), (4, 1)):
-        name = node.inputs[position] if position < len(node.inputs) else None
-        value = default if name is None else _single(graph, name)
-        if value is None:
-            return None
-        bounds.append(value)
-    start, end, _, step = bounds  # there is but one axis
-    return content[start:end:step] if step > 0 else None
-
-
-def _single(graph: Graph, name: str) -> int | None:
-    value = graph.constant(name)
-    return int(value[0]) if value is not None and value.shape == (1,) else None
-
-
-_RULES: Final[dict[str, Callable[[Graph, Node, _Sizes], _Content]]] = {
-    "Cast": _cast,
-    "Gather": _gather,
-    "Shape": _shape,
-    "Size": _size,
-    "Slice": _slice,
-}
+    target = Names(graph).fresh(f"{node.outputs[0]}_target")
+    graph.add_constant(target, Weight.from_array(np.array(numbers, np.int64)))
+    node.inputs = (node.inputs[0], target)
+    return f"target of {describe(node)}"

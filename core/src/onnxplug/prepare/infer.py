@@ -1,22 +1,24 @@
 """Element types and shapes of values that the model does not state.
 
-``onnx.shape_inference`` is asked once, on the graph without its weights; what it does
-not know is left to :mod:`~onnxplug.prepare.propagate`.  A graph that states
-everything needs neither, and then onnx is not imported.
+They follow by the rules of :mod:`~onnxplug.prepare.symbolic`.  Only when these leave an
+element type or a rank open, ``onnx.shape_inference`` is asked, once, on the graph
+without its weights: its import costs more than most sessions.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from onnxplug.ep import TensorType, ValueType
+from onnxplug.ep import ValueType
 from onnxplug.errors import InvalidModel, ModelError, OptionError
 from onnxplug.graph import Graph
-from onnxplug.prepare.propagate import propagate_sizes
+from onnxplug.prepare.agreement import check_agreement
 from onnxplug.prepare.scopes import all_graphs, made_in
+from onnxplug.prepare.symbolic.declared import contradict, warn_of_declaration
+from onnxplug.prepare.symbolic.inference import infer_symbolically
 from onnxplug.prepare.types import (
     GENERATED,
     Contradiction,
@@ -51,19 +53,42 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
         InvalidModel: an operator cannot take what it is given, or a value is declared
             with another element type than it gets.
     """
-    enough = has_sizes if every_size else is_known
     graphs = list(all_graphs(graph))
-    if all(
+    if _is_complete(graphs, has_sizes if every_size else is_known):
+        return []
+    before = [each.types for each in graphs]
+    for each in graphs:
+        each.types = dict(each.types)
+    infer_symbolically(graph)
+    if _is_complete(graphs, is_known):
+        check_agreement(graph)
+    else:
+        _complete_by_onnx(graph)
+    for name in graph.outputs:  # made-up names are no business of the model's users
+        if name in graph.types:
+            graph.types[name] = without_names(graph.types[name], GENERATED)
+    return [
+        name
+        for each, old in zip(graphs, before, strict=True)
+        for name, type in each.types.items()
+        if type != old.get(name)
+    ]
+
+
+def _is_complete(
+    graphs: Iterable[Graph], enough: Callable[[ValueType | None], bool]
+) -> bool:
+    return all(
         enough(each.types.get(name))
         for each in graphs
         for node in each.nodes
         for name in node.outputs
         if name
-    ):
-        return []
-    before = [each.types for each in graphs]
-    for each in graphs:
-        each.types = dict(each.types)
+    )
+
+
+def _complete_by_onnx(graph: Graph) -> None:
+    """Ask ONNX, and follow what it knows more of."""
     try:
         _ask_onnx(graph)
     except (RuntimeError, ValueError) as error:
@@ -75,16 +100,8 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
             graph.name,
             error,
         )
-    propagate_sizes(graph)
-    for name in graph.outputs:  # made-up names are no business of the model's users
-        if name in graph.types:
-            graph.types[name] = without_names(graph.types[name], GENERATED)
-    return [
-        name
-        for each, old in zip(graphs, before, strict=True)
-        for name, type in each.types.items()
-        if type != old.get(name)
-    ]
+        return
+    infer_symbolically(graph)
 
 
 def fix_free_dimensions(graph: Graph, sizes: Mapping[str, int]) -> None:
@@ -231,39 +248,13 @@ def _read_back(graph: Graph, proto: Any, stale: set[str]) -> None:
         theirs = type_from_proto(value.type)
         ours = graph.types.get(name)
         if name in stale and is_known(theirs):
-            _log.warning(
-                "%s of graph %r is declared as %s, but is inferred as %s; "
-                "the declaration is ignored",
-                name,
-                graph.name,
-                ours,
-                theirs,
-            )
+            warn_of_declaration(graph, name, theirs)
             ours = None
         try:
             graph.types[name] = merged(ours, theirs)
         except Contradiction:
-            raise InvalidModel(_contradiction(graph, name, ours, theirs)) from None
+            contradict(graph, name, theirs)
     for node, other in zip(graph.nodes, proto.node, strict=True):
         bodies = {a.name: a.g for a in other.attribute if a.HasField("g")}
         for key, body in node.subgraphs.items():
             _read_back(body, bodies[key], stale)
-
-
-def _contradiction(
-    graph: Graph, name: str, ours: ValueType | None, theirs: ValueType | None
-) -> str:
-    from onnxplug.prepare.instantiate import describe
-
-    node = graph.producers().get(name)
-    makes = describe(node) if node is not None else "its graph"
-    return (
-        f"{name!r} of graph {graph.name!r} is declared as {_in_words(ours)}, but "
-        f"{makes} makes {_in_words(theirs)}; correct the declaration in the model"
-    )
-
-
-def _in_words(type: ValueType | None) -> str:
-    if isinstance(type, TensorType):
-        return f"a tensor of {type.dtype}"
-    return str(type)

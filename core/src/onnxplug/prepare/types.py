@@ -17,7 +17,7 @@ from onnxplug.ep import (
 )
 
 GENERATED: Final = "unk__"
-"""How names of dimensions begin that ``onnx.shape_inference`` makes up."""
+"""How names of dimensions begin that inference makes up, also in expressions."""
 
 
 class Contradiction(Exception):
@@ -42,8 +42,7 @@ def has_sizes(type: ValueType | None) -> bool:
                 dtype is not None
                 and shape is not None
                 and not any(
-                    size is None
-                    or (isinstance(size, str) and size.startswith(GENERATED))
+                    size is None or (isinstance(size, str) and GENERATED in size)
                     for size in shape
                 )
             )
@@ -99,7 +98,7 @@ def _merged_size(ours: Dimension, theirs: Dimension) -> Dimension:
         return theirs if ours is None else ours
     if isinstance(ours, int):
         return ours if isinstance(theirs, str) or ours == theirs else None
-    if isinstance(theirs, int) or ours.startswith(GENERATED):
+    if isinstance(theirs, int) or GENERATED in ours:
         return theirs
     return ours
 
@@ -120,17 +119,17 @@ def with_sizes(
     return type
 
 
-def without_names(type: ValueType | None, prefix: str = "") -> ValueType | None:
-    """*type* without the names of dimensions that begin with *prefix*."""
+def without_names(type: ValueType | None, part: str = "") -> ValueType | None:
+    """*type* without the names of dimensions that contain *part*."""
     match type:
         case TensorType(dtype, shape) if shape is not None:
-            return TensorType(dtype, _anonymous(shape, prefix))
+            return TensorType(dtype, _anonymous(shape, part))
         case SparseTensorType(dtype, shape) if shape is not None:
-            return SparseTensorType(dtype, _anonymous(shape, prefix))
+            return SparseTensorType(dtype, _anonymous(shape, part))
         case SequenceType(element):
-            return SequenceType(without_names(element, prefix))
+            return SequenceType(without_names(element, part))
         case OptionalType(element):
-            return OptionalType(without_names(element, prefix))
+            return OptionalType(without_names(element, part))
     return type
 
 
@@ -147,10 +146,29 @@ def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
 def _sized(
     shape: tuple[Dimension, ...], sizes: Mapping[str, int | str]
 ) -> tuple[Dimension, ...]:
-    return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in shape)
-
-
-def _anonymous(shape: tuple[Dimension, ...], prefix: str) -> tuple[Dimension, ...]:
     return tuple(
-        None if isinstance(d, str) and d.startswith(prefix) else d for d in shape
+        _resized(size, sizes) if isinstance(size, str) else size for size in shape
+    )
+
+
+def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
+    if size in sizes or size.isidentifier():
+        return sizes.get(size, size)
+    from onnxplug.prepare.symbolic.dimension import named, parse, substituted
+
+    expression = parse(size)
+    if expression is None:
+        return size
+    known = {
+        name: named(new) if isinstance(new, str) else new for name, new in sizes.items()
+    }
+    found = substituted(expression, known)
+    if found is None or found == expression:
+        return size
+    return found if isinstance(found, int) else str(found)
+
+
+def _anonymous(shape: tuple[Dimension, ...], part: str) -> tuple[Dimension, ...]:
+    return tuple(
+        None if isinstance(size, str) and part in size else size for size in shape
     )

@@ -1,0 +1,136 @@
+"""What follows for a value, and what the model declares of it, put together.
+
+What follows from the inputs is believed before what is declared: declarations are
+often those of a trace with other inputs.  Where nothing follows they are all there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NoReturn
+
+from onnxplug.ep import Dimension, TensorType, ValueType
+from onnxplug.errors import InvalidModel
+from onnxplug.graph import Graph
+from onnxplug.prepare.symbolic.dimension import Extent
+from onnxplug.prepare.symbolic.facts import UNKNOWN, Scope, Shape, Value
+from onnxplug.prepare.types import GENERATED, merged, without_names
+
+_log = logging.getLogger("onnxplug.prepare")
+
+
+def settled(
+    graph: Graph,
+    name: str,
+    follows: Value,
+    scope: Scope,
+    *,
+    believes_names: bool = True,
+) -> Value:
+    """What to believe of the tensor *name* of *graph*, of which *follows* follows.
+
+    Args:
+        believes_names: whether names of sizes mean the same as elsewhere in the model.
+
+    Raises:
+        InvalidModel: it is declared otherwise than as a tensor of that element type.
+    """
+    declared = graph.types.get(name)
+    if declared is None:
+        return follows
+    if not isinstance(declared, TensorType):
+        if follows != UNKNOWN:
+            contradict(graph, name, follows)
+        return UNKNOWN
+    dtype = follows.dtype or declared.dtype
+    if declared.dtype not in (None, dtype):
+        contradict(graph, name, follows)
+    stated = declared.shape
+    if stated is None:
+        return Value(dtype, follows.shape)
+    if follows.shape is None:
+        sizes = (_read(size, None, scope, believes_names) for size in stated)
+        return Value(dtype, tuple(sizes))
+    if tuple(map(scope.write, follows.shape)) == stated:
+        return Value(dtype, follows.shape)
+    if _contradicts(follows.shape, stated):
+        believed = Value(dtype, follows.shape)
+        if name not in graph.outputs:
+            warn_of_declaration(graph, name, written(believed, scope))
+        return believed
+    return Value(
+        dtype,
+        tuple(
+            _read(size, found, scope, believes_names)
+            if scope.is_made_up(found)
+            else found
+            for found, size in zip(follows.shape, stated, strict=True)
+        ),
+    )
+
+
+def _read(
+    stated: Dimension, found: Extent | None, scope: Scope, believes_names: bool
+) -> Extent:
+    """The size that a declaration states, or else *found*, or else a new one."""
+    if isinstance(stated, int) or (stated is not None and believes_names):
+        return scope.read(stated)
+    return scope.fresh() if found is None else found
+
+
+def _contradicts(follows: Shape, stated: tuple[Dimension, ...]) -> bool:
+    """Whether two shapes cannot both be right."""
+    return len(follows) != len(stated) or any(
+        isinstance(found, int) and isinstance(size, int) and found != size
+        for found, size in zip(follows, stated, strict=True)
+    )
+
+
+def written(value: Value, scope: Scope) -> TensorType:
+    """*value* as a graph states it."""
+    if value.shape is None:
+        return TensorType(value.dtype)
+    return TensorType(value.dtype, tuple(map(scope.write, value.shape)))
+
+
+def shown(declared: ValueType | None, follows: TensorType) -> ValueType | None:
+    """The type of an output of the main graph.
+
+    It keeps what is declared, and has no names that nobody but inference knows.
+    """
+    return without_names(merged(declared, follows), GENERATED)
+
+
+def warn_of_declaration(graph: Graph, name: str, follows: ValueType | None) -> None:
+    """Log that what *graph* declares of *name* is not believed."""
+    _log.warning(
+        "%s of graph %r is declared as %s, but is inferred as %s; "
+        "the declaration is ignored",
+        name,
+        graph.name,
+        graph.types.get(name),
+        follows,
+    )
+
+
+def contradict(graph: Graph, name: str, follows: Value | ValueType | None) -> NoReturn:
+    """Complain of what is declared of *name*.
+
+    Raises:
+        InvalidModel: always.
+    """
+    from onnxplug.prepare.instantiate import describe
+
+    node = graph.producers().get(name)
+    makes = describe(node) if node is not None else "its graph"
+    raise InvalidModel(
+        f"{name!r} of graph {graph.name!r} is declared as "
+        f"{_in_words(graph.types.get(name))}, but {makes} makes {_in_words(follows)}; "
+        "correct the declaration in the model"
+    ) from None
+
+
+def _in_words(type: Value | ValueType | None) -> str:
+    if isinstance(type, TensorType | Value):
+        return f"a tensor of {type.dtype}"
+    return str(type)

@@ -1,0 +1,194 @@
+"""Types of what operators compute element by element, or keep the shape of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Final, TypeAlias
+
+from onnxplug.ep import DataType
+from onnxplug.prepare.symbolic.dimension import broadcast
+from onnxplug.prepare.symbolic.facts import NodeCall, Shape, Value
+
+Rule: TypeAlias = Callable[[NodeCall], "Value | Sequence[Value] | None"]
+"""The types of a node's outputs, or of the first ones; None if nothing is known."""
+
+
+def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape that *shapes* have in common; None if one has no known rank."""
+    known: list[Shape] = []
+    for shape in shapes:
+        if shape is None:
+            return None
+        known.append(shape)
+    return reduce(_broadcast_two, known)
+
+
+def _broadcast_two(one: Shape, other: Shape) -> Shape:
+    if one == other:
+        return one
+    if len(one) < len(other):
+        one, other = other, one
+    lead = len(one) - len(other)
+    return one[:lead] + tuple(map(broadcast, one[lead:], other))
+
+
+def same_as_first(call: NodeCall) -> Value:
+    """The first input's type."""
+    return call.value()
+
+
+def _one_of(values: Sequence[Value]) -> DataType | None:
+    return next((value.dtype for value in values if value.dtype is not None), None)
+
+
+def _broadcasting(call: NodeCall, dtype: DataType | None = None) -> Value:
+    values = call.values()
+    dtype = dtype or _one_of(values)
+    if call.opset < 7 and call.node.op_type in _ONCE_ONE_SIDED:
+        return Value(dtype, values[0].shape)
+    return Value(dtype, broadcast_shapes([value.shape for value in values]))
+
+
+_ONCE_ONE_SIDED: Final = frozenset(
+    "Add Sub Mul Div Pow And Or Xor Equal Greater Less".split()
+)
+
+
+def _pow(call: NodeCall) -> Value:
+    return _broadcasting(call)._replace(dtype=call.value(0).dtype)
+
+
+def _where(call: NodeCall) -> Value:
+    values = call.values()
+    shape = broadcast_shapes([value.shape for value in values])
+    return Value(_one_of(values[1:]), shape)
+
+
+def _one_sided(call: NodeCall) -> Value:
+    return call.value()
+
+
+def _of_bools(call: NodeCall) -> Value:
+    return Value(DataType.BOOL, call.value().shape)
+
+
+def _cast(call: NodeCall) -> Value:
+    to = call.attribute("to")
+    return Value(DataType.from_onnx(to), call.value().shape)
+
+
+def _cast_like(call: NodeCall) -> Value:
+    return Value(call.value(1).dtype, call.value().shape)
+
+
+def _stated_dtype(call: NodeCall, attribute: str) -> DataType | None:
+    number = call.attribute(attribute, 0)
+    return DataType.from_onnx(number) if number else None
+
+
+def _random_like(call: NodeCall) -> Value:
+    dtype = _stated_dtype(call, "dtype") or call.value().dtype
+    return Value(dtype, call.value().shape)
+
+
+def _quantize(call: NodeCall) -> Value:
+    dtype = _stated_dtype(call, "output_dtype")
+    if dtype is None:
+        dtype = call.value(2).dtype if call.has(2) else DataType.UINT8
+    return Value(dtype, call.value().shape)
+
+
+def _dequantize(call: NodeCall) -> Value:
+    dtype = _stated_dtype(call, "output_dtype") or call.value(1).dtype
+    return Value(dtype, call.value().shape)
+
+
+def _dynamic_quantize(call: NodeCall) -> list[Value]:
+    return [
+        Value(DataType.UINT8, call.value().shape),
+        Value(DataType.FLOAT32, ()),
+        Value(DataType.UINT8, ()),
+    ]
+
+
+def _quantized_elementwise(call: NodeCall) -> Value:
+    shape = broadcast_shapes([call.value(0).shape, call.value(3).shape])
+    return Value(call.value().dtype, shape)
+
+
+def _dropout(call: NodeCall) -> list[Value]:
+    value = call.value()
+    mask = DataType.BOOL if call.opset >= 10 else value.dtype
+    return [value, Value(mask, value.shape)]
+
+
+def _batch_norm(call: NodeCall) -> list[Value]:
+    statistics = call.value(3)
+    return [call.value(), statistics, statistics]
+
+
+def _layer_norm(call: NodeCall) -> list[Value]:
+    value = call.value()
+    if value.shape is None or call.node.domain:
+        return [value]
+    axis = call.attribute("axis", -1) % len(value.shape)
+    shape = value.shape[:axis] + (1,) * (len(value.shape) - axis)
+    dtype = _stated_dtype(call, "stash_type") or DataType.FLOAT32
+    return [value, Value(dtype, shape), Value(dtype, shape)]
+
+
+RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos "
+        "Cosh CumSum CumProd Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax "
+        "Identity InstanceNormalization GroupNormalization LRN LeakyRelu Log "
+        "LogSoftmax "
+        "LpNormalization MeanVarianceNormalization Mish Neg Not RMSNormalization "
+        "Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid "
+        "Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter "
+        "ThresholdedRelu Trilu RotaryEmbedding ReverseSequence ImageScaler Scale "
+        "ScaledTanh ParametricSoftplus SimplifiedLayerNormalization".split(),
+        same_as_first,
+    ),
+    **dict.fromkeys(
+        "Add Sub Mul Div Max Min Sum Mean Mod BitShift BitwiseAnd BitwiseOr "
+        "BitwiseXor".split(),
+        _broadcasting,
+    ),
+    **dict.fromkeys(
+        "And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual".split(),
+        partial(_broadcasting, dtype=DataType.BOOL),
+    ),
+    "BatchNormalization": _batch_norm,
+    "Bernoulli": _random_like,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "DequantizeLinear": _dequantize,
+    "Dropout": _dropout,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "IsInf": _of_bools,
+    "IsNaN": _of_bools,
+    "LayerNormalization": _layer_norm,
+    "PRelu": _one_sided,
+    "Pow": _pow,
+    "QuantizeLinear": _quantize,
+    "RandomNormalLike": _random_like,
+    "RandomUniformLike": _random_like,
+    "Where": _where,
+}
+
+MICROSOFT: Final[dict[str, Rule]] = {
+    **dict.fromkeys(
+        "BiasGelu BiasSoftmax FastGelu Gelu GroupNorm QuickGelu RotaryEmbedding "
+        "SimplifiedLayerNormalization SkipLayerNormalization "
+        "SkipSimplifiedLayerNormalization LayerNormalization SkipGroupNorm "
+        "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax Trilu".split(),
+        same_as_first,
+    ),
+    "DequantizeLinear": _dequantize,
+    "QLinearAdd": _quantized_elementwise,
+    "QLinearMul": _quantized_elementwise,
+    "QuantizeLinear": _quantize,
+}
+"""Operators of ``com.microsoft``."""
