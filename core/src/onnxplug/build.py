@@ -25,7 +25,7 @@ from onnxplug.partition import Candidate, GraphPartition
 from onnxplug.partition.report import EpOutcome, Expanded, Explanation
 from onnxplug.plan import Plan, make_plan
 from onnxplug.plugins import registry
-from onnxplug.prepare import expand_nodes, infer_types, prepare
+from onnxplug.prepare import Report, expand_nodes, infer_types, prepare
 from onnxplug.prepare.scopes import outermost
 from onnxplug.profiling import Profile, stage
 from onnxplug.selection import (
@@ -123,6 +123,9 @@ class BuiltModel:
     ) -> None:
         self.graph = model.graph
         self.chosen = chosen
+        self._model = model
+        self._disabled = disabled
+        self._reports: list[Report] = []
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
@@ -131,12 +134,7 @@ class BuiltModel:
         self._closing = self._closed = False
         try:
             with stage(profile, "prepare"):
-                report = prepare(
-                    model,
-                    evaluate=_evaluator(chosen),
-                    disabled=disabled,
-                    free_dimensions=options.free_dimensions,
-                )
+                self._prepare(options.free_dimensions)
             with stage(profile, "compile"):
                 self._compile(profile)
             self.memory = Memory(
@@ -150,7 +148,8 @@ class BuiltModel:
             self.close()
             raise
         self.explanation.passes = {
-            name: list(report.changed(name)) for name in report.counts
+            name: [what for report in self._reports for what in report.changed(name)]
+            for name in self._reports[0].counts
         }
 
     @property
@@ -236,6 +235,25 @@ class BuiltModel:
             if self._compiled is not None:
                 stack.callback(self._compiled.close)
 
+    def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
+        report = prepare(
+            self._model,
+            evaluate=_evaluator(self.chosen),
+            disabled=self._disabled,
+            free_dimensions=free_dimensions,
+        )
+        self._reports.append(report)
+
+    def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
+        """Replace *nodes* by function bodies, and prepare the graph with these."""
+        if not expand_nodes(graph, nodes):
+            return False
+        if graph.parent is None:
+            self._prepare()
+        else:  # what is around a body is compiled already
+            infer_types(outermost(graph))
+        return True
+
     def _compile(self, profile: Profile | None) -> None:
         """Compile, doing without EPs that fail where that is allowed."""
         expanded: list[Expanded] = []
@@ -247,7 +265,7 @@ class BuiltModel:
                     self.graph,
                     [_candidate(ep) for ep in self.chosen],
                     self.explanation,
-                    expand=_expand,
+                    expand=self._expand,
                     profile=profile,
                 )
             except EpError as error:
@@ -335,13 +353,6 @@ def _complain_of_idle(ep: ChosenEp, request: ProviderRequest, reason: str) -> No
         raise EpError(text, ep=ep.name, stage="get_capability")
     if request.origin is Origin.LIST:
         warn_user(text)
-
-
-def _expand(graph: Graph, nodes: Sequence[Node]) -> bool:
-    if not expand_nodes(graph, nodes):
-        return False
-    infer_types(outermost(graph))
-    return True
 
 
 def _candidate(ep: ChosenEp) -> Candidate:

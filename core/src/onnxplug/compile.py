@@ -39,6 +39,7 @@ from onnxplug.partition.report import (
     PartitionPlacement,
     PassedOver,
 )
+from onnxplug.prepare import why_not_expanded
 from onnxplug.profiling import Profile, stage
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -226,6 +227,9 @@ class _Compiler:
         for node in nodes[:5]:
             lines.append(f"no EP runs {describe(node)}{where}:")
             lines += [f"  {passed}" for passed in refusals[node]]
+            reason = why_not_expanded(self.graph, node)
+            if reason is not None:
+                lines.append(f"  and it cannot be replaced by a function: {reason}")
         if len(nodes) > 5:
             lines.append(f"and {len(nodes) - 5} more nodes")
         for expanded in self.explanation.expanded[:5]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LARGE: Final = 1 << 20
-"""Bytes from which on a copy of a model's bytes is not kept."""
+"""Bytes from which on an array that can be made again is not kept."""
 
 
 class Weight:
@@ -28,7 +28,15 @@ class Weight:
         shape: sizes; ``()`` for a scalar.
     """
 
-    __slots__ = ("_array", "_materialise", "_passing", "_raw", "dtype", "shape")
+    __slots__ = (
+        "_array",
+        "_is_copy",
+        "_materialise",
+        "_passing",
+        "_raw",
+        "dtype",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -40,6 +48,7 @@ class Weight:
         self.dtype: Final = dtype
         self.shape: Final = shape
         self._raw: Final = raw
+        self._is_copy = raw is not None
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
         self._passing: weakref.ref[np.ndarray[Any, Any]] | None = None
@@ -51,6 +60,18 @@ class Weight:
         array.flags.writeable = False
         weight._array = array
         weight._materialise = None
+        return weight
+
+    @classmethod
+    def computed(
+        cls,
+        dtype: DataType,
+        shape: tuple[int, ...],
+        compute: Callable[[], np.ndarray[Any, Any]],
+    ) -> Weight:
+        """A weight that *compute* makes from others, each time that it is asked for."""
+        weight = cls(dtype, shape, compute)
+        weight._is_copy = True
         return weight
 
     @property
@@ -70,7 +91,7 @@ class Weight:
         array = self._materialise()
         if array.flags.writeable:
             array.flags.writeable = False
-        if self._raw is not None and array.base is None and array.nbytes >= LARGE:
+        if self._is_copy and array.base is None and array.nbytes >= LARGE:
             self._passing = weakref.ref(array)
             return array
         self._array = array

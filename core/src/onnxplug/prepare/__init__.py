@@ -26,6 +26,7 @@ __all__ = [
     "expand_nodes",
     "infer_types",
     "prepare",
+    "why_not_expanded",
 ]
 
 
@@ -213,6 +214,14 @@ def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
 def expand_node(graph: Graph, node: Node) -> bool:
     """As :func:`expand_nodes`, for one node: whether it was replaced."""
     return bool(expand_nodes(graph, (node,)))
+
+
+def why_not_expanded(graph: Graph, node: Node) -> str | None:
+    """What keeps :func:`expand_nodes` from replacing *node*, where it knows more than
+    that the operator has no function body."""
+    from onnxplug.prepare.microsoft import why_not
+
+    return why_not(graph, node)
 
 
 def _check_names(disabled: Collection[str]) -> None:

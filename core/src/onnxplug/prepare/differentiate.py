@@ -74,8 +74,13 @@ class _Request:
     target: str
 
 
+def is_gradient_operator(domain: str, op_type: str) -> bool:
+    """Whether an operator is the one that :func:`differentiate` replaces."""
+    return op_type == "Gradient" and domain == _DOMAIN
+
+
 def _is_gradient(node: Node) -> bool:
-    return node.op_type == "Gradient" and node.domain == _DOMAIN
+    return is_gradient_operator(node.domain, node.op_type)
 
 
 def _first(graph: Graph, pending: Sequence[Node]) -> _Request:

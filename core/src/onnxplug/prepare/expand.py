@@ -1,7 +1,8 @@
 """Operators that ONNX defines by other operators become these.
 
 Used for nodes that no EP takes.  The bodies are those of the operator schemas
-(``OpSchema`` with a function body, fixed or made for the types of a call).
+(``OpSchema`` with a function body, fixed or made for the types of a call), and for ONNX
+Runtime's operators those of :mod:`~onnxplug.prepare.microsoft`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from onnxplug.graph import Function, Graph, Node
+from onnxplug.prepare import microsoft
 from onnxplug.prepare.constants import lift_constants
 from onnxplug.prepare.inline import adopt_imports, find_conflict
 from onnxplug.prepare.instantiate import instantiate
@@ -61,6 +63,11 @@ def _body(graph: Graph, node: Node, names: Names) -> list[Node] | None:
 
 def _functions(graph: Graph, node: Node) -> Iterator[Function]:
     """The bodies of *node*'s operator for *graph*'s opset, newest first."""
+    if microsoft.knows(node):
+        function = microsoft.make_function(graph, node)
+        if function is not None:
+            yield function
+            return
     import onnx.defs
 
     opset = graph.opset(node.domain)

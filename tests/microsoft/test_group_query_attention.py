@@ -1,0 +1,161 @@
+"""Attention whose query heads share key heads, with a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+BATCH, LENGTH, HEADS, SHARED, SIZE, PAST = 2, 5, 4, 2, 16, 6
+
+
+@pytest.fixture(params=[14, 23])
+def attention(request, compare):
+    """Its lengths are those of the sequences with the new keys."""
+
+    def run(qkv, past, lengths, *rest, shared=SHARED, dtype=np.float32, **form):
+        total = max(lengths)
+        inputs = [
+            *qkv,
+            *past,
+            np.array(lengths, np.int32) - np.int32(1),
+            np.array(total, np.int32),
+            *rest,
+        ]
+        cast = [
+            a.astype(dtype) if a is not None and a.dtype == np.float32 else a
+            for a in inputs
+        ]
+        compare(
+            "GroupQueryAttention",
+            cast,
+            opset=request.param,
+            outputs=(0, 1, 2),
+            constants=(7, 8),
+            num_heads=HEADS,
+            kv_num_heads=shared,
+            tolerance=5e-6 if dtype is np.float32 else 3e-3,
+            **form,
+        )
+
+    return run
+
+
+@pytest.fixture
+def fresh(normal):
+    """New queries, keys and values, packed or not."""
+
+    def make(batch=BATCH, length=LENGTH, shared=SHARED, packed=False):
+        if packed:
+            width = (HEADS + 2 * shared) * SIZE
+            return normal(batch, length, width), None, None
+        return (
+            normal(batch, length, HEADS * SIZE),
+            normal(batch, length, shared * SIZE),
+            normal(batch, length, shared * SIZE),
+        )
+
+    return make
+
+
+@pytest.fixture
+def cache(normal):
+    """Past keys and values."""
+
+    def make(rows, batch=BATCH, shared=SHARED):
+        return normal(batch, shared, rows, SIZE), normal(batch, shared, rows, SIZE)
+
+    return make
+
+
+@pytest.fixture
+def turns(normal):
+    return normal(20, SIZE // 2), normal(20, SIZE // 2)
+
+
+WHOLE = (LENGTH, LENGTH)
+
+
+def test_prompt(attention, fresh, cache, turns):
+    attention(fresh(), (None, None), WHOLE)
+    attention(fresh(), cache(0), WHOLE)
+    attention(fresh(), cache(0), WHOLE, softcap=2.0, scale=0.5)
+    attention(fresh(), cache(0), WHOLE, causal=0)
+    attention(fresh(), cache(0), WHOLE, *turns, do_rotary=1)
+    attention(fresh(), cache(0), WHOLE, *turns, do_rotary=1, rotary_interleaved=1)
+    attention(fresh(packed=True), cache(0), WHOLE, *turns, do_rotary=1)
+
+
+@pytest.mark.parametrize("window", [1, 3, 6])
+def test_window(attention, fresh, cache, window):
+    attention(fresh(), cache(0), WHOLE, local_window_size=window)
+    more = PAST + 1, PAST + 1
+    attention(fresh(length=1), cache(PAST), more, local_window_size=window)
+
+
+def test_bias_and_sinks(attention, fresh, cache, normal):
+    attention(fresh(), cache(0), WHOLE, smooth_softmax=1)
+    attention(fresh(), cache(0), WHOLE, *[None] * 4, normal(HEADS))
+    for batch, heads in ((1, 1), (BATCH, HEADS)):
+        bias = normal(batch, heads, LENGTH, LENGTH)
+        attention(fresh(), cache(0), WHOLE, *[None] * 3, bias)
+    more = PAST + 1, PAST + 1
+    bias = normal(1, HEADS, 1, PAST + 1)
+    attention(fresh(length=1), cache(PAST), more, *[None] * 3, bias)
+    sinks = normal(HEADS)
+    attention(fresh(length=1), cache(PAST), more, *[None] * 4, sinks, softcap=3.0)
+
+
+def test_next_token(attention, fresh, cache, turns, integers):
+    more = PAST + 1, PAST + 1
+    one = {"length": 1}
+    attention(fresh(**one), cache(PAST), more)
+    attention(fresh(**one), cache(PAST), more, *turns, do_rotary=1)
+    attention(fresh(packed=True, **one), cache(PAST), more, *turns, do_rotary=1)
+    places = integers(20, (BATCH, 1), np.int64)
+    attention(fresh(**one), cache(PAST), more, *turns, places, do_rotary=1)
+    alone = cache(PAST, shared=HEADS)
+    attention(fresh(shared=HEADS, **one), alone, more, shared=HEADS)
+
+
+def test_sequences_of_different_lengths(attention, fresh, cache, turns):
+    lengths = PAST + 1, 4
+    attention(fresh(length=1), cache(PAST), lengths, *turns, do_rotary=1)
+
+
+def test_a_cache_with_room(attention, fresh, cache, normal):
+    attention(fresh(length=1), cache(PAST), (5, 4))
+    lengths = (PAST + LENGTH,)
+    attention(fresh(batch=1), cache(20, batch=1), lengths)
+    bias = normal(1, HEADS, LENGTH, PAST + LENGTH)
+    attention(fresh(batch=1), cache(20, batch=1), lengths, *[None] * 3, bias)
+
+
+def test_several_tokens(attention, fresh, cache, turns):
+    lengths = (PAST + LENGTH,)
+    attention(fresh(batch=1), cache(PAST, batch=1), lengths, *turns, do_rotary=1)
+    attention(fresh(batch=1), cache(PAST, batch=1), lengths, local_window_size=4)
+
+
+def test_half_precision(attention, fresh, cache, turns):
+    more = PAST + 1, PAST + 1
+    form = {"do_rotary": 1, "dtype": np.float16}
+    attention(fresh(length=1), cache(PAST), more, *turns, **form)
+
+
+def test_norm_of_queries_and_keys(ours, close, fresh, cache, normal):
+    """ONNX Runtime has it on GPUs only."""
+    q, k, v = fresh()
+    q_weight, k_weight = normal(SIZE), normal(SIZE)
+
+    def normed(x, weight):
+        heads = x.reshape(BATCH, LENGTH, -1, SIZE).astype(np.float64)
+        root = np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6)
+        return (heads / root * weight).reshape(x.shape).astype(np.float32)
+
+    lengths = [np.array([4, 4], np.int32), np.array(5, np.int32)]
+    form = {"opset": 21, "num_heads": HEADS, "kv_num_heads": SHARED}
+    inputs = [q, k, v, *cache(0), *lengths, *[None] * 7, q_weight, k_weight]
+    (found,) = ours("GroupQueryAttention", inputs, **form)
+    inputs = [normed(q, q_weight), normed(k, k_weight), v, *cache(0), *lengths]
+    (wanted,) = ours("GroupQueryAttention", inputs, **form)
+    close(found, wanted, 2e-5)
