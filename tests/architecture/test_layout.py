@@ -31,7 +31,7 @@ LAYERS: Final = (
     {"memory", "guard"},
     {"plan", "control_flow"},
     {"execute"},
-    {"inputs", "outputs", "inquire", "background"},
+    {"inputs", "outputs", "inquire", "operators", "background"},
     {"process"},
     {"build"},
     {"straight"},

@@ -1,8 +1,9 @@
-"""Writes the reference of public names from their signatures and docstrings.
+"""Writes the reference of public names, from their signatures and docstrings.
 
-    python tests/docs/reference.py    # writes docs/reference/api.md and spi.md
+    python tests/docs/reference.py    # writes api.md, spi.md, operators.md
 
-A test compares the pages with what this would write.
+The page of operators is what ``onnxplug ops --ep cpu`` lists.  A test compares the
+pages with what this would write.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 import enum
 import importlib
 import inspect
+import itertools
 import re
 import typing
 from collections.abc import Iterable, Iterator
@@ -74,7 +76,7 @@ PAGES = {
             "Facts that it returns": (
                 "EpDevice", "Option", "OptionValue", "CapabilityReport",
                 "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
-                "Level",
+                "Level", "OperatorSupport",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
@@ -101,6 +103,8 @@ PAGES = {
     ),
 }  # fmt: skip
 
+OPERATORS = "operators.md"
+"""The page of operators."""
 
 HOOKS = """\
 A plugin's module, named by an entry point of the group
@@ -123,6 +127,27 @@ def write(name: str) -> str:
         texts.append(hooks() if title == "Hooks" else "")
         texts += [entry(module, each) for each in names]
     return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def write_operators() -> str:
+    """The text of the page of operators: its head, and what ``onnxplug ops`` lists."""
+    from onnxplug.cli import ops
+    from onnxplug.operators import list_operators
+    from onnxplug.plugins import registry
+
+    present = (FOLDER / OPERATORS).read_text("utf-8")
+    texts = [present.partition("\n## ")[0].rstrip("\n")]
+    versions = list_operators([registry.factory("cpu")]).versions
+    for domain, rows in itertools.groupby(ops.rows(versions), lambda row: row.domain):
+        lines = ["| operator | versions | tier | types |", "| --- | --- | --- | --- |"]
+        last = ""
+        for each in rows:
+            name = "" if each.op_type == last else f"`{each.op_type}`"
+            last = each.op_type
+            _, numbers, _, tier, types = each.cells()
+            lines.append(f"| {name} | {numbers} | {tier or 'none'} | {types} |")
+        texts += [f"## {ops.domain_name(domain)}", "\n".join(lines)]
+    return "\n\n".join(texts) + "\n"
 
 
 def hooks() -> str:
@@ -338,3 +363,4 @@ def table(rows: Iterable[str]) -> str:
 if __name__ == "__main__":
     for each in PAGES:
         (FOLDER / each).write_text(write(each), "utf-8")
+    (FOLDER / OPERATORS).write_text(write_operators(), "utf-8")

@@ -52,6 +52,13 @@ def test_the_reference_agrees_with_the_code(name: str) -> None:
     assert written == writer.write(name), f"run {HOW}"
 
 
+def test_the_page_of_operators_is_what_the_command_lists() -> None:
+    written = (ROOT / "docs/reference" / writer.OPERATORS).read_text("utf-8")
+    # not in an assertion: the difference of two long texts takes minutes to show
+    if written != writer.write_operators():
+        pytest.fail(f"{writer.OPERATORS} differs from what is installed; run {HOW}")
+
+
 def test_every_page_is_in_the_index() -> None:
     folder = ROOT / "docs"
     index = (folder / "README.md").read_text("utf-8")

@@ -1,14 +1,8 @@
-"""The cases of the ONNX backend suite, as functions, for any backend.
-
-``python tests/onnx_backend/suite.py`` counts what passes through onnxplug, with and
-without ``onnx.reference``, and what ``onnx.reference`` passes by itself.
-"""
+"""The cases of the ONNX backend suite, as functions, for any backend."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
 import unittest
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,26 +65,3 @@ def count(cases: dict[str, Callable[[], None]]) -> tuple[list[str], dict[str, st
         else:
             passed.append(name)
     return passed, failed
-
-
-def main() -> int:
-    """Print the counts as JSON; the failures go to stderr."""
-    from onnxplug.backend import OnnxplugBackend
-
-    cases = load_cases(OnnxplugBackend)
-    names = sys.argv[1:]
-    if names:
-        cases = {name: run for name, run in cases.items() if name in names}
-    passed, failed = count(cases)
-    with without_reference():
-        alone, failed_alone = count(cases)
-    for title, failures in (("with", failed), ("without", failed_alone)):
-        for name, reason in failures.items():
-            print(f"{title} onnx.reference: {name}: {reason}", file=sys.stderr)
-    counts = {"cases": len(cases), "passed": len(passed)}
-    print(json.dumps(counts | {"passed without onnx.reference": len(alone)}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from onnxplug import __version__
-from onnxplug.cli import bench, cache, devices, doctor, eps, explain, run
+from onnxplug.cli import bench, cache, devices, doctor, eps, explain, ops, run
 from onnxplug.cli.failure import CommandFailed, UsageError
 from onnxplug.errors import OnnxplugError, PluginError
 
-_COMMANDS = (run, bench, explain, devices, eps, doctor, cache)
+_COMMANDS = (run, bench, explain, devices, eps, ops, doctor, cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -44,6 +44,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.operators import OperatorSupport
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -98,6 +99,7 @@ __all__ = [
     "MemoryLocation",
     "Node",
     "NodeError",
+    "OperatorSupport",
     "Option",
     "OptionError",
     "OptionValue",

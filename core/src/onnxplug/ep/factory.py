@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from onnxplug.ep.devices import EpDevice, HardwareDevice
 from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.operators import OperatorSupport
 from onnxplug.ep.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -177,6 +178,14 @@ class EpFactory(ABC):
     def diagnose(self) -> Iterable[Finding]:
         """(optional) What ``onnxplug doctor`` should tell.  Defaults to nothing."""
         return ()
+
+    def operators(self) -> Iterable[OperatorSupport] | None:
+        """(optional) The operators that the EP runs, for ``onnxplug ops``.
+
+        Told without a device.  Of an operator that several tiers run, the one that is
+        preferred comes first.  Defaults to ``None``: the EP does not say.
+        """
+        return None
 
     def close(self) -> None:
         """(optional) Release what sessions shared.  Idempotent; after all EPs."""
