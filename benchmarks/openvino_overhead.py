@@ -2,9 +2,10 @@
 
 Four models with random weights: one ``Add``, an MLP, a ResNet-50 and a BERT-base
 encoder.  Each runtime is a process of its own that holds the model compiled; they take
-turns, a round each.  ``openvino preset`` is OpenVINO with its tensors set once, the
-least there is; ``openvino called`` is ``compiled_model([...])``.  Prints medians and
-ratios, and writes them as JSON.
+turns, a round each, and times are compared within a round.  ``openvino preset`` is
+OpenVINO with its tensors set once, the least there is; ``openvino called`` is
+``compiled_model([...])``.  Prints medians, and how they compare, and writes them as
+JSON.
 
     python benchmarks/openvino_overhead.py [--output FILE] [--model NAME …]
 """
@@ -30,7 +31,12 @@ from onnx import TensorProto, helper, numpy_helper
 THREADS = 2
 PRECISIONS = ("FP32", "BF16")
 RUNTIMES = ("openvino preset", "openvino called", "onnxplug", "onnxruntime plugin")
-ROUNDS = {"one node": (25, 1000), "mlp": (25, 300), "resnet50": (9, 4), "bert": (7, 2)}
+ROUNDS = {
+    "one node": (100, 250),
+    "mlp": (50, 100),
+    "resnet50": (20, 2),
+    "bert": (12, 1),
+}
 """Rounds, and runs in each."""
 
 
@@ -247,7 +253,7 @@ def serve(runtime: str, path: str, precision: str, runs: int) -> None:
 
 
 def measure(name: str, precision: str, folder: Path) -> dict[str, Any]:
-    """Medians in microseconds, and ratios to ``openvino preset``."""
+    """Medians in microseconds, and how they compare to ``openvino preset``."""
     path = folder / f"{name.replace(' ', '_')}.onnx"
     np.save(f"{path}.npy", build(name, path))
     rounds, runs = ROUNDS[name]
@@ -286,6 +292,10 @@ def measure(name: str, precision: str, folder: Path) -> dict[str, Any]:
     if base:
         found["ratio to openvino preset"] = {
             r: round(statistics.median(a / b for a, b in zip(t, base, strict=True)), 3)
+            for r, t in times.items()
+        }
+        found["added to openvino preset (µs)"] = {
+            r: round(statistics.median(a - b for a, b in zip(t, base, strict=True)), 1)
             for r, t in times.items()
         }
         right = np.load(f"{path}.openvino preset.npy")

@@ -184,6 +184,56 @@ def test_token_ids_are_indices(
     np.testing.assert_array_equal(found, [[4, 5], [0, 1]])
 
 
+@pytest.mark.parametrize(
+    ("channels", "ep"), [(8, EP), (24, "CPUExecutionProvider"), (32, EP)]
+)
+@pytest.mark.parametrize("operator", ["GlobalAveragePool (c)", "ReduceMean (c, image)"])
+def test_channels_that_are_equal_have_equal_means_where_these_are_compared(
+    parse: Callable[..., Any], operator: str, channels: int, ep: str
+) -> None:
+    shape = f"[1, {channels}, 13, 13]"
+    model = parse(
+        f"c = Conv (x, w) m = {operator} y = Flatten (m) s = Softmax (y)",
+        f"float{shape} x", f"float[1, {channels}] y, float[1, {channels}] s",
+        weights="int64[2] image = {2, -1}, "
+        f"float[{channels}, {channels}, 1, 1] w = "
+        f"{{{', '.join(['0.1'] * channels**2)}}}",
+    )  # fmt: skip
+    session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    placed = {node.op_type: node.ep for node in session.explain().nodes}
+    assert placed["Conv"] == EP and placed[operator.split()[0]] == ep
+    x = np.random.default_rng(0).random((1, channels, 13, 13), np.float32)
+    means, _ = session.run(None, {"x": x})
+    assert np.unique(means).size == 1
+
+
+def test_channels_that_only_weigh_others_are_summed_anyhow(
+    parse: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    # as in the squeeze and excitation of MobileNetV3, of 72 and 120 channels
+    model = parse(
+        "m = GlobalAveragePool (x) w = Sigmoid (m) y = Mul (x, w)",
+        "float[1, 72, 7, 7] x", "float[1, 72, 7, 7] y",
+    )  # fmt: skip
+    x = np.random.default_rng(0).random((1, 72, 7, 7), np.float32)
+    right = x / (1 + np.exp(-x.mean((2, 3), keepdims=True)))
+    np.testing.assert_allclose(alone(model).run(None, {"x": x})[0], right, rtol=1e-5)
+
+
+def test_sums_over_features_are_taken_though_they_are_compared(
+    parse: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    model = parse(
+        "m = ReduceMean (x, last) y = Softmax <axis = 1> (m)",
+        "float[1, 17, 3, 5] x", "float[1, 17, 3, 1] y",
+        weights="int64[1] last = {-1}",
+    )  # fmt: skip
+    x = np.random.default_rng(0).random((1, 17, 3, 5), np.float32)
+    powers = np.exp(x.mean(-1, keepdims=True))
+    found = alone(model).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-6)
+
+
 def test_the_table_holds_no_wide_types() -> None:
     for operator, facts in load_table().items():
         for signature in facts["types"]:

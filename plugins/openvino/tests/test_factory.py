@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 import onnxplug
-from onnxplug.ep import DeviceType, HardwareDevice, Level
+from onnxplug.ep import DeviceType, Finding, HardwareDevice, Level
+from onnxplug_openvino import factory as factory_module
 from onnxplug_openvino.factory import OpenVINOFactory
 
 INTEL = 0x8086
@@ -56,6 +62,53 @@ def test_the_diagnosis_names_each_device() -> None:
         for finding in findings
     )
     assert all(finding.remedy for finding in findings if finding.level is not Level.OK)
+
+
+def findings(monkeypatch: pytest.MonkeyPatch, **names: object) -> list[Finding]:
+    for name, value in names.items():
+        monkeypatch.setattr(factory_module, name, value)
+    return list(OpenVINOFactory().diagnose())
+
+
+def test_the_diagnosis_tells_how_to_install_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise ImportError("libtbb.so.12: cannot open shared object file")
+
+    (finding,) = findings(monkeypatch, import_openvino=fail)
+    assert finding.level is Level.ERROR and "libtbb.so.12" in finding.message
+    assert finding.remedy is not None and "pip install" in finding.remedy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drivers are looked for on Linux")
+def test_the_diagnosis_tells_of_a_library_and_drivers_that_are_missing(
+    monkeypatch: pytest.MonkeyPatch, openvino: Any
+) -> None:
+    if openvino.Core().available_devices != ["CPU"]:
+        pytest.skip("this machine has an accelerator")
+    nodes = {"/dev/dri": ["renderD128"], "/dev/accel": ["accel0"]}
+
+    def listed(self: Path, pattern: str) -> list[Path]:
+        return [self / name for name in nodes.get(str(self), [])]
+
+    monkeypatch.setattr(Path, "glob", listed)
+    told = findings(monkeypatch, _loads=lambda library: True)
+    warnings = [f"{f.message}: {f.remedy}" for f in told if f.level is Level.WARNING]
+    gpu, npu = warnings
+    assert "there is a GPU" in gpu and "intel-opencl-icd" in gpu
+    assert "there is an accelerator" in npu and "linux-npu-driver" in npu
+
+    nodes.clear()
+    told = findings(monkeypatch, _loads=lambda library: False)
+    (missing,) = [f for f in told if f.level is Level.WARNING]
+    assert "libOpenCL.so.1 is not found" in missing.message
+    assert missing.remedy is not None and "ocl-icd-libopencl1" in missing.remedy
+
+
+def test_without_its_engine_it_drives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not list(OpenVINOFactory().supported_devices([hardware(DeviceType.CPU)]))
 
 
 def test_the_telemetry_package_is_not_imported() -> None:

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
+from onnxplug.ep import CapabilityReport
 from onnxplug.errors import OnnxplugError, OutputMismatch, UnassignedNode
+from onnxplug_openvino import provider as provider_module
+from onnxplug_openvino.provider import OpenVINOProvider
 
 EP = "OpenVINOExecutionProvider"
+
+
+def claim_all(graph: Any, **options: Any) -> CapabilityReport:
+    return CapabilityReport.per_node(graph, lambda node: None)
 
 
 def matmul(
@@ -200,9 +208,9 @@ def test_zero_sizes(parse: Callable[..., Any], alone: Callable[..., Any]) -> Non
 
 
 def test_scalars(parse: Callable[..., Any], alone: Callable[..., Any]) -> None:
-    session = alone(parse("y = Exp (x)", "float x", "float y"))
+    session = alone(parse("y = Sigmoid (x)", "float x", "float y"))
     (found,) = session.run(None, {"x": np.array(0, np.float32)})
-    assert found.shape == () and found == 1
+    assert found.shape == () and found == 0.5
 
 
 @pytest.mark.parametrize("rows", [16, "n"], ids=["static", "dynamic"])
@@ -274,6 +282,29 @@ assert len(seen[0]) == 1 and seen[0] == seen[1], seen
         subprocess.run([sys.executable, "-c", program, str(path)], check=True)
 
 
+def test_closing_releases_the_model_and_the_weights(
+    openvino: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = matmul(1024, 1, 1024)
+    made: list[Any] = []
+    compile_partition = OpenVINOProvider.compile
+
+    def spy(self: Any, partition: Any) -> Any:
+        made.append(compile_partition(self, partition))
+        return made[-1]
+
+    monkeypatch.setattr(OpenVINOProvider, "compile", spy)
+    with onnxplug.InferenceSession(model, providers=[EP]) as session:
+        (partition,) = made
+        weights = [weakref.ref(array) for array in partition._weights]
+        assert weights and all(weight() is not None for weight in weights)
+        assert partition._idle
+        session.run(None, {"x": np.ones((1, 1024), np.float32)})
+    gc.collect()
+    assert not partition._idle and partition._compiled is None
+    assert all(weight() is None for weight in weights)
+
+
 def test_closing_twice_is_fine_and_running_after_is_an_error(
     alone: Callable[..., Any],
 ) -> None:
@@ -307,9 +338,38 @@ def test_mixed_models_are_split(parse: Callable[..., Any]) -> None:
     np.testing.assert_allclose(found, -np.exp(np.maximum(x, 0)), rtol=1e-6)
 
 
-def test_prefer_cpu_picks_it_over_the_cpu_ep(parse: Callable[..., Any]) -> None:
-    session = onnxplug.InferenceSession(parse("y = Relu (x)"), policy="prefer_cpu")
-    assert session.explain().nodes[0].ep == EP
+def test_what_openvino_cannot_convert_is_declined_alone(
+    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the list would refuse it; here the list is wrong
+    monkeypatch.setattr(provider_module, "judge", claim_all)
+    model = parse("a = Relu (x) b = Det (a) y = Add (a, b)")
+    session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    report = session.explain()
+    assert {node.op_type: node.ep for node in report.nodes} == {
+        "Relu": EP, "Det": "CPUExecutionProvider", "Add": EP,
+    }  # fmt: skip
+    (back,) = report.given_back
+    assert "Det-" in back.reason.detail
+    x = np.array([[1, 2], [3, 5]], np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], x - 1, atol=1e-6)
+
+
+def test_an_input_handed_through_costs_its_node_alone(
+    parse: Callable[..., Any],
+) -> None:
+    model = parse(
+        "y = Relu (x) t = Dropout (x) z = Reshape (t, shape)",
+        "float[2, 2] x", "float[2, 2] y, float[2, 2] z",
+        weights="int64[2] shape = {2, 2}",
+    )  # fmt: skip
+    session = onnxplug.InferenceSession(model, providers=[EP, "cpu"])
+    placed = {node.op_type: node.ep for node in session.explain().nodes}
+    assert placed["Relu"] == EP
+    x = np.array([[1, -2], [3, -5]], np.float32)
+    relu, same = session.run(None, {"x": x})
+    np.testing.assert_array_equal(relu, np.maximum(x, 0))
+    np.testing.assert_array_equal(same, x)
 
 
 def test_bfloat16_and_float16_models(alone: Callable[..., Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,14 +13,15 @@ TOOL = Path(__file__).parents[1] / "tools" / "run_suite.py"
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="two cases are lost; see the README")
-def test_no_case_is_lost_and_most_run_wholly_on_openvino() -> None:
-    specification = importlib.util.spec_from_file_location("run_suite", TOOL)
-    assert specification is not None and specification.loader is not None
-    tool = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = tool
-    specification.loader.exec_module(tool)
-    counts = tool.measure()
+def test_no_case_is_lost_and_most_run_wholly_on_openvino(tmp_path: Path) -> None:
+    file = tmp_path / "counts.json"
+    # two processes take half as long, and one that crashes is not this one
+    command = [sys.executable, TOOL, "--quick", "--jobs", "2", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert file.exists(), done.stderr
+    counts = json.loads(file.read_text(encoding="utf-8"))
+    assert counts["cases"] > 2000
     assert counts["pass on the CPU EP only"] == {}
     assert counts["run wholly on OpenVINO and fail"] == {}
     assert counts["pass wholly on OpenVINO"] >= 900, counts
+    assert done.returncode == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +32,19 @@ _LEFT_OUT: Final = {
     "RandomUniform": "random",
     "RandomUniformLike": "random",
 }
+_BY_HAND: Final[dict[str, list[tuple[str, ...]]]] = {
+    # it multiplies by the reciprocal, which may round to the next whole number; with a
+    # scale that is made of the very values, as many a dynamic one, that is common
+    "QuantizeLinear": [("fed:1",)],
+}
+"""Refused whatever was measured."""
+
 _NOT_COUNTED: Final = {"test_clip_min_greater_than_max"}
 """Cases that older versions of their operator do not define."""
 
 _PREFERENCE: Final = (
-    "types", "attribute", "flattens", "negative", "dynamic", "unsized", "fed", "since",
+    "types", "attribute", "flattens", "negative", "dynamic", "unsized", "fed", "held",
+    "since",
     "omits", "inputs", "outputs", "empty", "rank",
 )  # fmt: skip
 
@@ -96,22 +104,32 @@ def read_results(results: Path) -> Iterable[dict[str, Any]]:
 
     A trial made again is taken as it was the last time.
     """
-    trials: dict[str, dict[str, Any]] = {}
+    trials: dict[tuple[str, int], dict[str, Any]] = {}
     for text in results.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if "types" in line:
-            key = json.dumps([line.get(name) for name in _IDENTITY], sort_keys=True)
+            key = line["op"], line["number"]
             trials[key] = {"result": "crashed", **line}
     for line in trials.values():
         odd = line["kind"] != "suite" and line["case"] in _NOT_COUNTED
-        if line["result"] not in _NOT_TRIED and not odd:
+        if line["result"] not in _NOT_TRIED and not odd and not _is_empty_by_run(line):
             yield line
 
 
-_IDENTITY: Final = (
-    "op", "case", "kind", "since", "types", "shapes", "attributes", "constants",
-    "dynamic", "sized",
-)  # fmt: skip
+def _is_empty_by_run(line: Mapping[str, Any]) -> bool:
+    """Whether it failed on a tensor of which the model does not tell that it is empty.
+
+    Nothing in a model tells such nodes from others: a rule would refuse every node of
+    dynamic shape.  One that ends the process counts all the same.
+    """
+    return (
+        line["dynamic"]
+        and line["result"] not in ("right", "crashed")
+        and any(
+            shape is not None and 0 in shape and position not in line["constants"]
+            for position, shape in enumerate(line["shapes"])
+        )
+    )
 
 
 def trial_features(line: Mapping[str, Any]) -> Iterable[str]:
@@ -163,13 +181,13 @@ def learn(trials: list[Trial]) -> dict[str, Any] | None:
         if not _NEVER & {dtype for dtype in trial[2]["types"] if dtype}
         and trial[2]["attributes"].get("to") not in _NEVER_MADE
     ]
+    trials += [twin for trial in trials for twin in _narrower(trial)]
     good = [facts for facts, right, _ in trials if right]
     if not good:
         return None
-    bad = {facts for facts, right, _ in trials if not right} - set()
-    # the same features gave right and wrong answers: only refusing them all is safe
-    rules: list[tuple[str, ...]] = []
-    hopeless = set()
+    bad = {facts for facts, right, _ in trials if not right}
+    rules = list(_BY_HAND.get(trials[0][2]["op"], ()))
+    cores: set[frozenset[str]] = set()
     while True:
         entry = _entry(good, rules, trials)
         left = [facts for facts in bad if allows(entry, facts) is None]
@@ -178,10 +196,9 @@ def learn(trials: list[Trial]) -> dict[str, Any] | None:
         rule = _best_rule(left, good)
         if rule is None:
             # no features tell these from right answers: give those up as well
-            for facts in left:
-                hopeless.add(facts)
+            cores.update(_core(trial, trials) for trial in trials if trial[0] in left)
             before = len(good)
-            good = [g for g in good if not any(g >= _core(f) for f in hopeless)]
+            good = [facts for facts in good if not any(facts >= core for core in cores)]
             if not good or len(good) == before:
                 return None
             continue
@@ -189,16 +206,78 @@ def learn(trials: list[Trial]) -> dict[str, Any] | None:
     return entry
 
 
-def _core(facts: frozenset[str]) -> frozenset[str]:
-    """What refuses *facts* and their like, whatever the ranks and versions."""
-    kept = ("types=", "attribute:", "dynamic")
-    return frozenset(word for word in facts if word.startswith(kept))
+def _narrower(trial: Trial) -> Iterable[Trial]:
+    """A float32 *trial* that NaN or infinity made wrong, in the 16-bit types.
+
+    Those are computed in 32 bits and narrowed at the end, where the lowest number of 32
+    bits becomes infinity: right alone, and wrong with another node behind it.
+    """
+    facts, right, line = trial
+    if right or line["kind"] != "special" or "float32" not in line["types"]:
+        return
+    for dtype in ("float16", "bfloat16"):
+        types = [dtype if name == "float32" else name for name in line["types"]]
+        words_now = {word for word in facts if not word.startswith("types=")}
+        words_now.add(f"types={words.type_signature(types)}")
+        yield frozenset(words_now), False, {**line, "types": types}
+
+
+_SAME_VALUES: Final = {"suite": 0, "dynamic": 0, "constant": 0, "special": 1}
+"""Kinds of trials that feed what others of the same case do, in another way."""
+
+
+def _core(wrong: Trial, trials: Iterable[Trial]) -> frozenset[str]:
+    """What refuses a *wrong* trial and its like, whatever the ranks and versions.
+
+    That an input is fed and not constant belongs to it only if the case was right with
+    constants, and with the same values where it is values that were wrong.
+    """
+    facts, _, line = wrong
+    core = {w for w in facts if w.startswith(("types=", "attribute:", "dynamic"))}
+    group = _SAME_VALUES.get(line["kind"])
+    alike = [
+        others
+        for others, right, other in trials
+        if right
+        and core <= others
+        and other["case"] == line["case"]
+        and (
+            line["result"] != "wrong values"
+            or (group is not None and group == _SAME_VALUES.get(other["kind"]))
+        )
+    ]
+    for word in facts:
+        if word.startswith(("unsized:", "fed:", "held")) and any(
+            word not in others for others in alike
+        ):
+            core.add(word)
+    return frozenset(core)
 
 
 def _best_rule(
     left: list[frozenset[str]], good: list[frozenset[str]]
 ) -> tuple[str, ...] | None:
-    """The shortest combination in most of *left* and in none of *good*."""
+    """The shortest combination in most of *left* and in none of *good*.
+
+    Where something had no elements, that is held to be the reason.
+    """
+    empty = [facts for facts in left if _empties(facts)]
+    if empty:
+        found = _find_rule(empty, good, lambda rule: bool(_empties(rule)))
+        if found is not None:
+            return found
+    return _find_rule(left, good, lambda rule: True)
+
+
+def _empties(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith("empty:")]
+
+
+def _find_rule(
+    left: list[frozenset[str]],
+    good: list[frozenset[str]],
+    fits: Callable[[tuple[str, ...]], bool],
+) -> tuple[str, ...] | None:
 
     def weight(word: str) -> int:
         return _PREFERENCE.index(word.partition("=")[0].partition(":")[0])
@@ -206,7 +285,8 @@ def _best_rule(
     for size in (1, 2, 3):
         counts: collections.Counter[tuple[str, ...]] = collections.Counter()
         for facts in left:
-            counts.update(itertools.combinations(sorted(facts), size))
+            combinations = itertools.combinations(sorted(facts), size)
+            counts.update(filter(fits, combinations))
         for rule, _ in sorted(
             counts.items(),
             key=lambda item: (-item[1], sum(map(weight, item[0])), item[0]),
@@ -233,10 +313,11 @@ def _entry(
             elif kind.startswith("empty:"):
                 seen.setdefault("empty", set()).add(kind.removeprefix("empty:"))
     chosen = {}
-    for since in {trial[2]["since"] for trial in trials}:
+    for since in sorted({trial[2]["since"] for trial in trials}):
         chosen |= defaults(trials[0][2]["op"], since)
     entry: dict[str, Any] = {
-        kind: sorted(values, key=lambda v: (len(v), v)) for kind, values in seen.items()
+        kind: sorted(values, key=lambda v: (len(v), v))
+        for kind, values in sorted(seen.items())
     }
     if chosen:
         entry["defaults"] = chosen

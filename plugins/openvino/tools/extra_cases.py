@@ -19,13 +19,17 @@ def extra_cases() -> Iterator[tuple[Any, int, tuple[Any, ...]]]:
         return random.standard_normal(shape).astype(np.float32)
 
     def case(
-        operator: str, *inputs: Any, outputs: int = 1, **attributes: Any
+        operator: str,
+        *inputs: Any,
+        outputs: int = 1,
+        opset: int = _OPSET,
+        **attributes: Any,
     ) -> tuple[Any, int, tuple[Any, ...]]:
         names = ["" if array is None else f"i{p}" for p, array in enumerate(inputs)]
         made = [f"o{position}" for position in range(outputs)]
         node = helper.make_node(operator, names, made, **attributes)
         arrays = tuple(None if array is None else np.asarray(array) for array in inputs)
-        return node, _OPSET, arrays
+        return node, opset, arrays
 
     bias = real(4)
     yield case("Conv", real(2, 3, 9, 8), real(4, 3, 3, 3), bias, pads=[1, 1, 1, 1])
@@ -123,7 +127,14 @@ def extra_cases() -> Iterator[tuple[Any, int, tuple[Any, ...]]]:
             values = np.array([0, 1, 2.7, 100, 0.4]).astype(source)
             number = helper.np_dtype_to_tensor_dtype(np.dtype(target))
             if source != target:
-                yield case("Cast", values, to=number)
+                yield case("Cast", values, to=number, opset=25)
+    for columns, count, largest in ((8, 3, 1), (8, 3, 0), (300, 40, 1), (300, 40, 0)):
+        # equal values, of which the first come first
+        ties = random.integers(0, 4, (3, columns)).astype(np.float32)
+        yield case("TopK", ties, np.array([count]), outputs=2, axis=1, largest=largest)
+    for operator in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+        first = real(4, 5)
+        yield case(operator, first, np.where(real(4, 5) > 0, first, real(4, 5)))
     yield case("Dropout", real(3, 4))
     yield case("Dropout", real(3, 4), np.float32(0.3))
     yield case("MatMul", real(2, 3, 4, 5), real(5, 6))

@@ -31,7 +31,7 @@ _MEMORY = 4 * 2**30
 
 
 def run_operator(
-    name: str, cases: Sequence[Variation], results: Path, skip: int, only: str
+    name: str, cases: Sequence[Variation], results: Path, skip: int, kind: str
 ) -> None:
     """Append a line for every variation of *name*'s cases after the first *skip*."""
     from onnxplug_openvino.engine import import_openvino
@@ -42,11 +42,9 @@ def run_operator(
     number = 0
     with results.open("a", encoding="utf-8") as file:
         for position, case in enumerate(cases):
-            if not case.case.startswith(only):
-                continue
             for tried in variations(case, position):
                 number += 1
-                if number <= skip:
+                if number <= skip or not tried.kind.startswith(kind):
                     continue
                 line = describe(tried) | {"number": number}
                 # found without a result after it where OpenVINO ends the process
@@ -70,8 +68,8 @@ def describe(tried: Variation) -> dict[str, Any]:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             value = value.decode()
-        if not isinstance(value, int | float | str | list):
-            value = type(value).__name__
+        if not isinstance(value, int | float | str):
+            value = None  # that it is there is all that is looked at
         attributes[attribute.name] = value
     return {
         "op": tried.node.op_type,
@@ -127,10 +125,10 @@ def answer(compiled: Any, tried: Variation) -> tuple[Any, ...]:
     import openvino
 
     request = compiled.create_infer_request()
-    feeds = tried.feeds()
     held = []  # tensors of a given type do not hold their arrays
-    for position, port in enumerate(compiled.inputs):
-        array = next(feeds[name] for name in port.get_names() if name in feeds)
+    # by position: an input that is handed through has the name of its output
+    pairs = zip(compiled.inputs, tried.feeds().values(), strict=True)
+    for position, (port, array) in enumerate(pairs):
         array = np.ascontiguousarray(array).reshape(array.shape)
         kind = port.get_element_type()
         raw = array.view(np.uint16) if array.dtype.name == "bfloat16" else array.copy()
@@ -185,7 +183,7 @@ def compare(
     return {"result": "right"}
 
 
-def run(results: Path, names: Sequence[str], only: str) -> None:
+def run(results: Path, names: Sequence[str], kind: str) -> None:
     """Measure the operators that *results* does not hold yet, a process for each."""
     finished = set()
     if results.exists():
@@ -197,8 +195,9 @@ def run(results: Path, names: Sequence[str], only: str) -> None:
     context = multiprocessing.get_context("fork")
     for name in names or list(cases):
         skip = 0
+        ended: set[int] = set()  # trials at which a process ended
         while name not in finished:
-            arguments = (name, cases[name], results, skip, only)
+            arguments = (name, cases[name], results, skip, kind)
             process = context.Process(target=run_operator, args=arguments)
             process.start()
             process.join(SECONDS_PER_OPERATOR)
@@ -210,7 +209,13 @@ def run(results: Path, names: Sequence[str], only: str) -> None:
             last = json.loads(results.read_text(encoding="utf-8").splitlines()[-1])
             if "started" in last and how != "took too long":
                 print(name, how, last, flush=True)
-                skip = last["started"]
+                if last["started"] in ended:
+                    skip = last["started"]
+                else:
+                    # the trial before may have spoilt the memory: again without it
+                    ended.add(last["started"])
+                    skip = last["started"] - 1
+                    blame(results, name, skip)
                 continue
             finished.add(name)
             if "finished" not in last:
@@ -220,16 +225,27 @@ def run(results: Path, names: Sequence[str], only: str) -> None:
                     file.write(json.dumps(line) + "\n")
 
 
+def blame(results: Path, name: str, number: int) -> None:
+    """Record that the process ended after trial *number*, if it seemed right."""
+    for text in results.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if (line["op"], line.get("number")) == (name, number) and (
+            line.get("result") == "right"
+        ):
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line | {"result": "crashed"}) + "\n")
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["run", "table"])
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--only", default="", help="how the cases' names begin")
+    parser.add_argument("--kind", default="", help="try only this kind of variation")
     parser.add_argument("operators", nargs="*")
     arguments = parser.parse_intermixed_args()
     if arguments.command == "run":
-        run(arguments.results, arguments.operators, arguments.only)
+        run(arguments.results, arguments.operators, arguments.kind)
     else:
         from build_table import write_table
 

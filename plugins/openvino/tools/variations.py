@@ -1,7 +1,8 @@
 """Variations of the ONNX backend suite's node cases, each a model of one node.
 
 Owns: what is tried beside the case itself: older versions of the operator, other
-element types, dynamic dimensions, constant inputs, other values and other shapes.
+element types, dynamic dimensions, constant inputs, other values, NaN and infinity, and
+other shapes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import onnx
 from extra_cases import extra_cases
 from onnx import defs, helper
 from onnx.backend.test.case.node import collect_testcases
+from special_values import special_values
 
 DTYPES: Final = {
     "float32": np.dtype(np.float32),
@@ -62,7 +64,7 @@ class Variation:
     Attributes:
         case: the suite's case it was made from.
         kind: what was varied: ``suite``, ``version``, ``dtype``, ``dynamic``,
-            ``constant``, ``values`` or ``shape``.
+            ``constant``, ``values``, ``shape`` or ``special``.
         since: the version of the operator.
         inputs: arrays by position of the node's input; ``None`` where left out.
         expected: the outputs, where the suite tells them.
@@ -246,6 +248,7 @@ def variations(case: Variation, position: int) -> Iterator[Variation]:
     yield from _other_values(case, generator)
     if position < 4:
         yield from _other_shapes(case, generator)
+    yield from special_values(case, position)
 
 
 def _copy(case: Variation, **changes: Any) -> Variation:
@@ -255,7 +258,7 @@ def _copy(case: Variation, **changes: Any) -> Variation:
 
 
 def _modes(case: Variation) -> Iterator[Variation]:
-    """Dynamic dimensions; every input but the first as a constant; both."""
+    """Dynamic dimensions; every input but the first, or only it, as a constant."""
     fed = [p for p, array in enumerate(case.inputs) if array is not None]
     yield _copy(case, kind="dynamic", dynamic=True)
     if case.lists():
@@ -264,6 +267,8 @@ def _modes(case: Variation) -> Iterator[Variation]:
         rest = frozenset(fed[1:])
         yield _copy(case, kind="constant", constants=rest)
         yield _copy(case, kind="constant", constants=rest, dynamic=True)
+        if fed[0] == 0:
+            yield _copy(case, kind="constant", constants=frozenset({0}))
 
 
 def _older_versions(case: Variation) -> Iterator[Variation]:
@@ -422,7 +427,9 @@ def _other_shapes(case: Variation, generator: Any) -> Iterator[Variation]:
     if len(shapes) != 1 or case.inputs[0] is None:
         return
     attributes = {attribute.name for attribute in case.node.attribute}
-    if attributes & {"axis", "axes", "kernel_shape", "perm", "shape", "blocksize"}:
+    if attributes & {
+        "axis", "axes", "kernel_shape", "perm", "shape", "blocksize", "num_outputs",
+    }:  # fmt: skip
         return
     for number, shape in enumerate(_SHAPES):
         inputs = tuple(

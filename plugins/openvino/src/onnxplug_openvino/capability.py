@@ -13,10 +13,11 @@ from importlib import resources
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug_openvino.channels import Channels
 from onnxplug_openvino.features import features, type_signature
 from onnxplug_openvino.ranges import Ranges
 
-_CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
+CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 
 _CODES: Final = {
     "types": ep.RefusalCode.DTYPE,
@@ -26,6 +27,7 @@ _CODES: Final = {
     "dynamic": ep.RefusalCode.DYNAMIC_SHAPE,
     "unsized": ep.RefusalCode.DYNAMIC_SHAPE,
     "fed": ep.RefusalCode.NOT_CONSTANT,
+    "held": ep.RefusalCode.OTHER,
     "since": ep.RefusalCode.OPSET,
     "rank": ep.RefusalCode.RANK,
     "empty": ep.RefusalCode.RANK,
@@ -54,9 +56,10 @@ def judge(graph: ep.Graph, *, trust_int64: bool = False) -> ep.CapabilityReport:
         trust_int64: take int64 for granted to fit in 32 bits.
     """
     ranges = Ranges(graph)
+    channels = Channels(graph)
     reasons: dict[int, ep.Reason | None] = {}
     for node in graph.nodes:
-        reason = check(graph, node)
+        reason = check(graph, node) or channels.check(node)
         if reason is None and not trust_int64:
             reason = ranges.check(node)
         ranges.follow(node)
@@ -70,7 +73,7 @@ def check(graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
     """Why *node* is refused; ``None`` if the allow-list has its like."""
     if node.domain not in ("", "ai.onnx"):
         return ep.Reason(ep.RefusalCode.OP, f"domain {node.domain}; takes ONNX's own")
-    if node.op_type in _CONTROL_FLOW:
+    if node.op_type in CONTROL_FLOW:
         return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
     entry = load_table().get(node.op_type)
     if entry is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import sys
@@ -13,12 +13,7 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug_openvino import __version__
 from onnxplug_openvino.engine import import_openvino
-from onnxplug_openvino.options import (
-    OPTIONS,
-    Settings,
-    UnsupportedOption,
-    read_settings,
-)
+from onnxplug_openvino.options import OPTIONS, Settings, read_settings
 
 _INTEL: Final = 0x8086
 _NEEDED: Final = {"FP16": "FP16", "BF16": "BF16"}
@@ -32,7 +27,7 @@ class OpenVINOFactory(ep.EpFactory):
     compute is told by ``diagnose``.
     """
 
-    spi_version = (0, 1)
+    spi_version = (0, 3)
     name = "OpenVINOExecutionProvider"
     vendor = "Intel"
     vendor_id = _INTEL
@@ -50,9 +45,8 @@ class OpenVINOFactory(ep.EpFactory):
         if importlib.util.find_spec("openvino") is None:
             return []
         metadata = {"version": self.version}
-        # OpenVINO from an archive of Intel's has no metadata
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            metadata["engine_version"] = importlib.metadata.version("openvino")
+        if version := _engine_version():
+            metadata["engine_version"] = version
         return [
             ep.EpDevice(
                 ep_name=self.name,
@@ -77,7 +71,7 @@ class OpenVINOFactory(ep.EpFactory):
         """An EP for one session.
 
         Raises:
-            UnsupportedOption: an option has no meaning here.
+            OptionError: an option, or its value, does not fit the device.
             RuntimeError: OpenVINO finds no such device.
         """
         settings = read_settings(devices, options, session.intra_op_num_threads)
@@ -87,7 +81,7 @@ class OpenVINOFactory(ep.EpFactory):
         available = list(core.available_devices)
         kinds = {name.partition(".")[0] for name in available}
         for kind in settings.base_devices:
-            if kind.lstrip("-") not in kinds:
+            if kind not in kinds:
                 raise RuntimeError(
                     f"OpenVINO finds no {kind} here; it finds {', '.join(available)}.  "
                     f"{_REMEDIES.get(kind, '')}"
@@ -96,7 +90,7 @@ class OpenVINOFactory(ep.EpFactory):
         for kind in settings.base_devices if needed else ():
             able = core.get_property(kind, "OPTIMIZATION_CAPABILITIES")
             if needed not in able:
-                raise UnsupportedOption(
+                raise ep.OptionError(
                     f"option 'precision' is {settings.precision}, which {kind} cannot "
                     f"compute here; it computes {', '.join(able)}"
                 )
@@ -133,10 +127,25 @@ class OpenVINOFactory(ep.EpFactory):
             )
         yield from _missing({name.partition(".")[0] for name in available})
 
+    def operators(self) -> Iterable[ep.OperatorSupport]:
+        """What was measured to be right."""
+        from onnxplug_openvino.operators import operators
+
+        return operators()
+
     def close(self) -> None:
         """Release OpenVINO's ``Core``."""
         with self._lock:
             self._core = None
+
+
+@functools.cache
+def _engine_version() -> str | None:
+    """The version of the distribution, which every session asks for."""
+    try:
+        return importlib.metadata.version("openvino")
+    except importlib.metadata.PackageNotFoundError:
+        return None  # it is from an archive of Intel's
 
 
 _OF_CORE: Final = frozenset(
@@ -155,7 +164,7 @@ def _check_properties(core: Any, settings: Settings) -> None:
     """Refuse what the device does not know, before a partition fails for it.
 
     Raises:
-        UnsupportedOption: a property, from whichever option.
+        OptionError: a property, from whichever option.
     """
     device = settings.device.partition(":")[0]
     try:
@@ -165,7 +174,7 @@ def _check_properties(core: Any, settings: Settings) -> None:
     known = {*map(str, listed), *_OF_CORE}
     for name in settings.properties:
         if name.partition(" ")[0] not in known:
-            raise UnsupportedOption(
+            raise ep.OptionError(
                 f"{device} of OpenVINO has no property {name}, which option "
                 f"{_OPTION_OF.get(name, 'load_config')!r} sets; "
                 f"it has {', '.join(sorted(map(str, listed)))}"

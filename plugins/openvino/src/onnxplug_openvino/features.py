@@ -92,6 +92,8 @@ def features(
         rank = len(shapes[0])
         if attributes.get("axis", 1) not in (-1, rank - 1):
             yield "flattens"
+    if 0 in constants and len(constants) < len(given):
+        yield "held"
     is_dynamic = False
     for position, shape in enumerate(shapes):
         if shape is None:

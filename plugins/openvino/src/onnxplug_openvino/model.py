@@ -18,6 +18,11 @@ from onnxplug_openvino.engine import import_openvino
 
 openvino: Final = import_openvino()
 
+
+class ConversionFailed(RuntimeError):
+    """OpenVINO's ONNX frontend refuses a model; the text has its words."""
+
+
 _SHARED_FROM: Final = 64 * 1024
 """Bytes from which a weight is shared; below, the copy costs less than sharing."""
 
@@ -70,20 +75,18 @@ def read_partition(
     The model's inputs and outputs are the partition's, in order.
 
     Raises:
-        Declined: OpenVINO cannot convert it.
+        ConversionFailed: OpenVINO cannot convert it.
     """
     exported = partition.to_model(weights="external")
     shared = _lift(exported.model.graph, exported.weights)
-    model = _read(core, exported.model)
-    if model is None and shared:
-        # some conversions ask for a weight's content: give them all of it
-        exported = partition.to_model(weights="inline")
-        shared = {}
+    try:
         model = _read(core, exported.model)
-    if model is None:
-        raise ep.Declined(
-            ep.Reason(ep.RefusalCode.OTHER, "OpenVINO cannot convert the partition")
-        )
+    except ConversionFailed:
+        if not shared:
+            raise
+        # some conversions ask for a weight's content: give them all of it
+        shared = {}
+        model = _read(core, partition.to_model(weights="inline").model)
     for parameter in list(model.get_parameters()):
         names = parameter.output(0).get_names() & shared.keys()
         for name in names:
@@ -133,8 +136,12 @@ def _lift(graph: Any, weights: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     return lifted
 
 
-def _read(core: Any, model: Any) -> Any | None:
+def _read(core: Any, model: Any) -> Any:
     try:
         return core.read_model(model.SerializeToString())
-    except RuntimeError:
-        return None
+    except RuntimeError as error:
+        text = str(error).strip()
+        summary = text.rpartition("Summary:")[2].strip() if "Summary:" in text else text
+        raise ConversionFailed(
+            f"OpenVINO cannot convert it: {' '.join(summary.split())[:300]}"
+        ) from error

@@ -1,7 +1,7 @@
 """The options, by the names of ONNX Runtime's OpenVINO EP, and what they mean.
 
 Owns: the declared options, and :class:`Settings`, what they come to for one session.
-An option without meaning here is declared, so that setting it tells why.
+An option without meaning here is declared as refused, so that setting it tells why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from onnxplug.ep import DeviceType, EpDevice, Option, OptionValue
+from onnxplug.ep import DeviceType, EpDevice, Option, OptionError, OptionValue
 
 PRECISIONS: Final = ("FP32", "FP16", "BF16", "ACCURACY")
 
@@ -72,39 +72,40 @@ OPTIONS: Final[dict[str, Option]] = {
         default=False,
         doc="Take int64 of unknown range too, which OpenVINO computes in 32 bits.",
     ),
-    "device_luid": Option(default="", doc="Refused: choose a device by device_id."),
-    "layout": Option(default="", doc="Refused: ONNX fixes the layout of its tensors."),
-    "enable_qdq_optimizer": Option(
-        default=False, doc="Refused: OpenVINO treats quantized models by itself."
+    "device_luid": Option(
+        default="", refused="devices are chosen by device_id or by their EpDevice"
     ),
-    "context": Option(default="", doc="Refused: there is no OpenCL context to share."),
-    "enable_causallm": Option(default=False, doc="Refused: models run as written."),
+    "layout": Option(
+        default="",
+        refused="ONNX fixes the layout of its tensors, and the EP takes them as they "
+        "are",
+    ),
+    "enable_qdq_optimizer": Option(
+        default=False,
+        refused="OpenVINO finds quantize and dequantize pairs by itself",
+    ),
+    "context": Option(
+        default="",
+        refused="tensors are passed in host memory; there is no OpenCL context to "
+        "share",
+    ),
+    "enable_causallm": Option(
+        default=False,
+        refused="the EP runs the model as written and keeps no state for it",
+    ),
     "weights_metadata_map": Option(
-        default="", doc="Refused: weights are shared with OpenVINO in memory."
+        default="", refused="weights are shared with OpenVINO in memory, not by file"
     ),
     "shared_context": Option(
-        default=False, doc="Refused: there are no compiled models in files to share."
+        default=False,
+        refused="the EP writes no compiled models that sessions could share",
     ),
-}
-
-_REFUSED: Final = {
-    "device_luid": "devices are chosen by device_id or by their EpDevice",
-    "layout": "ONNX fixes the layout of its tensors, and the EP takes them as they are",
-    "enable_qdq_optimizer": "OpenVINO finds quantize and dequantize pairs by itself",
-    "context": "tensors are passed in host memory; there is no OpenCL context to share",
-    "enable_causallm": "the EP runs the model as written and keeps no state for it",
-    "weights_metadata_map": "weights are shared with OpenVINO in memory, not by file",
-    "shared_context": "the EP writes no compiled models that sessions could share",
 }
 
 _PLAIN: Final = re.compile(r"(CPU|GPU(\.\d+)?|NPU(\.\d+)?)")
 _OLD: Final = re.compile(r"(CPU|GPU(?:\.\d+)?|NPU)_(FP32|FP16|BF16)")
 _META: Final = ("AUTO", "HETERO", "MULTI")
 _HINTS: Final = {"FP32": "f32", "FP16": "f16", "BF16": "bf16"}
-
-
-class UnsupportedOption(ValueError):
-    """An option, or a value of one, that this EP has no meaning for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,11 @@ class Settings:
         """The kinds of hardware that may compute; empty when OpenVINO chooses."""
         listed = self.device.partition(":")[2] if ":" in self.device else self.device
         names = (name.partition(".")[0] for name in listed.split(","))
-        return tuple(dict.fromkeys(name for name in names if name not in _META))
+        return tuple(
+            dict.fromkeys(
+                name for name in names if name not in _META and not name.startswith("-")
+            )
+        )
 
 
 def read_settings(
@@ -143,11 +148,8 @@ def read_settings(
     """What *options* come to on *devices*.
 
     Raises:
-        UnsupportedOption: something in them has no meaning here; the text says what.
+        OptionError: something in them has no meaning here; the text says what.
     """
-    for name, reason in _REFUSED.items():
-        if options[name]:
-            raise UnsupportedOption(f"option {name!r} is not supported: {reason}")
     device, precision = _device(devices, options)
     properties: dict[str, Any] = {}
     if precision == "ACCURACY":
@@ -165,7 +167,7 @@ def read_settings(
         properties["MODEL_PRIORITY"] = str(options["model_priority"])
     if options["enable_opencl_throttling"]:
         if not device.startswith("GPU"):
-            raise UnsupportedOption(
+            raise OptionError(
                 "option 'enable_opencl_throttling' concerns GPUs; the device is "
                 f"{device}"
             )
@@ -177,8 +179,9 @@ def read_settings(
             for name in list(properties)
             if name in _OF_HARDWARE
         }
-        listed = device.partition(":")[2] or "CPU,GPU,NPU"
-        for name in listed.split(","):
+        listed = device.partition(":")[2].split(",")
+        names = [name for name in listed if name and not name.startswith("-")]
+        for name in names or ("CPU", "GPU", "NPU"):
             properties[f"DEVICE_PROPERTIES {name}"] = dict(inner)
     properties |= _load_config(str(options["load_config"]), device)
     return Settings(
@@ -207,7 +210,7 @@ def _device(
     if old := _OLD.fullmatch(device):
         device, implied = old[1], old[2]
         if precision not in ("FP32", implied):
-            raise UnsupportedOption(
+            raise OptionError(
                 f"option 'device_type' is {written!r}, which says {implied}, and "
                 f"'precision' says {precision}"
             )
@@ -220,12 +223,12 @@ def _device(
         inner = [name for name in device.partition(":")[2].split(",") if name]
         bad = [name for name in inner if not _PLAIN.fullmatch(name.lstrip("-"))]
         if bad or (not inner and device != "AUTO"):
-            raise UnsupportedOption(
+            raise OptionError(
                 f"option 'device_type' is {written!r}; expected a list of CPU, GPU, "
                 "GPU.1, NPU after the colon"
             )
     elif not _PLAIN.fullmatch(device):
-        raise UnsupportedOption(
+        raise OptionError(
             f"option 'device_type' is {written!r}; expected CPU, GPU, GPU.1, NPU, "
             "AUTO:…, HETERO:…, MULTI:…, or an old form such as CPU_FP32"
         )
@@ -238,7 +241,7 @@ def _with_number(device: str, number: str) -> str:
     if number.upper() == device:
         return device
     if not number.isdigit():
-        raise UnsupportedOption(
+        raise OptionError(
             f"option 'device_id' is {number!r}; expected a number such as 0, or the "
             "name of a device such as GPU.1"
         )
@@ -246,7 +249,7 @@ def _with_number(device: str, number: str) -> str:
         return f"{device}.{number}"
     if device == "CPU" and number == "0":
         return device
-    raise UnsupportedOption(
+    raise OptionError(
         f"option 'device_id' is {number!r}, which does not go with device {device}"
     )
 
@@ -267,23 +270,23 @@ def _load_config(text: str, device: str) -> dict[str, Any]:
         try:
             text = Path(text).read_text(encoding="utf-8")
         except OSError as error:
-            raise UnsupportedOption(
+            raise OptionError(
                 f"option 'load_config' names a file that cannot be read: {error}"
             ) from error
     try:
         tree = json.loads(text)
     except ValueError as error:
-        raise UnsupportedOption(f"option 'load_config' is not JSON: {error}") from error
+        raise OptionError(f"option 'load_config' is not JSON: {error}") from error
     if not isinstance(tree, dict) or not all(
         isinstance(inner, dict) for inner in tree.values()
     ):
-        raise UnsupportedOption(
+        raise OptionError(
             "option 'load_config' must be a JSON object of objects, "
             '{"CPU": {"PROPERTY": "value"}}'
         )
     known = [name for name in tree if not _PLAIN.fullmatch(name) and name not in _META]
     if known:
-        raise UnsupportedOption(
+        raise OptionError(
             f"option 'load_config' has properties for {known[0]!r}; expected CPU, GPU, "
             "NPU, AUTO, HETERO or MULTI"
         )
@@ -305,7 +308,7 @@ def _read_shapes(text: str) -> dict[str, str]:
         match = _SHAPE.match(text, position)
         sizes = [size.strip() for size in match[2].split(",")] if match else []
         if match is None or not all(map(_SIZE.fullmatch, filter(None, sizes))):
-            raise UnsupportedOption(
+            raise OptionError(
                 f"option 'reshape_input' is {text!r}; expected input[1,3,60,80..100],…"
             )
         shapes[match[1]] = f"[{','.join(sizes)}]"
