@@ -63,6 +63,11 @@ SPLIT = NS1 + "t = Concat <axis = 0> "
         ),
         # slices
         ("y = Slice (x, at1, large, at1)", "N max(0,S-1) 32"),
+        (
+            "b = Constant <value_ints = [-40]> () i = Constant <value_ints = [2]> () "
+            "y = Slice (x, b, b, i, minus)",
+            "N S 1",
+        ),
         ("y = Slice (x, at0, minus, at1)", "N max(0,S-1) 32"),
         ("y = Slice (x, minus, large, at1)", "N min(1,S) 32"),
         (N + "y = Slice (x, at0, n0, at1)", "N min(N,S) 32"),

@@ -17,7 +17,13 @@ from onnxplug.prepare.symbolic.dimension import (
     quotient,
 )
 from onnxplug.prepare.symbolic.elementwise import Rule
-from onnxplug.prepare.symbolic.facts import NodeCall, Shape, Value, normal_axis
+from onnxplug.prepare.symbolic.facts import (
+    NodeCall,
+    Shape,
+    Value,
+    normal_axis,
+    sliced_range,
+)
 
 _INT64 = DataType.INT64
 _OPEN_END: Final = (1 << 31) - 1
@@ -210,7 +216,7 @@ def _sliced(
     if start is None or end is None or not isinstance(step, int) or step == 0:
         return None
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(start, end, step).indices(size)))
+        return len(sliced_range(size, start, end, step))
     if step < 0:
         whole = step == -1 and start == -1 and isinstance(end, int)
         return size if whole and end <= -_OPEN_END else None  # type: ignore[operator]

@@ -23,7 +23,7 @@ from onnxplug.prepare.symbolic.dimension import (
     product,
     quotient,
 )
-from onnxplug.prepare.symbolic.facts import FEW, Content, NodeCall
+from onnxplug.prepare.symbolic.facts import FEW, Content, NodeCall, sliced_range
 
 Element: TypeAlias = Extent | None
 Rule: TypeAlias = Callable[[NodeCall], "Content | Sequence[Content] | None"]
@@ -137,7 +137,8 @@ def _slice(call: NodeCall) -> Content | None:
     if None in bounds:
         return None
     (start,), (end,), (step,) = bounds  # type: ignore[misc]
-    return content._replace(elements=content.elements[start:end:step])
+    taken = sliced_range(len(content.elements), start, end, step)
+    return content._replace(elements=tuple(content.elements[at] for at in taken))
 
 
 def _concat(call: NodeCall) -> Content | None:
