@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from onnxplug import ep
 from onnxplug_cpu import __version__
@@ -11,14 +12,20 @@ from onnxplug_cpu import __version__
 class CpuFactory(ep.EpFactory):
     """Drives the processor; takes every ONNX operator on host memory."""
 
-    spi_version = (0, 2)
+    spi_version = (0, 3)
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__
-    options = {
+    options: ClassVar[Mapping[str, ep.Option]] = {
         "compile": ep.Option(
             default=True,
             doc="compile nodes to machine code; otherwise all run on numpy arrays",
+        ),
+        "fp32_matmul": ep.Option(
+            default="auto",
+            choices=("auto", "fma"),
+            doc="how compiled products of float32 are computed: auto by tiles of "
+            "bfloat16, as exact and faster, where the processor has AMX; fma never",
         ),
     }
 
@@ -47,7 +54,9 @@ class CpuFactory(ep.EpFactory):
         from onnxplug_cpu.provider import CpuProvider
 
         return CpuProvider(
-            session.intra_op_num_threads, compiles=bool(options["compile"])
+            session.intra_op_num_threads,
+            compiles=bool(options["compile"]),
+            splits=options["fp32_matmul"] == "auto",
         )
 
     def diagnose(self) -> Iterable[ep.Finding]:
@@ -64,9 +73,16 @@ class CpuFactory(ep.EpFactory):
         yield ep.Finding(level=ep.Level.OK, message=f"numpy {np.__version__} computes")
         yield from _compiled_tier()
 
+    def operators(self) -> Iterable[ep.OperatorSupport]:
+        """What each tier runs, on a machine on which all of them work."""
+        from onnxplug_cpu.operators import operators
+
+        return operators()
+
 
 def _compiled_tier() -> Iterable[ep.Finding]:
     from onnxplug_cpu.compiler.cores import default_workers
+    from onnxplug_cpu.compiler.isa import amx_problem
     from onnxplug_cpu.compiler.jit import Library, machine_code_unavailable
 
     reason = machine_code_unavailable()
@@ -77,9 +93,18 @@ def _compiled_tier() -> Iterable[ep.Finding]:
     library = Library.host()
     yield ep.Finding(
         level=ep.Level.OK,
-        message=f"machine code for {library.isa.name}, "
+        message=f"machine code for {library.isa.name}"
+        f"{' with AMX' * bool(library.isa.tiles)}, "
         f"{default_workers()} threads by default",
     )
+    problem = amx_problem()
+    if problem:
+        reason, _, remedy = problem.partition("; ")
+        yield ep.Finding(
+            level=ep.Level.WARNING,
+            message=f"AMX is not used: {reason}",
+            remedy=remedy,
+        )
     problem = library.cache.problem
     if problem:
         yield ep.Finding(

@@ -21,11 +21,15 @@ class CpuProvider(ep.KernelExecutionProvider):
     Args:
         threads: of a run; 0 for as many as there are cores.
         compiles: ``False`` runs everything on arrays.
+        splits: compute products of float32 from bfloat16 terms where that is faster.
     """
 
-    def __init__(self, threads: int = 0, *, compiles: bool = True) -> None:
+    def __init__(
+        self, threads: int = 0, *, compiles: bool = True, splits: bool = True
+    ) -> None:
         self.threads = threads
         self.compiles = compiles
+        self.splits = splits
         self._compiler: Compiler | None = None
 
     def find_kernel(
@@ -55,7 +59,7 @@ class CpuProvider(ep.KernelExecutionProvider):
             from onnxplug_cpu.compiler.segment import Compiler
 
             if self._compiler is None:
-                self._compiler = Compiler.for_threads(self.threads)
+                self._compiler = Compiler.for_threads(self.threads, splits=self.splits)
             try:
                 program = ProgramPartition(
                     partition, self._compiler, self.find_kernel, self.threads

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
@@ -13,7 +17,15 @@ import pytest
 from onnxplug import ep
 from onnxplug_cpu.compiler import isa as module
 from onnxplug_cpu.compiler import processor
-from onnxplug_cpu.compiler.isa import AVX2, AVX512, NEON, SSE, Isa, host_isa
+from onnxplug_cpu.compiler.isa import (
+    AVX2,
+    AVX512,
+    NEON,
+    SSE,
+    Isa,
+    amx_problem,
+    host_isa,
+)
 from onnxplug_cpu.compiler.processor import Processor, read_processor
 
 # /proc/cpuinfo as Linux has it, flags that do not matter left out
@@ -51,7 +63,8 @@ def host(monkeypatch):
 
     def make(found: Processor, *, amx: bool = False, limit: str = "") -> Isa | None:
         monkeypatch.setattr(processor, "read_processor", lambda: found)
-        monkeypatch.setattr(processor, "may_use_amx", lambda: amx)
+        refusal = None if amx else "refused; remedy"
+        monkeypatch.setattr(processor, "amx_refusal", lambda: refusal)
         module._host_isa.cache_clear()
         return host_isa(limit)
 
@@ -134,6 +147,58 @@ def test_amx_needs_the_permission_of_the_system(host, allowed: bool) -> None:
     assert found.has("avx512bf16")
     for name in ("amx-tile", "amx-bf16", "amx-int8"):
         assert found.has(name) == allowed
+    assert found.tiles == ("amx" if allowed else "")
+    assert amx_problem() == (None if allowed else "refused; remedy")
+
+
+def test_amx_is_used_without_its_int8_part(host) -> None:
+    found = host(x86(SAPPHIRE_RAPIDS.replace("amx_int8", "")), amx=True)
+    assert found.tiles == "amx"
+    assert not found.has("amx-int8")
+    assert host(x86(SAPPHIRE_RAPIDS.replace("amx_bf16", "")), amx=True).tiles == ""
+
+
+def test_nothing_is_told_of_amx_that_is_not_there_or_not_wanted(
+    host, monkeypatch
+) -> None:
+    host(x86(CASCADE_LAKE))
+    assert amx_problem() is None
+    host(x86(SAPPHIRE_RAPIDS))
+    assert amx_problem() is not None
+    monkeypatch.setenv("ONNXPLUG_CPU_ISA", "avx512")
+    assert amx_problem() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EINVAL, "Linux 5.16"),
+        (errno.ENOSPC, "sigaltstack"),
+        (errno.EPERM, "filter"),
+        (errno.EIO, "ARCH_REQ_XCOMP_PERM"),
+    ],
+)
+def test_a_refusal_has_a_remedy(monkeypatch, number: int, remedy: str) -> None:
+    class Refusing:
+        def __init__(self, name: str | None, use_errno: bool) -> None:
+            assert use_errno
+
+        def syscall(self, *arguments: Any) -> int:
+            assert [a.value for a in arguments] == [158, 0x1023, 18]
+            ctypes.set_errno(number)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", Refusing)
+    refusal = processor.amx_refusal()
+    assert refusal is not None
+    assert os.strerror(number) in refusal
+    assert remedy in refusal
+
+
+def test_other_systems_than_linux_are_not_asked(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert "win32" in (processor.amx_refusal() or "")
 
 
 def test_amx_is_not_asked_for_without_need(host, monkeypatch) -> None:
@@ -141,7 +206,7 @@ def test_amx_is_not_asked_for_without_need(host, monkeypatch) -> None:
     for flags, limit in ((CASCADE_LAKE, ""), (SAPPHIRE_RAPIDS, "avx512")):
         host(x86(""), limit=limit)
         monkeypatch.setattr(processor, "read_processor", lambda f=flags: x86(f))
-        monkeypatch.setattr(processor, "may_use_amx", lambda: asked.append(1) or True)
+        monkeypatch.setattr(processor, "amx_refusal", lambda: asked.append(1))
         module._host_isa.cache_clear()
         assert not host_isa(limit).has("amx-tile")
     assert not asked
@@ -225,6 +290,8 @@ def test_the_permission_for_amx_is_asked_for_as_linux_documents() -> None:
     program = (
         "from onnxplug_cpu.compiler.processor import *\n"
         "has = 'amx-tile' in read_processor().features\n"
-        "assert may_use_amx() == has"
+        "refusal = amx_refusal()\n"
+        "assert (refusal is None) == has, refusal\n"
+        "assert has or 'Linux refuses' in refusal and ';' in refusal"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

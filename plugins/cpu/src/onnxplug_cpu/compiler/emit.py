@@ -520,6 +520,10 @@ class Module:
             convention=convention,
         )
 
+    def defines(self, name: str) -> bool:
+        """Whether a function of this name was begun."""
+        return name in self._defined
+
     def declare(self, name: str, returns: Type | None, types: Sequence[Type]) -> None:
         """Declare what is called and not defined here: an intrinsic."""
         result = returns.text if returns else "void"

@@ -35,6 +35,8 @@ class Isa:
         registers: how many vector registers there are.
         l1, l2, l3: bytes of data cache that one core can use.
         system_attributes: of every function, because of the operating system.
+        tiles: what multiplies tiles of bfloat16: ``amx``; ``emulated``, by slow vector
+            code, for tests; or nothing.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Isa:
     l2: int = 1 << 20
     l3: int = 8 << 20
     system_attributes: str = ""
+    tiles: str = ""
 
     @property
     def registers_per_vector(self) -> int:
@@ -76,6 +79,12 @@ AVX512 = Isa(
     64,
     32,
 )
+AMX = replace(
+    AVX512,
+    features=f"{AVX512.features},+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16",
+    l2=2 << 20,
+    tiles="amx",
+)
 AVX2 = Isa(
     "avx2", "x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c,+bmi2", 32, 16
 )
@@ -87,7 +96,7 @@ LIMIT: Final = "ONNXPLUG_CPU_ISA"
 """The variable that limits what :func:`host_isa` gives."""
 
 _OPTIONAL: Final[tuple[str, ...]] = ("avx512vnni", "avx512bf16")
-_AMX: Final[tuple[str, ...]] = ("amx-tile", "amx-bf16", "amx-int8")
+_AMX: Final = frozenset(("amx-tile", "amx-bf16"))
 
 
 def host_isa(limit: str | None = None) -> Isa | None:
@@ -100,40 +109,60 @@ def host_isa(limit: str | None = None) -> Isa | None:
     Raises:
         OptionError: the limit is none of these.
     """
+    return _host_isa(_checked(limit))[0]
+
+
+def amx_problem() -> str | None:
+    """Why AMX, which this processor has, cannot be used, in a sentence with a remedy;
+    ``None`` if it is used, or is not wanted, or if the processor has none.
+
+    Raises:
+        OptionError: ``ONNXPLUG_CPU_ISA`` has a value that is not understood.
+    """
+    return _host_isa(_checked(None))[1]
+
+
+def _checked(limit: str | None) -> str:
     limit = limit or os.environ.get(LIMIT, "").strip().lower()
     if limit not in ("", "avx512", "avx2", "generic"):
         raise ep.OptionError(f"{LIMIT} is {limit!r}; it can be avx512, avx2 or generic")
-    return _host_isa(limit)
+    return limit
 
 
 @functools.cache
-def _host_isa(limit: str) -> Isa | None:
+def _host_isa(limit: str) -> tuple[Isa | None, str | None]:
     from onnxplug_cpu.compiler import processor
 
     found = processor.read_processor()
+    features = found.features
+    problem = None
     if found.architecture == "x86-64":
-        features = found.features
         isa = SSE
         if limit != "generic" and features >= processor.HASWELL:
             isa = AVX2
             if limit != "avx2" and features >= processor.SKYLAKE_SERVER:
                 used = [name for name in _OPTIONAL if name in features]
+                tiles = ""
                 # asking is lasting, and makes signals' frames larger: only where it
                 # is of use
-                if not limit and features.issuperset(_AMX) and processor.may_use_amx():
-                    used += _AMX
-                isa = replace(AVX512, features=",+".join([AVX512.features, *used]))
+                if not limit and features >= _AMX:
+                    problem = processor.amx_refusal()
+                    if problem is None:
+                        used += sorted(features & {*_AMX, "amx-int8"})
+                        tiles = "amx"
+                named = ",+".join([AVX512.features, *used])
+                isa = replace(AVX512, features=named, tiles=tiles)
     elif found.architecture == "aarch64":
         isa = NEON
         if sys.platform in ("darwin", "win32"):
             # the register x18 belongs to these systems
             isa = replace(isa, features=f"{isa.features},+reserve-x18")
     else:
-        return None
+        return None, None
     if sys.platform == "win32":
         isa = replace(isa, system_attributes=_WINDOWS_ATTRIBUTES)
     l1, l2, l3 = found.caches
-    return replace(isa, l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3)
+    return replace(isa, l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3), problem
 
 
 _WINDOWS_ATTRIBUTES: Final = 'noredzone "probe-stack"="inline-asm"'

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.cache import Cache, fingerprint
 from onnxplug_cpu.compiler.code_memory import CodeMemory
 from onnxplug_cpu.compiler.emit import Module
 from onnxplug_cpu.compiler.image import Image
-from onnxplug_cpu.compiler.isa import Isa, host_isa
+from onnxplug_cpu.compiler.isa import Isa, amx_problem, host_isa
 from onnxplug_cpu.compiler.kernel import Kernel
 
 COMPILE: Final = "ONNXPLUG_CPU_COMPILE"
@@ -82,6 +82,23 @@ def warn_of_arrays(reason: str) -> None:
         _told.add(reason)
         logging.getLogger("onnxplug.cpu").warning(
             "the CPU EP computes on numpy arrays: %s", reason
+        )
+
+
+def warn_of_amx(reason: str | None = None) -> None:
+    """Log why the tiles of this processor are not used, if it has any, each reason
+    once in a process.
+
+    Args:
+        reason: in a sentence with a remedy; by default why they cannot be used.
+    """
+    reason = reason or amx_problem()
+    if reason is not None and reason not in _told:
+        import logging
+
+        _told.add(reason)
+        logging.getLogger("onnxplug.cpu").warning(
+            "float32 products are computed by FMA and not, faster, by AMX: %s", reason
         )
 
 
@@ -157,7 +174,7 @@ class Library:
                 self.cache.store(names[kernel.key], image.to_bytes())
         finally:
             if missing:
-                self.cache.prune()
+                self.cache.prune_if_due()
             # what a kernel before a broken one gave is not lost
             self._place(images)
 
@@ -181,6 +198,17 @@ class Library:
         for name in self.cache.names():
             stored.setdefault(name.partition("-")[0], name)
         return {key: stored[name] for key, name in names.items() if name in stored}
+
+    def remembers(self, key: str) -> bool:
+        """Whether :meth:`remember` noted *key*, of this code, in any process."""
+        return self.cache.load(self._memory_name(key)) is not None
+
+    def remember(self, key: str) -> None:
+        """Note *key* in the cache."""
+        self.cache.store(self._memory_name(key), b"")
+
+    def _memory_name(self, key: str) -> str:
+        return fingerprint(f"{self._identity}note\0{key}").hex()[:40]
 
     def _compile(self, kernel: Kernel) -> Image:
         if self.compiler is None:

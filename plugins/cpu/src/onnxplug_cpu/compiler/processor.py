@@ -8,6 +8,7 @@ less, or a cache of unknown size, never an error.  macOS and Windows are unteste
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import sys
@@ -150,24 +151,45 @@ def _windows_features() -> frozenset[str]:
     return frozenset(names.split())
 
 
-def may_use_amx() -> bool:
-    """Ask Linux to save this process's tile registers; whether it does.
+def amx_refusal() -> str | None:
+    """Ask Linux to save this process's tile registers; why it does not.
 
     Without that, the first AMX instruction ends the process
     (https://docs.kernel.org/arch/x86/xstate.html).
+
+    Returns:
+        A sentence with a remedy, or ``None`` if tiles may be used from now on.
     """
     if not sys.platform.startswith("linux"):
-        return False
+        return f"on {sys.platform} the EP cannot ask for it; use Linux to have it"
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
-    syscall = ctypes.CDLL(None).syscall
-    return bool(
-        syscall(
-            ctypes.c_long(arch_prctl),
-            ctypes.c_ulong(request_permission),
-            ctypes.c_ulong(tile_data),
-        )
-        == 0
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    ctypes.set_errno(0)
+    result = syscall(
+        ctypes.c_long(arch_prctl),
+        ctypes.c_ulong(request_permission),
+        ctypes.c_ulong(tile_data),
     )
+    if result == 0:
+        return None
+    number = ctypes.get_errno()
+    remedy = _AMX_REMEDIES.get(number, "allow arch_prctl(ARCH_REQ_XCOMP_PERM, 18)")
+    return (
+        f"Linux refuses the process the tile registers ({os.strerror(number)}); "
+        f"{remedy}"
+    )
+
+
+_AMX_REMEDIES: Final = {
+    errno.EINVAL: "use Linux 5.16 or newer",
+    errno.EOPNOTSUPP: "use a system, or a virtual machine, that offers them",
+    errno.ENOSPC: (
+        "give signals a larger stack of their own: a thread has one (sigaltstack) that "
+        "the registers would not fit in"
+    ),
+    errno.EPERM: "allow arch_prctl in the container's or the sandbox's filter",
+    errno.ENOSYS: "allow arch_prctl in the container's or the sandbox's filter",
+}
 
 
 HASWELL: Final = frozenset(_AVX2_PROCESSOR.split())

@@ -40,6 +40,10 @@ PACKED_AT_A_TIME: Final = 32 << 20
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
+class PackingRefused(Exception):
+    """A packed constant may not be used; the plan has to be made anew, without it."""
+
+
 class Program:
     """Commands that run in one native call, on several threads.
 
@@ -57,6 +61,7 @@ class Program:
 
     Raises:
         KernelUnavailable: a kernel cannot be compiled here.
+        PackingRefused: a packed constant may not be used.
         ValueError: commands name an array that a run does not have.
     """
 
@@ -332,24 +337,29 @@ def fill(packed: Sequence[Packed], library: Library, workers: int) -> None:
     that the originals and the copies are not all in memory at a time.
     """
     with _filling:
-        missing = [buffer for buffer in packed if buffer.memory is None]
-        if not missing:
-            return
-        block = allocate(sum(round_up(b.nbytes, ALIGNMENT) for b in missing))
-        places: dict[Packed, Block] = {}
-        start = 0
-        for buffer in missing:
-            array = block.array[start : start + buffer.nbytes]
-            places[buffer] = Block(array, block.address + start, buffer.nbytes)
-            start += round_up(buffer.nbytes, ALIGNMENT)
-        batch: list[Packed] = []
-        nbytes = 0
-        for buffer in missing:
-            batch.append(buffer)
-            nbytes += buffer.nbytes
-            if nbytes >= PACKED_AT_A_TIME or buffer is missing[-1]:
-                _fill_batch(batch, places, library, workers)
-                batch, nbytes = [], 0
+        missing = [b for b in packed if b.memory is None and not b.refused]
+        if missing:
+            _fill_missing(missing, library, workers)
+        if any(buffer.refused for buffer in packed):
+            raise PackingRefused
+
+
+def _fill_missing(missing: Sequence[Packed], library: Library, workers: int) -> None:
+    block = allocate(sum(round_up(b.nbytes, ALIGNMENT) for b in missing))
+    places: dict[Packed, Block] = {}
+    start = 0
+    for buffer in missing:
+        array = block.array[start : start + buffer.nbytes]
+        places[buffer] = Block(array, block.address + start, buffer.nbytes)
+        start += round_up(buffer.nbytes, ALIGNMENT)
+    batch: list[Packed] = []
+    nbytes = 0
+    for buffer in missing:
+        batch.append(buffer)
+        nbytes += buffer.nbytes
+        if nbytes >= PACKED_AT_A_TIME or buffer is missing[-1]:
+            _fill_batch(batch, places, library, workers)
+            batch, nbytes = [], 0
 
 
 def _fill_batch(
@@ -370,5 +380,9 @@ def _fill_batch(
         raise
     for buffer in batch:
         buffer.fill = ()  # which has the originals
+        memory = buffer.memory
+        assert memory is not None
+        if buffer.accepts is not None and not buffer.accepts(memory.array):
+            buffer.memory, buffer.refused = None, True
     for source in program.constants:
         release_mapped_pages(source)

@@ -93,20 +93,29 @@ class Constant(Buffer):
         return self._array
 
 
+Acceptance: TypeAlias = "Callable[[np.ndarray[Any, np.dtype[np.uint8]]], bool]"
+"""Looks at the bytes of a packed constant."""
+
+
 class Packed(Buffer):
     """A constant in a layout of its own, filled once, before its first use.
 
     Attributes:
         fill: commands over this buffer and constants that write all of it.
         memory: the bytes once they are there, and their address.
+        accepts: whether the bytes may be used, which may depend on the constant; always
+            if it is ``None``.
+        refused: that they may not; there is no memory then, and will be none.
     """
 
-    __slots__ = ("fill", "memory")
+    __slots__ = ("accepts", "fill", "memory", "refused")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, accepts: Acceptance | None = None) -> None:
         super().__init__(nbytes)
         self.fill: tuple[Command, ...] = ()
         self.memory: Block | None = None
+        self.accepts = accepts
+        self.refused = False
 
 
 class Flag(Buffer):
@@ -363,16 +372,23 @@ class Recorder:
         commands: what was recorded.
         checks: what to look at after a run.
         nodes: indices of the nodes that are being recorded.
+        may_split: whether products of float32 may be computed from bfloat16 terms;
+            asked only where that is of use.
     """
 
     def __init__(
-        self, isa: Isa, workers: int, packed: PackedConstants | None = None
+        self,
+        isa: Isa,
+        workers: int,
+        packed: PackedConstants | None = None,
+        may_split: Callable[[], bool] = bool,
     ) -> None:
         self.isa = isa
         self.workers = workers
         self.commands: list[Command] = []
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
+        self.may_split = may_split
         self._packed = {} if packed is None else packed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
@@ -399,6 +415,7 @@ class Recorder:
         layout: str,
         nbytes: int,
         record: Callable[[Recorder, Address], None],
+        accepts: Acceptance | None = None,
     ) -> Address:
         """A constant in another layout, packed once for all plans of a session.
 
@@ -407,19 +424,33 @@ class Recorder:
             layout: names the layout, with all its parameters.
             nbytes: the size of the packed form.
             record: records the commands that write it, given its address.
+            accepts: whether the packed form may be used; where it may not, the plan
+                is made anew, and :meth:`is_refused` says so then.
         """
-        if not isinstance(source.buffer, Constant):
-            raise TypeError("only constants are packed")
-        constant = source.buffer
-        array = constant.array if constant.key is None else None
-        key = (id(array) if constant.key is None else constant.key, layout)
+        key, array = self._packed_key(source, layout)
         if key not in self._packed:
-            buffer = Packed(nbytes)
+            buffer = Packed(nbytes, accepts)
             filling = Recorder(self.isa, self.workers, self._packed)
             record(filling, Address(buffer))
             buffer.fill = tuple(filling.commands)
             self._packed[key] = (array, buffer)
         return Address(self._packed[key][1])
+
+    def is_refused(self, source: View, layout: str) -> bool:
+        """Whether that form of a constant was packed, and not accepted."""
+        key, _ = self._packed_key(source, layout)
+        return key in self._packed and self._packed[key][1].refused
+
+    def _packed_key(
+        self, source: View, layout: str
+    ) -> tuple[tuple[Hashable, str], np.ndarray[Any, Any] | None]:
+        """The key of a packed constant, and the array if the key is its identity."""
+        constant = source.buffer
+        if not isinstance(constant, Constant):
+            raise TypeError("only constants are packed")
+        if constant.key is not None:
+            return (constant.key, layout), None
+        return (id(constant.array), layout), constant.array
 
     def check(self, error: Callable[[int], Exception]) -> Address:
         """The address of a new :class:`Flag`, for a kernel that may find an error.
@@ -436,7 +467,7 @@ class Recorder:
 
     def part(self) -> Recorder:
         """A recorder of commands that are to be made into one of this recorder's."""
-        part = Recorder(self.isa, self.workers, self._packed)
+        part = Recorder(self.isa, self.workers, self._packed, self.may_split)
         part.nodes, part.checks = self.nodes, self.checks
         return part
 

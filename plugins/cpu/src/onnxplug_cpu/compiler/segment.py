@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -16,11 +17,11 @@ from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.cores import default_workers
-from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.jit import Library, warn_of_amx
 from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
 from onnxplug_cpu.compiler.plan import Result, make_plan
-from onnxplug_cpu.compiler.program import Program
+from onnxplug_cpu.compiler.program import PackingRefused, Program
 from onnxplug_cpu.compiler.record import Check, PackedConstants, Recorder
 from onnxplug_cpu.compiler.watched import WatchedProgram
 
@@ -40,17 +41,34 @@ class Compiler(NamedTuple):
         workers: threads of a run.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
+        may_split: see :class:`~.record.Recorder`.
     """
 
     library: Library
     workers: int
     packed: PackedConstants
     arenas: Arenas
+    may_split: Callable[[], bool] = bool
 
     @classmethod
-    def for_threads(cls, threads: int) -> Compiler:
-        """A compiler of one session; 0 threads are as many as there are cores."""
-        return cls(Library.host(), threads or default_workers(), {}, Arenas())
+    def for_threads(cls, threads: int, *, splits: bool = False) -> Compiler:
+        """A compiler of one session.
+
+        Args:
+            threads: of a run; 0 for as many as there are cores.
+            splits: compute products of float32 from bfloat16 terms where that is
+                faster.
+        """
+        library = Library.host()
+        may_split: Callable[[], bool] = bool
+        if splits and library.isa.tiles:
+            from onnxplug_cpu.compiler.trial import splits_well
+
+            may_split = functools.partial(splits_well, library)
+        elif splits:
+            warn_of_amx()
+        workers = threads or default_workers()
+        return cls(library, workers, {}, Arenas(), may_split)
 
 
 class LinkedPlan(NamedTuple):
@@ -150,8 +168,20 @@ class Segment:
             return plan
 
     def _make(self, shapes: Shapes) -> LinkedPlan:
+        while True:
+            try:
+                return self._try_make(shapes)
+            except PackingRefused:  # what was refused is not tried again
+                continue
+
+    def _try_make(self, shapes: Shapes) -> LinkedPlan:
         compiler = self._compiler
-        recorder = Recorder(compiler.library.isa, compiler.workers, compiler.packed)
+        recorder = Recorder(
+            compiler.library.isa,
+            compiler.workers,
+            compiler.packed,
+            compiler.may_split,
+        )
         inputs = {
             name: Abstract(dtype, shape)
             for name, dtype, shape in zip(

@@ -177,6 +177,7 @@ class Lanes:
         self, type_: Type, pointer: Value, stride: Value, count: Value
     ) -> Value:
         f, staging = self.f, self._staging[type_.nbytes]
+        count = f.minimum(count, self.width)
 
         def copy(lane: Value) -> None:
             element = f.load(f.at(pointer, lane * stride, I8), type_.scalar)
@@ -190,6 +191,7 @@ class Lanes:
     ) -> None:
         f, type_ = self.f, value.type
         staging = self._staging[type_.nbytes]
+        count = f.minimum(count, self.width)
         f.store(value, staging)
 
         def copy(lane: Value) -> None:

@@ -103,15 +103,16 @@ def record_matmul(
     if 0 in out.shape:
         return
     sizes = [*(size for size in batches if size > 1), rows, columns, depth]
-    product = _Product(
-        recorder,
-        a.broadcast_to((*batches, rows, depth)),
-        b.broadcast_to((*batches, depth, columns)),
-        out,
-        epilogue,
-        f"{label} {'×'.join(map(str, sizes))}",
-    )
-    product.record()
+    label = f"{label} {'×'.join(map(str, sizes))}"
+    a = a.broadcast_to((*batches, rows, depth))
+    b = b.broadcast_to((*batches, depth, columns))
+    if recorder.isa.tiles:  # otherwise the modules need not be imported
+        from onnxplug_cpu.compiler.kernels import matmul_bf16x3 as bf16x3
+
+        if bf16x3.is_worthwhile(recorder, a, _once(b)):
+            bf16x3.record_product(recorder, a, _once(b), out, epilogue, label)
+            return
+    _Product(recorder, a, b, out, epilogue, label).record()
 
 
 def rows_collide(nbytes: int) -> bool:

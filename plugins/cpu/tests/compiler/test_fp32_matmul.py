@@ -1,0 +1,362 @@
+"""The option ``fp32_matmul``, and what decides whether tiles are used."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxplug
+from onnxplug.errors import OptionError
+from onnxplug_cpu.compiler import program as program_module
+from onnxplug_cpu.compiler.cache import Cache
+from onnxplug_cpu.compiler.isa import AMX, AVX512, Isa
+from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.kernels import matmul_bf16x3_tile
+from onnxplug_cpu.compiler.record import Packed
+from onnxplug_cpu.compiler.segment import Segment
+from onnxplug_cpu.compiler.trial import splits_well
+
+from . import tiled
+from .interpreter import ISAS
+
+Array = np.ndarray[Any, Any]
+
+
+def perceptron(*weights: Array, rows: int | str = 40) -> onnx.ModelProto:
+    """Gemm with a transposed B, Relu, MatMul, Add of the input, on *rows* × 100."""
+    first, second = weights or the_weights()
+    return helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Gemm", ["x", "w", "c"], ["h"], transB=1),
+                helper.make_node("Relu", ["h"], ["r"]),
+                helper.make_node("MatMul", ["r", "v"], ["m"]),
+                helper.make_node("Add", ["m", "x"], ["y"]),
+            ],
+            "perceptron",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 100])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 100])],
+            [
+                numpy_helper.from_array(first, "w"),
+                numpy_helper.from_array(second, "v"),
+                numpy_helper.from_array(BIAS, "c"),
+            ],
+        ),
+        opset_imports=[helper.make_opsetid("", 21)],
+        ir_version=10,
+    )
+
+
+RNG = np.random.default_rng(1)
+BIAS = RNG.standard_normal(300).astype(np.float32)
+
+
+def the_weights() -> tuple[Array, Array]:
+    rng = np.random.default_rng(2)
+    return (
+        rng.standard_normal((300, 100)).astype(np.float32) / np.float32(10),
+        rng.standard_normal((300, 100)).astype(np.float32) / np.float32(17),
+    )
+
+
+def reference(x: Array, *weights: Array) -> Array:
+    first, second = weights or the_weights()
+    wide = x.astype(np.float64)
+    return np.maximum(wide @ first.T + BIAS, 0) @ second + wide
+
+
+class Session:
+    """A session, and the segments it made."""
+
+    def __init__(self, model: onnx.ModelProto, threads: int = 1, **given: Any) -> None:
+        self.segments: list[Segment] = []
+        make = Segment.__init__
+
+        def note(segment: Segment, *rest: Any, **named: Any) -> None:
+            self.segments.append(segment)
+            make(segment, *rest, **named)
+
+        options = onnxplug.SessionOptions()
+        options.intra_op_num_threads = threads
+        with mock.patch.object(Segment, "__init__", note):
+            self.session = onnxplug.InferenceSession(
+                model, options, providers=[("CPUExecutionProvider", given)]
+            )
+
+    def run(self, x: Array) -> Array:
+        return np.asarray(self.session.run(None, {"x": x})[0])
+
+    def labels(self) -> list[str]:
+        return [
+            command.label
+            for segment in self.segments
+            for plan in segment._plans.values()
+            if plan.program is not None
+            for command in plan.program.commands
+        ]
+
+    def tiled(self) -> int:
+        """How many products are computed by tiles."""
+        return sum(label.endswith("(bf16x3)") for label in self.labels())
+
+    def packed(self) -> list[Packed]:
+        """Packed constants that have memory."""
+        found = {
+            id(packed): packed
+            for segment in self.segments
+            for _, packed in segment._compiler.packed.values()
+        }
+        return [packed for packed in found.values() if packed.memory is not None]
+
+
+def an_input(rows: int = 40) -> Array:
+    return np.random.default_rng(rows).standard_normal((rows, 100)).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_model_runs_on_tiles(threads: int) -> None:
+    x = an_input()
+    with tiled.host():
+        session = Session(perceptron(), threads)
+        found = session.run(x)
+        by_fma = Session(perceptron(), threads, fp32_matmul="fma")
+        assert by_fma.tiled() == 0
+        other = by_fma.run(x)
+    assert session.tiled() == 2
+    np.testing.assert_allclose(found, reference(x), 0, 1e-5)
+    np.testing.assert_allclose(other, reference(x), 0, 1e-5)
+    assert (found != other).any()  # it was computed otherwise
+
+
+def test_special_values_go_through_a_model() -> None:
+    x = an_input()
+    x[3, 7], x[5, 50], x[20, 0] = np.inf, np.nan, -3.4e38
+    with tiled.host():
+        found = Session(perceptron()).run(x)
+        expected = Session(perceptron(), fp32_matmul="fma").run(x)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+    assert np.isnan(found[5]).all()
+    assert np.isfinite(np.delete(found, [3, 5, 20], axis=0)).all()
+
+
+def test_shapes_decide_for_each_plan() -> None:
+    with tiled.host():
+        session = Session(perceptron(rows="n"))
+        for rows, count in ((8, 0), (64, 2), (8, 2)):
+            x = an_input(rows)
+            np.testing.assert_allclose(session.run(x), reference(x), 0, 1e-5)
+            assert session.tiled() == count
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3.4e38, 1e-40])
+@pytest.mark.parametrize("large", [False, True])
+def test_weights_that_do_not_split_stay_with_fma(bad: float, large: bool) -> None:
+    """Only those; and their packed terms are not kept."""
+    first, second = the_weights()
+    second[250, 99] = bad
+    x = np.minimum(an_input(), 0.5)
+    rows: int | str = "n" if large else 40
+    with tiled.host():
+        session = Session(perceptron(first, second, rows=rows))
+        found = session.run(x)
+        assert session.tiled() == 1
+        expected = Session(perceptron(first, second), fp32_matmul="fma").run(x)
+        again = session.run(x)
+        packed = session.packed()
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+    np.testing.assert_array_equal(found, again)
+    assert sorted(buffer.accepts is None for buffer in packed) == [False, True]
+
+
+def test_terms_of_weights_take_six_bytes_and_nothing_else_is_packed() -> None:
+    with tiled.host():
+        session = Session(perceptron())
+        packed = session.packed()
+    # 100 × 300 and 300 × 100, in steps and panels of 32, and the verdicts
+    assert sorted(buffer.nbytes for buffer in packed) == [
+        6 * 128 * 320 + 64,
+        6 * 320 * 128 + 64,
+    ]
+    assert all(not buffer.fill for buffer in packed)
+
+
+def test_refusal_in_one_session_does_not_wait_for_another() -> None:
+    """Who finds a constant refused plans anew, also when another thread packed it."""
+    packed = Packed(64, lambda content: False)
+    packed.refused = True
+    with pytest.raises(program_module.PackingRefused):
+        program_module.fill([packed], Library.host(), 1)
+
+
+def test_other_values_of_the_option_are_refused() -> None:
+    with pytest.raises(OptionError, match="fp32_matmul"):
+        Session(perceptron(), fp32_matmul="bf16x3")
+
+
+# the trial
+
+
+def library() -> Library:
+    """One that has compiled nothing, and reads nothing."""
+    return Library(tiled.EMULATED[0], Cache("onnxplug-cpu", limit=0))
+
+
+def test_the_trial_succeeds_and_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    with tiled.host():
+        assert splits_well(library())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "products",
+    [
+        ((1, 2), (2, 2), (2, 1), (3, 1), (1, 1)),  # one is missing
+        ((1, 2), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1)),
+        ((1, 1),),
+    ],
+)
+def test_wrong_products_are_found(
+    caplog: pytest.LogCaptureFixture, products: tuple[tuple[int, int], ...]
+) -> None:
+    with tiled.host(), mock.patch.object(matmul_bf16x3_tile, "PRODUCTS", products):
+        found = library()
+        assert not splits_well(found)
+        assert not splits_well(found)
+        assert not splits_well(library())
+    (record,) = caplog.records
+    assert record.name == "onnxplug.cpu"
+    assert record.levelno == logging.WARNING
+    assert "did not agree on a product" in record.message
+    assert "fp32_matmul=fma" in record.message
+
+
+def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
+    module = "onnxplug_cpu.compiler.kernels.matmul_bf16x3_tile.multiply_add"
+    with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
+        assert not splits_well(library())
+    assert "infinity and NaN" in caplog.text
+
+
+def test_a_failed_trial_leaves_a_session_with_fma(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    x = an_input()
+    with (
+        tiled.host(),
+        mock.patch("onnxplug_cpu.compiler.trial._try", lambda _: "it was off; report"),
+    ):
+        for _ in range(2):
+            session = Session(perceptron())
+            np.testing.assert_allclose(session.run(x), reference(x), 0, 1e-5)
+            assert session.tiled() == 0
+    warnings = [record.message for record in caplog.records]
+    assert warnings == [
+        "float32 products are computed by FMA and not, faster, by AMX: it was off; "
+        "report"
+    ]
+
+
+def test_a_success_is_kept_for_other_processes_on_the_same_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    trial = mock.Mock(return_value="it was off; report")
+    monkeypatch.setattr("onnxplug_cpu.compiler.trial._try", trial)
+
+    def in_a_new_process(isa: Isa = tiled.EMULATED[0]) -> bool:
+        trial.reset_mock()
+        with tiled.host(isa):
+            return splits_well(Library(isa))
+
+    assert not in_a_new_process()
+    assert not in_a_new_process()  # failures are tried again
+    trial.assert_called_once()
+    trial.return_value = None
+    assert in_a_new_process()
+    trial.assert_called_once()
+    assert in_a_new_process()
+    trial.assert_not_called()
+    assert in_a_new_process(replace(tiled.EMULATED[0], l2=1 << 19))
+    trial.assert_called_once()
+    monkeypatch.setattr("platform.release", lambda: "6.6.6")
+    assert in_a_new_process()
+    trial.assert_called_once()
+
+
+def test_there_is_no_trial_without_need(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    trial = mock.Mock(return_value=None)
+    with tiled.host(), mock.patch("onnxplug_cpu.compiler.trial._try", trial):
+        Session(perceptron(), fp32_matmul="fma").run(an_input())
+        Session(perceptron(rows=8)).run(an_input(8))
+        assert not trial.called
+        Session(perceptron())
+        Session(perceptron())
+        assert trial.call_count == 1
+
+
+# permission
+
+
+def test_a_refusal_of_the_system_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x = an_input()
+    with tiled.host(ISAS[0], "Linux refuses the tiles; allow it"):
+        for _ in range(2):
+            session = Session(perceptron())
+            np.testing.assert_allclose(session.run(x), reference(x), 0, 1e-5)
+            assert session.tiled() == 0
+        Session(perceptron(), fp32_matmul="fma")
+        findings = [
+            finding for finding in onnxplug_cpu_findings() if "AMX" in finding.message
+        ]
+    (record,) = caplog.records
+    assert "Linux refuses the tiles; allow it" in record.message
+    (finding,) = findings
+    assert finding.message == "AMX is not used: Linux refuses the tiles"
+    assert finding.remedy == "allow it"
+
+
+def onnxplug_cpu_findings() -> list[Any]:
+    from onnxplug_cpu.factory import CpuFactory
+
+    return list(CpuFactory().diagnose())
+
+
+def test_nobody_is_told_with_the_option_fma(caplog: pytest.LogCaptureFixture) -> None:
+    with tiled.host(ISAS[0], "Linux refuses the tiles; allow it"):
+        Session(perceptron(), fp32_matmul="fma").run(an_input())
+    assert not caplog.records
+
+
+def test_code_for_tiles_is_kept_apart() -> None:
+    from onnxplug_cpu.compiler.kernels.matmul_bf16x3_block import chunk_kernel
+
+    key = chunk_kernel().key
+    isas = [AMX, AVX512, *tiled.EMULATED]
+    names = {Library(isa, Cache("x", limit=0))._names([key])[key] for isa in isas}
+    assert len(names) == len(isas)
+
+
+def test_processors_without_tiles_do_not_import_what_is_for_them() -> None:
+    program = (
+        "import sys, numpy, onnxplug\n"
+        "from onnxplug_cpu.compiler.isa import host_isa\n"
+        "import onnxplug_cpu.compiler.segment\n"
+        "assert not [m for m in sys.modules if 'bf16x3' in m or '.tiles' in m]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
