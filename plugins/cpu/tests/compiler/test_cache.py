@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -205,6 +206,17 @@ def test_a_folder_deleted_meanwhile_is_made_again(open_cache) -> None:
     cache.prune()
     cache.store("one", b"some content")
     assert cache.load("one") == b"some content"
+
+
+def test_the_folder_is_looked_at_when_much_was_stored(open_cache) -> None:
+    cache = open_cache(limit=1600)
+    with mock.patch.object(cache, "_files", wraps=cache._files) as files:
+        cache.prune_if_due()
+        assert files.call_count == 1
+        for number in range(4):  # of 40 bytes each, and 100 are a sixteenth
+            cache.store(str(number), b"x" * 40)
+            cache.prune_if_due()
+        assert files.call_count == 2
 
 
 def test_what_was_not_used_for_longest_goes_first(open_cache) -> None:

@@ -54,6 +54,7 @@ class Cache:
         self._distribution = distribution
         self._limit = size_limit() if limit is None else limit
         self._folder = self._open()
+        self._unlooked = self._limit  # bytes stored since the folder was looked at
 
     @property
     def folder(self) -> Path | None:
@@ -111,6 +112,7 @@ class Cache:
         try:
             self._write(temporary, _digest(name, content) + content)
             os.replace(temporary, path + _ENTRY)
+            self._unlooked += len(content)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -129,11 +131,18 @@ class Cache:
         finally:
             os.close(file)
 
+    def prune_if_due(self) -> None:
+        """Prune the first time, and whenever a sixteenth of what is allowed was stored
+        since: looking at thousands of entries takes longer than a kernel."""
+        if self._unlooked >= max(1, self._limit // 16):
+            self.prune()
+
     def prune(self) -> None:
         """Delete what was not used for longest, down to the size allowed; and what
         writers that ended early left behind."""
         if self._folder is None:
             return
+        self._unlooked = 0
         yesterday = time.time() - _DAY
         total = 0
         for changed, size, file in sorted(self._files(), reverse=True):

@@ -32,6 +32,7 @@ from onnxplug_cpu.compiler.emit import I1, I32, I64, PTR, Function, Module, Type
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.waits import (
     CALLING_CONVENTION,
+    LONGEST_MICROSECONDS,
     find_system,
     write_give_way,
     write_wait,
@@ -74,6 +75,7 @@ _WAIT = 400  # addresses of the system's functions
 _WAKE = 408
 _GIVE_WAY = 416
 _ONE = 424  # the number 1
+_LONGEST = 432  # how long to sleep at most: seconds, nanoseconds
 _PARKED = 512  # for each worker a line: 1 while it sleeps or is about to
 _LINE = 128
 
@@ -216,7 +218,15 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
     def sleep() -> None:
         wait = f.load(_field(f, control, _WAIT), PTR)
         one = _field(f, control, _ONE)
-        write_wait(f, isa, _system.name, wait, parked, one)
+        longest = _field(f, control, _LONGEST)
+
+        def once() -> tuple[Value, list[Value]]:
+            write_wait(f, isa, _system.name, wait, parked, one, longest)
+            # systems have been seen to lose who wakes a thread: look again by oneself
+            stays = _load(f, parked, I32).compare("ne", 0) & ~wanted()
+            return stays, []
+
+        f.repeat(once)
 
     (result,) = f.repeat(turn, [f.value(0, I64)])
     f.finish(result)
@@ -342,6 +352,7 @@ class Pool:
             (_WAKE, _system.wake),
             (_GIVE_WAY, _system.give_way),
             (_ONE, 1),
+            (_LONGEST + 8, 1000 * LONGEST_MICROSECONDS),
         ):
             self._set(field, value)
 

@@ -23,7 +23,9 @@ _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE: Final = 128
 _FUTEX_WAKE_PRIVATE: Final = 129
 _UL_COMPARE_AND_WAIT: Final = 1
-_INFINITE: Final = -1
+
+LONGEST_MICROSECONDS: Final = 100_000
+"""After so long a thread wakes by itself."""
 
 
 class System(NamedTuple):
@@ -70,29 +72,37 @@ def _address(library: Any, name: str) -> int:
 
 
 def write_wait(
-    f: Function, isa: Isa, system: str, function: Value, word: Value, one: Value
+    f: Function,
+    isa: Isa,
+    system: str,
+    function: Value,
+    word: Value,
+    one: Value,
+    longest: Value,
 ) -> None:
-    """Sleep until woken, if the i32 at *word* is 1; it may also return for no reason.
+    """Sleep until woken, if the i32 at *word* is 1; it may also return for no reason,
+    and does so after :data:`LONGEST_MICROSECONDS`.
 
     Args:
         function: the address :attr:`System.wait`.
         one: points to an i32 that is 1.
+        longest: points to the longest time, as two i64: seconds and nanoseconds.
     """
     match system:
         case "futex":
             f.effect(
                 f"call i64 (i64, ...) {function.text}(i64 {_futex(isa)}, {word}, "
-                f"i32 {_FUTEX_WAIT_PRIVATE}, i32 1, ptr null)"
+                f"i32 {_FUTEX_WAIT_PRIVATE}, i32 1, {longest})"
             )
         case "ulock":  # as libc++'s atomic waits call it
             f.effect(
                 f"call i32 {function.text}(i32 {_UL_COMPARE_AND_WAIT}, {word}, "
-                "i64 1, i32 0)"
+                f"i64 1, i32 {LONGEST_MICROSECONDS})"
             )
         case "address":
             f.effect(
                 f"call {CALLING_CONVENTION} i32 {function.text}({word}, {one}, i64 4, "
-                f"i32 {_INFINITE})"
+                f"i32 {LONGEST_MICROSECONDS // 1000})"
             )
 
 
