@@ -29,12 +29,13 @@ def call() -> Call:
 
     It returns what the command prints; when the command fails, its errors are shown.
     """
-    # nothing of the environment that runs the tests, and no warning of a new pip
+    # nothing of the environment that runs the tests but the cache, which keeps the
+    # user's clean, and no warning of a new pip
     clean = {
         key: value
         for key, value in os.environ.items()
         if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-        and not key.startswith("ONNXPLUG_")
+        and (key == "ONNXPLUG_CACHE_DIR" or not key.startswith("ONNXPLUG_"))
     }
 
     def run(*words: object, folder: Path | None = None) -> str:

@@ -210,17 +210,24 @@ def test_what_is_found_out_in_a_run_is_in_the_report() -> None:
     model = onnx.parser.parse_model(
         """
         < ir_version: 10, opset_import: ["" : 21] >
-        agraph (float[n, k] x, float[j, 4] w) => (float[n, 4] y)
-        { [product] p = MatMul (x, w) h = Hardmax (p) y = Add (h, p) }
+        agraph (float[n, k, 4] x, float[m, l] w) => (float[n, k, 4] y)
+        {
+            [norm] p = LayerNormalization <axis = 1> (x, w)
+            h = Hardmax (p) y = Add (h, p)
+        }
         """
     )
     session = onnxplug.InferenceSession(model)
-    product = session.explain().nodes[0]
-    assert (product.tier, product.note) == ("compiled", "")
+    norm = session.explain().nodes[0]
+    assert (norm.tier, norm.note) == ("compiled", "")
+    x = np.random.default_rng(0).random((2, 3, 4), np.float32)
     # the array tier tells of wrong shapes in its own words
-    with pytest.raises(onnxplug.errors.NodeError, match=r"MatMul 'product' failed on"):
-        session.run(None, {"x": X, "w": W[:7]})
-    product = session.explain().nodes[0]
-    assert product.tier == "array"
-    assert "do not multiply" in product.note
+    with pytest.raises(onnxplug.errors.NodeError, match="'norm' failed on"):
+        session.run(None, {"x": x, "w": x[0, :2]})
+    assert session.explain().nodes[0].tier == "compiled"
+    # one number for each row, which the kernel does not take
+    session.run(None, {"x": x, "w": x[0, :, :1]})
+    norm = session.explain().nodes[0]
+    assert norm.tier == "array"
+    assert "broadcast within a row" in norm.note
     assert session.explain().partitions[0].tiers == {"compiled": 1, "array": 2}

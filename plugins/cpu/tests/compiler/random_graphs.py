@@ -18,7 +18,9 @@ from onnx import helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 
-OPSET = 20
+OPSETS = (20, 23)
+"""The later one has Attention and RMSNormalization."""
+
 MAX_MAGNITUDE = 1e3
 
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
@@ -52,11 +54,17 @@ class Value(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A model with inputs, and for each output how far results may differ."""
+    """A model with inputs, and for each output how far results may differ.
+
+    Attributes:
+        hides: it has attention with keys that are not looked at, where the array tier
+            multiplies their values by 0.
+    """
 
     model: onnx.ModelProto
     feeds: dict[str, Array]
     errors: dict[str, float]
+    hides: bool = False
 
 
 F32, F64, F16 = (np.dtype(name) for name in ("float32", "float64", "float16"))
@@ -76,6 +84,7 @@ class RandomGraph:
         self.feeds: dict[str, Array] = {}
         self.constants: dict[str, Array] = {}
         self.values: list[Value] = []
+        self.hides = False
         self.sizes = [1, *self.choose.sample([2, 3, 4, 5, 7, 8, 16, 17, 33, 64], 3)]
         if self.choose.random() < 0.08:
             self.sizes.append(0)
@@ -83,6 +92,7 @@ class RandomGraph:
         if self.choose.random() < 0.1:
             self.max_size = 100_000
             self.sizes.append(self.choose.choice([128, 200, 384]))
+        self.opset = self.choose.choice(OPSETS)
         self.other = self.choose.choice([F64, F16, BF16, I64, I32, U8, I8, BOOL, F32])
 
     def make(self, count: int, makers: Sequence[Maker]) -> Case:
@@ -120,9 +130,10 @@ class RandomGraph:
             [numpy_helper.from_array(a, name) for name, a in self.constants.items()],
         )
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10
+            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10
         )
-        return Case(model, self.feeds, {value.name: value.error for value in wanted})
+        errors = {value.name: value.error for value in wanted}
+        return Case(model, self.feeds, errors, self.hides)
 
     # values
 
@@ -135,9 +146,13 @@ class RandomGraph:
                 return shape
 
     def input(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Value:
+        return self._keep(self.given(self.array(shape, dtype)))
+
+    def given(self, array: Array) -> Value:
+        """An input that is *array*."""
         name = f"in{len(self.feeds)}"
-        self.feeds[name] = self.array(shape, dtype)
-        return self._keep(Value(name, dtype, tuple(shape)))
+        self.feeds[name] = array
+        return Value(name, array.dtype, array.shape)
 
     def constant(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Value:
         return self.literal(self.array(shape, dtype))
@@ -258,6 +273,11 @@ def broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     return all(
         a in (1, b) for a, b in zip(reversed(small), reversed(large), strict=False)
     )
+
+
+def inexact(error: float, value: Value, magnitude: float, units: float = 4) -> float:
+    """An error after a function that is not exact."""
+    return error + units * value.eps * max(magnitude, 1e-3)
 
 
 Maker: TypeAlias = Callable[[RandomGraph], None]

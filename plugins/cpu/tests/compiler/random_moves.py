@@ -97,7 +97,9 @@ def slice(g: RandomGraph) -> None:
     axis = g.choose.randrange(len(x.shape))
     size = x.shape[axis]
     step = g.choose.choice([1, 1, 2, -1, -2])
-    start, end = g.choose.randint(-size - 1, size), g.choose.randint(-size - 1, size)
+    # backwards, ONNX starts at 0 if the start is before it, and Python nowhere
+    start = g.choose.randint(-size - (step > 0), size)
+    end = g.choose.randint(-size - 1, size)
     if g.choose.random() < 0.4:
         start, end = (-1, -(2**40)) if step < 0 else (0, 2**40)
     count = len(range(size)[start:end:step])
@@ -181,3 +183,41 @@ def expand(g: RandomGraph) -> None:
     if math.prod(shape) > g.max_size:
         return
     g.moved("Expand", x, shape, [g.integers(wanted)])
+
+
+def tile(g: RandomGraph) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0)
+    if x is None:
+        return
+    repeats = [g.choose.choice([1, 1, 2, 3]) for _ in x.shape]
+    shape = [n * size for n, size in zip(repeats, x.shape, strict=True)]
+    if math.prod(shape) <= g.max_size:
+        g.moved("Tile", x, shape, [g.integers(repeats)])
+
+
+def pad(g: RandomGraph) -> None:
+    x = g.pick(lambda v: len(v.shape) > 0)
+    if x is None:
+        return
+    rank = len(x.shape)
+    axes = [a for a in range(rank) if g.choose.random() < 0.5] or [0]
+    before, after = ([g.choose.randint(0, 3) for _ in axes] for _ in range(2))
+    shape = list(x.shape)
+    for axis, low, high in zip(axes, before, after, strict=True):
+        shape[axis] += low + high
+    if math.prod(shape) > g.max_size:
+        return
+    value = None
+    if g.choose.random() < 0.5:
+        value = g.literal(np.array(1, x.dtype))
+    g.moved("Pad", x, shape, [g.integers(before + after), value, g.integers(axes)])
+
+
+def trilu(g: RandomGraph) -> None:
+    x = g.pick(lambda v: len(v.shape) > 1)
+    if x is None:
+        return
+    more = []
+    if g.choose.random() < 0.6:
+        more.append(g.literal(np.int64(g.choose.randint(-3, 3))))
+    g.moved("Trilu", x, x.shape, more, upper=g.choose.randint(0, 1))

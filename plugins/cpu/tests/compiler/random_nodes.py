@@ -1,5 +1,5 @@
-"""The kinds of nodes that random graphs are made of; those that move elements are in
-:mod:`.random_moves`."""
+"""The kinds of nodes that random graphs are made of; those that move elements, find
+them by indices or are many in one are in the modules beside this one."""
 
 from __future__ import annotations
 
@@ -21,27 +21,41 @@ from .random_graphs import (
     RandomGraph,
     Value,
     broadcasts,
+    inexact,
+)
+from .random_indices import (
+    cumsum,
+    gather_elements,
+    gather_nd,
+    scatter_elements,
+    scatter_nd,
 )
 from .random_moves import (
     concat,
     expand,
     flatten,
     gather,
+    pad,
     reshape,
     reshape_by_shape,
     slice,
     split,
     squeeze,
+    tile,
     transpose,
+    trilu,
     unsqueeze,
+)
+from .random_patterns import (
+    activation,
+    attention,
+    attention_operator,
+    heads,
+    norm,
+    softmax,
 )
 
 # element-wise
-
-
-def _inexact(error: float, value: Value, magnitude: float, units: float = 4) -> float:
-    """An error after a function that is not exact."""
-    return error + units * value.eps * max(magnitude, 1e-3)
 
 
 def _smooth(g: RandomGraph) -> None:
@@ -71,7 +85,7 @@ def _smooth(g: RandomGraph) -> None:
     )
     if operator == "Exp" and x.magnitude > 4:
         operator, slope, bound = "Tanh", 1, 1
-    error = _inexact(slope * x.error, x, bound, 16)
+    error = inexact(slope * x.error, x, bound, 16)
     g.add(operator, [x], x.shape, x.dtype, bound, error)
 
 
@@ -122,7 +136,7 @@ def _arithmetic(g: RandomGraph) -> None:
     if x.is_float and bound > MAX_MAGNITUDE:
         return
     if error and operator not in ("Max", "Min"):
-        error = _inexact(error, x, bound)
+        error = inexact(error, x, bound)
     g.add(operator, [x, y], shape, x.dtype, bound, error)
 
 
@@ -135,7 +149,7 @@ def _divide(g: RandomGraph) -> None:
         g.numbers.choice([-2.0, -1.5, 0.75, 2.0], shape).astype(x.dtype)
     )
     bound = x.magnitude * 1.4
-    error = _inexact(x.error * 1.4, x, bound) if x.error else 0
+    error = inexact(x.error * 1.4, x, bound) if x.error else 0
     g.add("Div", [x, divisor], x.shape, x.dtype, bound, error)
 
 
@@ -190,7 +204,7 @@ def _cast(g: RandomGraph) -> None:
     result = Value("", narrow, ())
     error = x.error
     if error and result.is_float:
-        error = _inexact(error, result, x.magnitude)
+        error = inexact(error, result, x.magnitude)
     to = helper.np_dtype_to_tensor_dtype(narrow)
     g.add("Cast", [x], x.shape, narrow, x.magnitude, error, to=to)
 
@@ -233,7 +247,7 @@ def _matmul(g: RandomGraph) -> None:
     if math.prod(shape) > g.max_size or bound > 20 * MAX_MAGNITUDE:
         return
     error = inner * (x.error * y.magnitude + y.error * x.magnitude)
-    error = _inexact(error, x, bound, 4 + inner)
+    error = inexact(error, x, bound, 4 + inner)
     product = g.add("MatMul", [x, y], shape, F32, bound, error)
     if product.magnitude > MAX_MAGNITUDE or g.choose.random() < 0.5:
         scale = g.literal(np.float32(1 / bound))
@@ -258,7 +272,7 @@ def _gemm(g: RandomGraph) -> None:
         inputs.append(make(g.choose.choice(shapes), F32))
     alpha, beta = g.choose.choice([1.0, 0.5]), g.choose.choice([1.0, 0.25, 0.0])
     bound = max(inner, 1) * x.magnitude * 2 + 2
-    error = _inexact(inner * x.error * 2, x, bound, 4 + inner)
+    error = inexact(inner * x.error * 2, x, bound, 4 + inner)
     g.add(
         "Gemm",
         inputs,
@@ -273,128 +287,7 @@ def _gemm(g: RandomGraph) -> None:
     )
 
 
-# rows
-
-
-def _softmax(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and v.magnitude < 60)
-    if x is None:
-        return
-    axis = g.choose.randrange(-len(x.shape), len(x.shape))
-    error = _inexact(2 * x.error, x, 1, 64)
-    if g.choose.random() < 0.2:
-        bound = 2 * x.magnitude + 8
-        error = _inexact(2 * x.error, x, bound, 16)
-        g.add("LogSoftmax", [x], x.shape, F32, bound, error, axis=axis)
-        return
-    g.add("Softmax", [x], x.shape, F32, 1, error, axis=axis)
-
-
-def _norm(g: RandomGraph) -> None:
-    x = g.pick(lambda v: v.dtype == F32 and bool(v.shape) and 0 not in v.shape)
-    if x is None:
-        return
-    epsilon = 0.25
-    error = _inexact(8 * x.error, x, 8 * x.magnitude**2, 16)
-    bound = math.sqrt(x.shape[-1]) + 1
-    width = x.shape[-1:]
-    kind = g.choose.choice(["operator", "parts", "root mean square", "reciprocal"])
-    if kind == "operator":
-        axis = g.choose.choice([-1, -1, g.choose.randrange(len(x.shape))])
-        rest = x.shape[axis:]
-        inputs: list[Value | str | None] = [x, g.constant(rest, F32)]
-        if g.choose.random() < 0.6:
-            inputs.append(g.constant(rest, F32))
-        bound = 2 * (math.sqrt(math.prod(rest)) + 1)
-        g.add(
-            "LayerNormalization",
-            inputs,
-            x.shape,
-            F32,
-            bound,
-            2 * error,
-            axis=axis,
-            epsilon=epsilon,
-        )
-        return
-    mean_shape = (*x.shape[:-1], 1)
-    last = g.choose.choice([[-1], [-1], [-1], [len(x.shape) - 1], [0]])
-    if last == [0]:
-        mean_shape = (1, *x.shape[1:])
-    axes = g.integers(last)
-    m, e = x.magnitude, _inexact(x.error, x, x.magnitude)
-    if kind == "parts":
-        mean = g.add("ReduceMean", [x, axes], mean_shape, F32, m, e)
-        x = g.add("Sub", [x, mean], x.shape, F32, 2 * m, 2 * e)
-    if g.choose.random() < 0.5:
-        square = g.add("Mul", [x, x], x.shape, F32, 4 * m * m, 8 * m * e)
-    else:
-        two = g.literal(np.float32(2))
-        square = g.add("Pow", [x, two], x.shape, F32, 4 * m * m, 8 * m * e)
-    variance = g.add(
-        "ReduceMean", [square, axes], mean_shape, F32, 4 * m * m, 8 * m * e
-    )
-    small = g.literal(np.float32(epsilon))
-    addend = g.add("Add", [variance, small], mean_shape, F32, 4 * m * m + 1, 9 * m * e)
-    root = g.add("Sqrt", [addend], mean_shape, F32, 2 * m + 1, 9 * m * e)
-    if kind == "reciprocal":
-        inverse = g.add("Reciprocal", [root], mean_shape, F32, 2, 36 * m * e)
-        result = g.add(
-            "Mul", [x, inverse], x.shape, F32, bound, 2 * error + 80 * m * m * e
-        )
-    else:
-        result = g.add(
-            "Div", [x, root], x.shape, F32, bound, 2 * error + 80 * m * m * e
-        )
-    if g.choose.random() < 0.7:
-        scale = g.constant(width, F32)
-        inputs = [result, scale] if g.choose.random() < 0.5 else [scale, result]
-        result = g.add("Mul", inputs, x.shape, F32, 2 * bound, 2 * result.error)
-    if g.choose.random() < 0.7:
-        bias = g.constant(width, F32)
-        g.add("Add", [result, bias], x.shape, F32, 2 * bound + 2, result.error * 1.1)
-
-
-def _attention(g: RandomGraph) -> None:
-    q = g.pick(lambda v: v.dtype == F32 and len(v.shape) in (3, 4) and v.magnitude < 6)
-    if q is None or q.shape[-1] == 0:
-        return
-    rank = len(q.shape)
-    keys = g.choose.choice([n for n in g.sizes if n])
-    lead = tuple(n if g.choose.random() < 0.8 else 1 for n in q.shape[:-2])
-    depth, width = q.shape[-1], g.choose.choice(g.sizes)
-    k = g.input((*lead, keys, depth), F32)
-    perm = [*range(rank - 2), rank - 1, rank - 2]
-    if g.choose.random() < 0.15:
-        kt = g.input((*lead, depth, keys), F32)
-    else:
-        kt = g.moved("Transpose", k, (*lead, depth, keys), perm=perm)
-    v = g.input((*lead, keys, width), F32)
-    batch = np.broadcast_shapes(q.shape[:-2], lead)
-    shape = (*batch, q.shape[-2], keys)
-    if math.prod(shape) > g.max_size or math.prod(shape[:-1]) * width > g.max_size:
-        return
-    bound = depth * q.magnitude * 2
-    error = _inexact(depth * q.error * 2, q, bound, 4 + depth)
-    scores = g.add("MatMul", [q, kt], shape, F32, bound, error)
-    factor = 1 / math.sqrt(depth)
-    form = g.choose.choice(["Mul", "Mul", "Div", "none"])
-    if form != "none":
-        number = np.float32(factor if form == "Mul" else 1 / factor)
-        inputs = [scores, g.literal(number)]
-        if form == "Mul" and g.choose.random() < 0.3:
-            inputs.reverse()
-        bound, error = bound * factor * 1.01, error * factor * 1.1 + 4 * q.eps * bound
-        scores = g.add(form, inputs, shape, F32, bound, error)
-    if g.choose.random() < 0.5:
-        mask = g.partner(scores)
-        inputs = [scores, mask] if g.choose.random() < 0.6 else [mask, scores]
-        bound, error = bound + mask.magnitude, error + mask.error + 4 * q.eps * bound
-        scores = g.add("Add", inputs, shape, F32, bound, error)
-    error = _inexact(2 * error, q, 1, 64)
-    weights = g.add("Softmax", [scores], shape, F32, 1, error, axis=-1)
-    result = (*batch, q.shape[-2], width)
-    g.add("MatMul", [weights, v], result, F32, 2, _inexact(2 * keys * error, q, 2, 64))
+# reductions
 
 
 def _reduce(g: RandomGraph) -> None:
@@ -410,7 +303,7 @@ def _reduce(g: RandomGraph) -> None:
         for axis, n in enumerate(x.shape)
         if keep or axis not in reduced
     ]
-    sums = _inexact(count * x.error, x, count * x.magnitude, 4 + count)
+    sums = inexact(count * x.error, x, count * x.magnitude, 4 + count)
     rules = {
         "ReduceMax": (x.magnitude, x.error),
         "ReduceMin": (x.magnitude, x.error),
@@ -422,8 +315,10 @@ def _reduce(g: RandomGraph) -> None:
             2 * sums + math.sqrt(sums * x.magnitude * 2),
         ),
         "ReduceSumSquare": (count * x.magnitude**2, 3 * sums * x.magnitude),
-        "ReduceLogSumExp": (x.magnitude + 8, _inexact(x.error, x, x.magnitude + 8, 16)),
+        "ReduceLogSumExp": (x.magnitude + 8, inexact(x.error, x, x.magnitude + 8, 16)),
     }
+    if x.error == 0 and x.magnitude <= 2 and count <= 8:
+        rules["ReduceProd"] = (2.0**count, inexact(0, x, 2.0**count, 8))
     if x.dtype != F32:
         rules = dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum"), (2.0, 0.0))
     operator = g.choose.choice(list(rules))
@@ -491,14 +386,26 @@ MAKERS: list[Maker] = [
     _where,
     _cast,
     _gemm,
-    _softmax,
-    _norm,
-    _attention,
+    softmax,
+    norm,
+    attention,
+    attention,
+    attention_operator,
+    heads,
+    *[activation] * 2,
     reshape_by_shape,
     squeeze,
     unsqueeze,
     flatten,
     expand,
+    tile,
+    pad,
+    trilu,
+    cumsum,
+    gather_elements,
+    gather_nd,
+    scatter_elements,
+    scatter_nd,
     _to_a_shape,
     _on_arrays,
 ]
@@ -506,6 +413,6 @@ MAKERS: list[Maker] = [
 
 VIEWS: list[Maker] = [
     *[transpose, reshape, slice, split, expand, squeeze, unsqueeze, gather] * 2,
-    *[_arithmetic, _matmul, _softmax, _norm, _reduce, concat, _attention, _where],
+    *[_arithmetic, _matmul, softmax, norm, _reduce, concat, attention, _where],
 ]
 """More views than anything else."""

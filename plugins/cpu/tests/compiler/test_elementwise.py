@@ -14,7 +14,7 @@ import pytest
 from onnxplug_cpu.compiler.chain import Chain, ChainBuilder, Scalar, Step
 from onnxplug_cpu.compiler.isa import AVX2, AVX512, Isa
 from onnxplug_cpu.compiler.kernels.elementwise import epilogue, record_chain
-from onnxplug_cpu.compiler.record import View
+from onnxplug_cpu.compiler.record import Code, View
 
 from .interpreter import ISAS, Interpreter, address, assembly
 
@@ -130,6 +130,22 @@ def test_strides(isa: Isa, dtype: Any) -> None:
         np.testing.assert_array_equal(found, x + wanted)
         (found,) = run(isa, chain, [(array, view), (array, view)], (40, 70), [dtype])
         np.testing.assert_array_equal(found, np.broadcast_to(wanted + wanted, x.shape))
+
+
+@each_isa
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+def test_strides_in_a_chain_that_takes_long(isa: Isa, element: str) -> None:
+    dtype = np.dtype({"f16": "float16", "bf16": "bfloat16", "f32": "float32"}[element])
+    chain = Chain((element,), (), (Step("Sigmoid", (0,), element),), (1,))
+    x = normal(np.random.default_rng(2), 2000, 4).astype(dtype)
+    harness = Interpreter(isa)
+    source, target = harness.input(x), harness.output(dtype, (2000, 3))
+    columns = [view.slice((0, 2), (2000, 1)) for view in (source, target)]
+    record_chain(harness.recorder, chain, columns[:1], columns[1:])
+    harness.run()
+    found = harness.read(columns[1]).astype(np.float64)
+    wanted = 1 / (1 + np.exp(-x[:, 2:3].astype(np.float64)))
+    assert np.abs(found - wanted).max() < 4e-3
 
 
 @each_isa
@@ -385,6 +401,23 @@ def test_epilogue_with_strides_types_and_outputs(isa: Isa) -> None:
     np.testing.assert_array_equal(
         interpreter.read(outputs[0]), wanted.astype(np.float16)
     )
+
+
+def test_epilogues_call_nothing_and_do_not_spill() -> None:
+    gelu = (Step("Add", (0, 1), "f32"), Step("Gelu", (3,), "f32"))
+    chain = Chain(("f32",) * 3, (), (*gelu, Step("Add", (4, 2), "f32")), (5,))
+    for isa in (AVX512, AVX2):
+        interpreter = Interpreter(isa)
+        shape = (1, 1, 8, 64)
+        views = [interpreter.input(np.zeros(shape, np.float32)) for _ in range(2)]
+        found = epilogue(
+            interpreter.recorder, chain, views, [interpreter.output(F32, shape)]
+        )
+        assert isinstance(found.code, Code)
+        text = assembly(found.code.kernel, isa)
+        assert not re.search(r"^\s+call", text, re.MULTILINE)
+        if isa is AVX512:
+            assert not re.search(r"zmm\d+, -?\d*\(%rsp\)|\(%rsp\), %zmm", text)
 
 
 def test_epilogue_refuses_wrong_views() -> None:

@@ -137,3 +137,13 @@ def test_a_chain_takes_a_product_through_a_reshape() -> None:
     ]
     shapes = dict.fromkeys("ray", (1, 4, 8))
     assert described(grouped(calls, shapes)) == ["m r a y"]
+
+
+def test_a_chain_does_not_take_a_product_that_is_broadcast() -> None:
+    calls = [
+        call("MatMul", "x w", "m"),
+        call("Squeeze", "m", "r"),
+        call("Add", "r b", "y"),
+    ]
+    shapes = {"m": (33, 1, 1), "r": (33, 1), "b": (2, 33, 4), "y": (2, 33, 4)}
+    assert described(grouped(calls, shapes)) == ["m", "r", "y"]

@@ -20,6 +20,7 @@ from .differential import (
     refusing,
     session,
     shrunk,
+    special,
 )
 from .random_graphs import RandomGraph
 from .random_nodes import MAKERS, VIEWS
@@ -36,23 +37,24 @@ def test_tiers_agree(seed: int) -> None:
     threads, share = choose.choice([1, 2]), choose.choice([0, 0, 0.15])
     with refusing(share, seed):
         expected = session(case.model, compiled=False)
-        with mock.patch.object(ProgramPartition, "_refuse", _unexpected):
+        with mock.patch.object(ProgramPartition, "_without", _unexpected):
             try:
                 found = session(case.model, compiled=True, threads=threads)
             except Exception:  # noqa: BLE001
                 pytest.fail(shrunk(case, threads))
-        for _ in range(2):  # memory is used again
-            if disagreement(case, case.feeds, expected, found):
-                pytest.fail(shrunk(case, threads))
+        for feeds in (case.feeds, special(case, seed), case.feeds):
+            if disagreement(case, feeds, expected, found):
+                pytest.fail(shrunk(case._replace(feeds=feeds), threads))
         model = of_any_size(case.model)
         found = session(model, compiled=True, threads=threads)
         assert not disagreement(case, case.feeds, expected, found)
-        feeds = other_sizes(case.feeds, seed)
         resized = session(model, compiled=False)
-        # errors grow with the sizes, which are at most twice as large
-        assert not disagreement(case, feeds, resized, found, slack=8)
+        for number in range(2):
+            feeds = other_sizes(case, 2 * seed + number)
+            # errors grow with the sizes, which are at most twice as large
+            assert not disagreement(case, feeds, resized, found, slack=8)
         assert not disagreement(case, case.feeds, expected, found)
 
 
-def _unexpected(_: ProgramPartition, refusal: Exception) -> None:
+def _unexpected(_: ProgramPartition, refused: object, refusal: Exception) -> None:
     raise AssertionError(f"a call is not compiled: {refusal}") from refusal

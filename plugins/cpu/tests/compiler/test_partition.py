@@ -169,7 +169,8 @@ def test_a_call_that_is_not_compiled_for_some_shape_is_on_arrays_then() -> None:
         found.check(*feeds(1, 5).values())
         assert "array" not in partition.tiers
         found.check(*feeds(1, 3).values())
-        assert partition.tiers == {"compiled": 10, "array": 1}
+        assert partition.tiers["array"] == 1
+        assert partition.tiers["compiled"] > 1
         assert list(partition.notes.values()) == ["there is no kernel for 3 rows"]
         found.check(*feeds(2, 5).values())
         found.check(*feeds(1, 3).values())
@@ -191,7 +192,33 @@ def test_a_shape_that_is_an_error_is_told_as_the_array_tier_tells_it() -> None:
     for runner in (found.expected, found.session):
         with pytest.raises(NodeError, match="MatMul giving 'y'"):
             runner.run(None, {"x": good, "w": wrong})
+    assert found.partitions[0].tiers == {"compiled": 1}
     found.check(*random((2, 3), (3, 5)))
+
+
+@pytest.mark.parametrize("more", ["", " n = NonZero (y)"])
+def test_a_shape_that_is_an_error_costs_other_shapes_nothing(more: str) -> None:
+    outputs = "float[] y" + (", int64[] n" if more else "")
+    body = "m = MatMul (x, w) s = Softmax (m) y = Add (s, b)" + more
+    text = graph("float[A, B] x, float[C, D] w, float[E] b", outputs, body)
+    found = lowered(text)
+    (partition,) = found.partitions
+    tiers, notes = partition.tiers, partition.notes
+    found.check(*random((2, 3), (3, 5), (5,)))
+    for shapes in (
+        ((2, 3), (4, 5), (5,)),
+        ((2, 3), (3, 5), (4,)),
+        ((2, 3), (4, 5), (4,)),
+    ):
+        wrong = dict(zip("xwb", random(*shapes), strict=True))
+        for runner in (found.expected, found.session):
+            with pytest.raises(NodeError):
+                runner.run(None, wrong)
+        assert partition.tiers == tiers
+        assert partition.notes == notes
+        found.check(*random((2, 3), (3, 5), (5,)))
+    found.check(*random((4, 3), (3, 7), (7,)))
+    assert partition.tiers == tiers
 
 
 def test_machine_code_that_is_unavailable_changes_nothing_but_the_speed(
@@ -240,7 +267,7 @@ def test_a_kernel_that_is_unavailable_for_new_shapes(
         found.check(*feeds(2, 5).values())
         found.check(*feeds(2, 6).values())
     assert caplog.text.count("the CPU EP computes on numpy arrays: none") == 1
-    assert found.partitions[0].tiers == {"array": 11}
+    assert set(found.partitions[0].tiers) == {"array"}
     found.check(*feeds(1, 3).values())
 
 
@@ -328,7 +355,7 @@ def test_a_call_is_refused_while_others_run() -> None:
         for thread in threads:
             thread.join()
     assert not errors, errors[0]
-    assert found.partitions[0].tiers == {"compiled": 10, "array": 1}
+    assert found.partitions[0].tiers["array"] == 1
 
 
 def test_a_refusal_of_nothing_in_particular_is_an_error() -> None:

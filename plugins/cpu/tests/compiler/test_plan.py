@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random as choice
+from typing import Any
 
 import numpy as np
 import pytest
+
+import onnxplug
 
 from .lowered import graph, lowered, random
 
@@ -427,3 +430,57 @@ def test_rows_of_repeated_elements() -> None:
     )
     arrays = random((5, 1), (21,), (21, 3), (4, 5))
     lowered(text).check(*arrays, tolerance=1e-4)
+
+
+# factors and places that kernels do not take as they are
+
+
+def test_products_whose_batch_axes_do_not_fold() -> None:
+    body = "p = MatMul (a, b) r = Reshape (p, s) y = Add (r, c)"
+    inputs = "float[3, 7, 4, 2, 4] a, float[3, 1, 4, 4, 5] b, float[5] c"
+    constants = "int64[2] s = {-1, 5}"
+    found = lowered(graph(inputs, "float[] y", body, constants))
+    found.check(*random((3, 7, 4, 2, 4), (3, 1, 4, 4, 5), (5,)))
+    assert set(found.partitions[0].tiers) == {"compiled"}
+    body = "p = MatMul (a, b) y = Transpose <perm = [1, 0, 3, 2, 4]> (p)"
+    found = lowered(graph(inputs, "float[] y", body))
+    found.check(*random((3, 7, 4, 2, 4), (3, 1, 4, 4, 5), (5,)))
+    assert set(found.partitions[0].tiers) == {"compiled"}
+
+
+def test_a_last_axis_of_one_is_no_row() -> None:
+    body = (
+        "p = MatMul (a, b) r = Reshape (p, s) t = Transpose <perm = [0, 2, 1, 3]> (r) "
+        "y = Reshape (t, z)"
+    )
+    constants = "int64[4] s = {0, 0, 2, 1}, int64[3] z = {7, 2, 3}"
+    text = graph("float[7, 3, 5] a, float[5, 2] b", "float[] y", body, constants)
+    found = lowered(text)
+    found.check(*random((7, 3, 5), (5, 2)))
+    assert set(found.partitions[0].tiers) == {"compiled"}
+
+
+@pytest.mark.parametrize(
+    ("indices", "updates"), [((3, 5), (3, 5)), ((5, 2), (5, 2)), ((2, 3), (2, 2))]
+)
+def test_scattering_beyond_the_data_is_refused(indices: Any, updates: Any) -> None:
+    text = graph(
+        "float[A, B] x, int64[C, D] i, float[E, F] u",
+        "float[] y",
+        "e = Exp (x) y = ScatterElements <axis = 1> (e, i, u)",
+    )
+    found = lowered(text)
+    x, small = random((4, 4), (3, 4))
+    found.check(x, np.argsort(small, 1), small)
+    wrong = {"x": x[:2], "i": np.zeros(indices, np.int64), "u": random(updates)[0]}
+    for runner in (found.expected, found.session):
+        with pytest.raises(onnxplug.errors.NodeError):
+            runner.run(None, wrong)
+    found.check(x, np.argsort(small, 1), small)
+
+
+def test_a_reshaped_product_that_is_broadcast() -> None:
+    body = "m = MatMul (a, b) r = Squeeze (m, two) y = Add (r, c)"
+    inputs = "float[33, 1, 33] a, float[33, 33, 1] b, float[2, 4, 33, 2] c"
+    found = lowered(graph(inputs, "float[] y", body, "int64[1] two = {2}"))
+    found.check(*random((33, 1, 33), (33, 33, 1), (2, 4, 33, 2)))

@@ -130,13 +130,11 @@ def _slice(call: NodeCall) -> Content | None:
     if call.opset < 10:
         (start,), (end,) = call.attribute("starts"), call.attribute("ends")
         return content._replace(elements=content.elements[start:end])
-    bounds = [
-        call.numbers(position) if call.has(position) else (default,)
-        for position, default in ((1, None), (2, None), (4, 1))
-    ]
-    if None in bounds:
+    starts, ends = call.numbers(1), call.numbers(2)
+    steps = call.numbers(4) if call.has(4) else (1,)
+    if starts is None or ends is None or steps is None:
         return None
-    (start,), (end,), (step,) = bounds  # type: ignore[misc]
+    (start,), (end,), (step,) = starts, ends, steps
     taken = sliced_range(len(content.elements), start, end, step)
     return content._replace(elements=tuple(content.elements[at] for at in taken))
 

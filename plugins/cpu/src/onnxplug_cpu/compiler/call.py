@@ -70,7 +70,7 @@ def call_of(partition: ep.Partition, node: ep.Node, kernel: Any, function: Any) 
         partition.graph.opset(node.domain),
         tuple(node.inputs),
         tuple(node.outputs),
-        {**_defaults(kernel.function), **node.attributes},
+        {**attribute_defaults(kernel.function), **node.attributes},
         (node.index,),
         tuple(numpy_dtype(partition, name) for name in node.outputs),
         function,
@@ -88,7 +88,8 @@ def numpy_dtype(partition: ep.Partition, name: str | None) -> np.dtype[Any] | No
 _known_defaults: dict[Callable[..., Any], dict[str, Any]] = {}
 
 
-def _defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
+def attribute_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The attributes of a kernel of the array tier that have defaults, and these."""
     if function not in _known_defaults:
         _known_defaults[function] = {
             name: parameter.default
@@ -153,6 +154,8 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     Raises:
         NotCompiled: there is none; the array tier then says so in its own words.
     """
+    if len(set(shapes)) == 1:
+        return tuple(shapes[0])
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

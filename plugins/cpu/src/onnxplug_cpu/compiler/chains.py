@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from onnxplug_cpu.compiler.call import Call, NotCompiled
+from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.chain import Chain, Scalar, Step
 from onnxplug_cpu.compiler.fuse import Group
 from onnxplug_cpu.compiler.kernels.elementwise import record_chain
 from onnxplug_cpu.compiler.kernels.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.matmul import record_matmul
 from onnxplug_cpu.compiler.operations.elementwise import (
-    ELEMENTS,
     StepForm,
+    element_of,
     scalar_of,
 )
 from onnxplug_cpu.compiler.operations.matmul import (
@@ -83,7 +83,7 @@ def _record_product(
             after = epilogue(plan.recorder, built.chain, inputs, results)
         record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
         return
-    _record_apart(plan, product, built, [tile, *operands], targets, label)
+    _record_apart(plan, product, built, operands, targets, label)
 
 
 def _first_output(group: Group, result: str) -> str:
@@ -100,21 +100,31 @@ def _record_apart(
     targets: Sequence[View],
     label: str,
 ) -> None:
-    """The product, and then the chain."""
-    for folding, a, b in foldings(product):
-        views = _folded(folding, product, operands[:1])
-        if views is not None:
-            record_matmul(plan.recorder, a, b, views[0], label=label)
-            shaped = [view.reshape(targets[0].shape) for view in operands]
-            record_chain(
-                plan.recorder,
-                built.chain,
-                [view for view in shaped if view is not None],
-                targets,
-                label=label,
-            )
-            return
-    raise NotCompiled(f"the batch axes of {product.shape} do not fold into two")
+    """The product, its factors copied if they do not fold, and then the chain."""
+    tile = plan.recorder.temporary(F32, product.shape)
+    found = next(foldings(product), None)
+    if found is None:
+        *lead, rows, columns = product.shape
+        inner = product.a.shape[-1]
+        a = plan.contiguous(product.a.broadcast_to((*lead, rows, inner)))
+        b = plan.contiguous(product.b.broadcast_to((*lead, inner, columns)))
+        found = next(foldings(product._replace(a=a, b=b)))
+    folding, a, b = found
+    folded = _folded(folding, product, [tile])
+    assert folded is not None
+    record_matmul(plan.recorder, a, b, folded[0], label=label)
+    shape = targets[0].shape
+    inputs = [
+        view.reshape(shape) or plan.contiguous(view).reshape(shape)
+        for view in (tile, *operands)
+    ]
+    record_chain(
+        plan.recorder,
+        built.chain,
+        [view for view in inputs if view is not None],
+        targets,
+        label=label,
+    )
 
 
 def _folded(
@@ -167,7 +177,7 @@ class _Builder:
             assert name is not None
             numbers[name] = self._add_form(form, numbers)
         inputs = ["f32"] * (self.result is not None) + [
-            ELEMENTS[self.plan.known(name).dtype.name] for name in self.operands
+            _element(self.plan.known(name)) for name in self.operands
         ]
         place = _Places(self.result is not None, len(inputs), len(self.constants))
         return _Built(
@@ -208,8 +218,7 @@ class _Builder:
             if operand is None:
                 operands.append(None)
             elif isinstance(operand, str):
-                dtype = self.plan.known(operand).dtype
-                first = first or ELEMENTS[dtype.name]
+                first = first or _element(self.plan.known(operand))
                 operands.append(
                     numbers[operand] if operand in numbers else self._operand(operand)
                 )
@@ -221,7 +230,7 @@ class _Builder:
         value = self.plan.known(name)
         number = scalar_of(value)
         if number is not None:
-            return self._constant(number, ELEMENTS[value.dtype.name])
+            return self._constant(number, _element(value))
         if name not in self.operands:
             self.operands.append(name)
         return "operand", self.operands.index(name)
@@ -243,6 +252,12 @@ class _Builder:
     ) -> object:
         self.steps.append((operator, tuple(operands), element, attributes))
         return "step", len(self.steps) - 1
+
+
+def _element(value: Abstract) -> str:
+    element = element_of(value.dtype)
+    assert element is not None
+    return element
 
 
 class _Places(NamedTuple):

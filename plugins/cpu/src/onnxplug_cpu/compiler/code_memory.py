@@ -33,6 +33,8 @@ class CodeMemory:
     def __init__(self) -> None:
         self._system = _system()
         self._next = self._end = 0
+        self._tried = False
+        self._problem: str | None = None
 
     def place(self, images: Sequence[Image]) -> list[int]:
         """Copy *images* to pages of their own and make these executable.
@@ -68,12 +70,13 @@ class CodeMemory:
 
     def problem(self) -> str | None:
         """Why nothing can be placed; ``None`` if it can.  Tries it, once."""
-        try:
-            if not self._end:
+        if not self._tried:
+            try:
                 self.place([Image(b"\0", 1, 0)])
-        except OSError as error:
-            return error.strerror or str(error)
-        return None
+            except OSError as error:
+                self._problem = error.strerror or str(error)
+            self._tried = True
+        return self._problem
 
 
 def _up(number: int, multiple: int) -> int:

@@ -222,6 +222,8 @@ class _Fuser:
         shape = self.known[first].shape
         sources = {name: self.home[name] for name in outside}
         for name, source in sorted(sources.items(), key=lambda item: -item[1]):
+            if self.known[name].shape != shape:  # it is broadcast
+                continue
             between: list[int] = []
             while self._is_reshape(source) and self.readers[name] == {index}:
                 between.append(source)
@@ -229,7 +231,7 @@ class _Fuser:
                 if self.readers[name] != {source} or name not in self.home:
                     break
                 source = self.home[name]
-            if not self._can_anchor(source, name, shape if not between else None):
+            if not self._can_anchor(source, name, reshaped=bool(between)):
                 continue
             others = set(sources.values()) - {source, *between}
             if self._closure(others) >> source & 1:
@@ -251,16 +253,15 @@ class _Fuser:
             and group.calls[0].outputs[0] not in self.wanted
         )
 
-    def _can_anchor(self, index: int, name: str, shape: tuple[int, ...] | None) -> bool:
-        """Whether *name* is a product's, of *shape* or, behind a reshape, of any."""
+    def _can_anchor(self, index: int, name: str, *, reshaped: bool) -> bool:
+        """Whether *name* is a product's, and needed nowhere else if it is reshaped."""
         group = self.groups[index]
         return (
             group is not None
             and not group.forms
             and group.calls[0].op_type in ANCHORS
             and group.calls[0].outputs[0] == name
-            and (shape is None or self.known[name].shape == shape)
-            and (shape is not None or name not in self.wanted)
+            and not (reshaped and name in self.wanted)
         )
 
     def _absorb(
@@ -269,16 +270,20 @@ class _Fuser:
         """Make the product at *source* the anchor of *group*."""
         group.anchor = self._call(source)
         group.reshapes = [self._call(reshape) for reshape in reversed(between)]
-        for gone in (source, *between):
-            self.groups[gone] = None
-            for call in (group.anchor, *group.reshapes):
-                for name in call.outputs:
-                    if name is not None:
-                        self.home[name] = index
-            self._require(index, self.needs[gone])
-            for other, needed in enumerate(self.needs):
-                if needed >> gone & 1 and other != index:
-                    self.needs[other] = needed | self.needs[index] | 1 << index
+        bits = gone = 0
+        for number in (source, *between):
+            self.groups[number] = None
+            bits |= self.needs[number]
+            gone |= 1 << number
+        for call in (group.anchor, *group.reshapes):
+            for name in call.outputs:
+                if name is not None:
+                    self.home[name] = index
+        self._require(index, bits)
+        bits = self.needs[index] | 1 << index
+        for other, needed in enumerate(self.needs):
+            if needed & gone and other != index:
+                self.needs[other] = needed | bits
 
     # order
 

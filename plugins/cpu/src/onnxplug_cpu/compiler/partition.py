@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,9 @@ FindFunction = Callable[[ep.Graph, ep.Node], "Callable[..., Any] | ep.Reason"]
 class ProgramPartition(ep.CompiledPartition):
     """A partition whose calls are compiled where they can be.
 
-    A call that turns out not to be compilable for some shapes is computed on arrays
-    from then on, whatever the shapes; so are all calls when a kernel is unavailable.
+    A call that turns out not to be compilable for some shapes, but computable, is
+    computed on arrays from then on, whatever the shapes; so are all calls when a kernel
+    is unavailable.
 
     Args:
         partition: what to run.
@@ -48,7 +49,6 @@ class ProgramPartition(ep.CompiledPartition):
         self._partition = partition
         self._compiler = compiler
         self._lock = threading.Lock()
-        self._refused: dict[int, str] = {}
         # an index is a node's only as long as the host does not rewrite the graph
         self._nodes = {node.index: node for node in partition.nodes}
         self._calls = [
@@ -60,12 +60,12 @@ class ProgramPartition(ep.CompiledPartition):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
-        self._build()
+        self._take(self._build({}))
 
-    def _build(self) -> None:
-        """Split into units, without the nodes that were refused, and plan ahead."""
+    def _build(self, refused: Mapping[int, str]) -> _Built:
+        """Split into units, without the nodes that are refused, and plan ahead."""
         while True:
-            units, analysis = self._split()
+            units, analysis = self._split(refused)
             segments = [
                 self._segment(unit, analysis) if unit.compiled else None
                 for unit in units
@@ -74,32 +74,36 @@ class ProgramPartition(ep.CompiledPartition):
                 for segment in filter(None, segments):
                     self._plan_ahead(segment)
             except NotCompiled as refusal:
-                self._refuse(refusal)
+                refused = self._without(refused, refusal)
                 continue
             break
-        reasons = {
-            node: reason
-            for call, reason in analysis.reasons.items()
+        alone = segments[0] if len(units) == 1 else None
+        runner = alone or _sequence(
+            self._partition, self._nodes, units, segments, analysis.reasons
+        )
+        return _Built(runner, refused, units, analysis)
+
+    def _take(self, built: _Built) -> None:
+        """Run *built* from now on."""
+        places = {index: place for place, index in enumerate(self._nodes)}
+        self.notes = {
+            places[node]: reason
+            for call, reason in built.analysis.reasons.items()
             for node in call.nodes
         }
-        places = {index: place for place, index in enumerate(self._nodes)}
-        self.notes = {places[node]: reason for node, reason in reasons.items()}
         self.node_tiers = dict.fromkeys(range(len(places)), "compiled")
-        for unit in units:
+        for unit in built.units:
             if not unit.compiled:
                 self.node_tiers[places[unit.calls[0].nodes[0]]] = "array"
-        plain = sum(len(unit.calls) for unit in units if not unit.compiled)
+        plain = sum(len(unit.calls) for unit in built.units if not unit.compiled)
         tiers = {"compiled": len(self._calls) - plain, "array": plain}
         self.tiers = {tier: count for tier, count in tiers.items() if count}
-        alone = segments[0] if len(units) == 1 else None
         # one attribute, as other threads may be about to run
-        self._runner: Segment | ep.KernelSequence = alone or _sequence(
-            self._partition, self._nodes, units, segments, reasons
-        )
+        self._built = built
 
-    def _split(self) -> tuple[list[Unit], Analysis]:
+    def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition = self._partition
-        analysis = analyse(self._calls, self._dtypes, self._constants, self._refused)
+        analysis = analyse(self._calls, self._dtypes, self._constants, refused)
         units = split(
             self._calls,
             analysis,
@@ -133,11 +137,15 @@ class ProgramPartition(ep.CompiledPartition):
         if all(shape is not None and _is_static(shape) for shape in shapes):
             segment.plan(tuple(shapes))  # type: ignore[arg-type]
 
-    def _refuse(self, refusal: NotCompiled) -> None:
+    def _without(
+        self, refused: Mapping[int, str], refusal: NotCompiled | KernelUnavailable
+    ) -> dict[int, str]:
+        """The nodes that are refused, and now those that *refusal* is about."""
+        if isinstance(refusal, KernelUnavailable):
+            return dict.fromkeys(self._nodes, str(refusal))
         if refusal.call is None:
             raise refusal
-        for node in refusal.call.nodes:
-            self._refused[node] = str(refusal)
+        return {**refused, **dict.fromkeys(refusal.call.nodes, str(refusal))}
 
     def run(
         self,
@@ -146,28 +154,90 @@ class ProgramPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Run the units in order."""
-        runner = self._runner
+        built = self._built
         try:
-            if isinstance(runner, Segment):
-                return runner.run(inputs, outputs, context)
-            with on_arrays(self._threads):
-                return runner.run(inputs, outputs, context)
+            return self._run(built, inputs, outputs, context)
         except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
-            # a sequence tells what its calls raise as its own
-            refusal = error.__cause__ if isinstance(error, ep.NodeError) else error
-            if not isinstance(refusal, NotCompiled | KernelUnavailable):
-                raise
-            with self._lock:
-                self._do_without(refusal)
-        return self.run(inputs, outputs, context)
+            refusal = _refusal(error)
+        return self._run_without(built, refusal, inputs, outputs, context)
 
-    def _do_without(self, refusal: NotCompiled | KernelUnavailable) -> None:
-        if isinstance(refusal, NotCompiled):
-            self._refuse(refusal)
-        else:
-            warn_of_arrays(str(refusal))
-            self._refused = dict.fromkeys(self._nodes, str(refusal))
-        self._build()
+    def _run(
+        self,
+        built: _Built,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        runner = built.runner
+        if isinstance(runner, Segment):
+            return runner.run(inputs, outputs, context)
+        with on_arrays(self._threads):
+            return runner.run(inputs, outputs, context)
+
+    def _run_without(
+        self,
+        built: _Built,
+        refusal: NotCompiled | KernelUnavailable,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Run with more and more calls on arrays, until the run succeeds.
+
+        What was found out is kept then. A run that fails on arrays, too, says nothing
+        of other shapes: calls that it moved to arrays are compiled in the next run.
+        """
+        while True:
+            try:
+                with self._lock:
+                    if built is not self._built and self._built.refuses_more(built):
+                        built = self._built  # another thread found out as much
+                    else:
+                        built = self._build(self._without(built.refused, refusal))
+                    if isinstance(refusal, KernelUnavailable):
+                        warn_of_arrays(str(refusal))
+                        self._take(built)
+                results = self._run(built, inputs, outputs, context)
+            except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
+                refusal = _refusal(error)
+                continue
+            with self._lock:
+                if not self._built.refuses(built):
+                    self._take(built)
+            return results
+
+
+class _Built(NamedTuple):
+    """A partition as it can run.
+
+    Attributes:
+        runner: runs it.
+        refused: nodes, by index, that are not to be compiled, and why.
+        units: its parts.
+        analysis: what is known of its calls.
+    """
+
+    runner: Segment | ep.KernelSequence
+    refused: Mapping[int, str]
+    units: Sequence[Unit]
+    analysis: Analysis
+
+    def refuses(self, other: _Built) -> bool:
+        """Whether it refuses all that *other* refuses."""
+        return self.refused.keys() >= other.refused.keys()
+
+    def refuses_more(self, other: _Built) -> bool:
+        """Whether it refuses all that *other* refuses, and something else."""
+        return self.refused.keys() > other.refused.keys()
+
+
+def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
+    """What *error* says of the compiled tier; raises it if it is of something else."""
+    # a sequence tells what its calls raise as its own
+    refusal = error.__cause__ if isinstance(error, ep.NodeError) else error
+    if isinstance(refusal, NotCompiled | KernelUnavailable):
+        return refusal
+    raise error
 
 
 def _as_call(
@@ -191,7 +261,7 @@ def _sequence(
     of_index: Mapping[int, ep.Node],
     units: Sequence[Unit],
     segments: Sequence[Segment | None],
-    reasons: Mapping[int, str],
+    reasons: Mapping[Call, str],
 ) -> ep.KernelSequence:
     """The units as calls over slots."""
     functions: dict[int, Callable[..., Any]] = {}
@@ -221,7 +291,11 @@ def _sequence(
         outputs=partition.outputs,
         constant=partition.constant,
     )
-    notes = {id(of_index[index]): reason for index, reason in reasons.items()}
+    notes = {
+        id(of_index[node]): reason
+        for call, reason in reasons.items()
+        for node in call.nodes
+    }
     return _Sequence(whole, lambda graph, node: functions[next(order)], notes)
 
 

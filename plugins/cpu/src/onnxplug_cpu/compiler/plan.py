@@ -265,7 +265,9 @@ class _Planner:
         follower = self.abstracts[name]
         if reader.op_type in RESHAPES:
             if self._ends_in_output(name) or (apart and self._multiplies(name)):
-                return self._place(name, follower, apart).reshape(value.shape)
+                place = self._place(name, follower, apart).reshape(value.shape)
+                # behind it a last axis of size 1 may have been moved
+                return place if place and _has_rows(place) else None
             return None
         if reader.op_type == "Transpose" and self._wants_order(name):
             perm = permutation(reader, len(value.shape))
@@ -362,6 +364,11 @@ class _Planner:
             target = View.contiguous(buffer, value.dtype, value.shape)
             record_copy(self.recorder, view, target)
         return Result(value.dtype, value.shape)
+
+
+def _has_rows(view: View) -> bool:
+    """Whether the elements of the last axis are consecutive."""
+    return view.shape[-1:] in ((), (1,)) or view.strides[-1] == 1
 
 
 def _given_extent(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,12 @@ ELEMENTS: Final = {
 
 _BROADCAST_SINCE: Final = 7
 """The opset before which two inputs were broadcast by an attribute ``axis``."""
+
+
+@functools.cache
+def element_of(dtype: np.dtype[Any]) -> str | None:
+    """The IR's name of a dtype's elements; numpy takes a while to say its own."""
+    return ELEMENTS.get(dtype.name)
 
 
 class StepForm(NamedTuple):
@@ -46,7 +53,7 @@ def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm 
         return None
     if len(call.inputs) > 1 and call.version < _BROADCAST_SINCE:
         return None
-    element = ELEMENTS.get(call.dtypes[0].name)
+    element = element_of(call.dtypes[0])
     if element is None:
         return None
     attributes = {k: v for k, v in call.attributes.items() if v is not None}
@@ -76,13 +83,13 @@ def _operand_elements(
 ) -> tuple[str, ...] | None:
     """The element type of each operand; empty for one that is left out."""
     elements = []
-    first = ELEMENTS.get(dtypes[0].name) if dtypes[0] is not None else None
+    first = None if dtypes[0] is None else element_of(dtypes[0])
     for position, operand in enumerate(operands):
         if operand is None:
             elements.append("")
         elif isinstance(operand, str):
             dtype = dtypes[position]
-            found = None if dtype is None else ELEMENTS.get(dtype.name)
+            found = None if dtype is None else element_of(dtype)
             if found is None:
                 return None
             elements.append(found)

@@ -91,16 +91,20 @@ def _record_row(plan: Plan, call: Call) -> bool:
 register("Gather", Operation(_gather, _record_gather, _accepts))
 
 
-def _gather_elements(call: Call, inputs: Inputs) -> list[Abstract]:
-    data, indices = inputs[0], inputs[1]
-    assert data is not None and indices is not None
-    axis = _axis(call, len(data.shape))
-    fits = len(data.shape) == len(indices.shape) and all(
+def _covers(data: Abstract, indices: Abstract, axis: int) -> bool:
+    """Whether *indices*, but along *axis*, lie within *data*."""
+    return len(data.shape) == len(indices.shape) and all(
         i <= d
         for a, (i, d) in enumerate(zip(indices.shape, data.shape, strict=True))
         if a != axis
     )
-    if not fits or (data.shape[axis] == 0 and indices.size):
+
+
+def _gather_elements(call: Call, inputs: Inputs) -> list[Abstract]:
+    data, indices = inputs[0], inputs[1]
+    assert data is not None and indices is not None
+    axis = _axis(call, len(data.shape))
+    if not _covers(data, indices, axis) or (data.shape[axis] == 0 and indices.size):
         raise NotCompiled(f"indices {indices.shape} for data {data.shape}", call)
     return [Abstract(data.dtype, indices.shape)]
 
@@ -151,7 +155,8 @@ def _scatter(call: Call, inputs: Inputs) -> list[Abstract]:
         wanted = (*indices.shape[:-1], *data.shape[count:])
         fits = 0 < count <= len(data.shape) and updates.shape == wanted
     else:
-        fits = updates.shape == indices.shape and len(data.shape) == len(indices.shape)
+        axis = _axis(call, len(data.shape))
+        fits = updates.shape == indices.shape and _covers(data, indices, axis)
     if not fits or 0 in data.shape:
         raise NotCompiled(
             f"updates {updates.shape} at {indices.shape} of {data.shape}", call
