@@ -82,7 +82,9 @@ def test_what_the_model_tells() -> None:
     assert meta.producer_name == "test"
     assert meta.custom_metadata_map == {"key": "value"}
     assert session.get_providers() == [CPU]
-    assert session.get_provider_options() == {CPU: {"compile": "True"}}
+    assert session.get_provider_options() == {
+        CPU: {"compile": "True", "fp32_matmul": "auto"}
+    }
 
 
 def test_an_overridable_initializer_is_used_and_overridden() -> None:
