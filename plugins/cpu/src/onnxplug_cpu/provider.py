@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
 from onnxplug_cpu.capability import find
+from onnxplug_cpu.settled import NOTE, settle
 from onnxplug_cpu.threads import on_arrays
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class ArrayPartition(ep.KernelSequence):
         threads: int,
         notes: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        tiers: list[str] = []
+        places = {node.index: n for n, node in enumerate(partition.nodes)}
+        tiers: dict[int, str] = {}
 
         def find_kernel(
             graph: ep.Graph, node: ep.Node
@@ -101,14 +103,18 @@ class ArrayPartition(ep.KernelSequence):
             found = find(graph, node)
             if isinstance(found, ep.Reason):
                 return found
-            tiers.append(str(found.tier))
+            tiers[places[node.index]] = str(found.tier)
             return found.function
 
-        super().__init__(partition, find_kernel)
+        rest, settled = settle(partition, find_kernel)
+        super().__init__(rest, find_kernel)
         self._threads = threads
-        self.tiers = dict(Counter(tiers))
-        self.node_tiers = dict(enumerate(tiers))
-        self.notes = notes
+        self.tiers = dict(Counter(tiers.values()))
+        self.node_tiers = tiers
+        self.notes = {
+            **dict.fromkeys((places[node] for node in settled), NOTE),
+            **notes,
+        }
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
     def run(

@@ -15,10 +15,9 @@ from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
+from onnxplug_cpu.settled import NOTE, FindFunction, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
-
-FindFunction = Callable[[ep.Graph, ep.Node], "Callable[..., Any] | ep.Reason"]
 
 
 class ProgramPartition(ep.CompiledPartition):
@@ -46,6 +45,8 @@ class ProgramPartition(ep.CompiledPartition):
         threads: int = 0,
     ) -> None:
         self._threads = threads
+        self._places = {node.index: n for n, node in enumerate(partition.nodes)}
+        partition, self._settled = settle(partition, find_function)
         self._partition = partition
         self._compiler = compiler
         self._lock = threading.Lock()
@@ -85,18 +86,24 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
-        places = {index: place for place, index in enumerate(self._nodes)}
-        self.notes = {
-            places[node]: reason
+        self.notes = dict.fromkeys((self._places[node] for node in self._settled), NOTE)
+        self.notes |= {
+            self._places[node]: reason
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
         }
-        self.node_tiers = dict.fromkeys(range(len(places)), "compiled")
+        on_arrays = [*self._settled]
         for unit in built.units:
             if not unit.compiled:
-                self.node_tiers[places[unit.calls[0].nodes[0]]] = "array"
-        plain = sum(len(unit.calls) for unit in built.units if not unit.compiled)
-        tiers = {"compiled": len(self._calls) - plain, "array": plain}
+                on_arrays.append(unit.calls[0].nodes[0])
+        self.node_tiers = dict.fromkeys(range(len(self._places)), "compiled")
+        self.node_tiers |= dict.fromkeys(
+            (self._places[node] for node in on_arrays), "array"
+        )
+        tiers = {
+            "compiled": len(self._places) - len(on_arrays),
+            "array": len(on_arrays),
+        }
         self.tiers = {tier: count for tier, count in tiers.items() if count}
         # one attribute, as other threads may be about to run
         self._built = built

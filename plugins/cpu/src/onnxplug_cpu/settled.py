@@ -1,0 +1,170 @@
+"""Calls that give the same in every run: quantised weights as floats.
+
+The host computes what follows from constants, but for ``DequantizeLinear``: an EP may
+run integers and their scale otherwise.  This one does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from onnxplug import ep
+from onnxplug_cpu.threads import on_arrays
+
+FindFunction = Callable[[ep.Graph, ep.Node], "Callable[..., Any] | ep.Reason"]
+
+NOTE: Final = "computed once, as it reads constants only"
+"""What is said of a node that is settled."""
+
+_PASSED: Final = frozenset(
+    "Cast Concat Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
+)
+"""Operators between a weight's DequantizeLinear and what computes with it."""
+
+
+class SettledPartition(ep.Partition):
+    """A partition whose settled calls are constants, computed when asked for.
+
+    Args:
+        partition: the whole.
+        settled: functions of the nodes that are left out, by the node's index.
+    """
+
+    def __init__(
+        self, partition: ep.Partition, settled: Mapping[int, Callable[..., Any]]
+    ) -> None:
+        self._partition = partition
+        self._nodes = [node for node in partition.nodes if node.index not in settled]
+        self._sources = {
+            name: (node, settled[node.index], position)
+            for node in partition.nodes
+            if node.index in settled
+            for position, name in enumerate(node.outputs)
+            if name is not None
+        }
+        # what packs or copies a weight does not need it any more
+        self._results: weakref.WeakValueDictionary[str, Any] = (
+            weakref.WeakValueDictionary()
+        )
+
+    @property
+    def graph(self) -> ep.Graph:
+        """The graph that the nodes belong to."""
+        return self._partition.graph
+
+    @property
+    def nodes(self) -> Sequence[ep.Node]:
+        """What runs each time."""
+        return self._nodes
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """As the whole's."""
+        return self._partition.inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """As the whole's."""
+        return self._partition.outputs
+
+    @property
+    def label(self) -> str:
+        """As the whole's."""
+        return self._partition.label
+
+    @property
+    def fingerprint(self) -> str:
+        """As the whole's."""
+        return self._partition.fingerprint
+
+    @property
+    def covers_model(self) -> bool:
+        """As the whole's."""
+        return self._partition.covers_model
+
+    def value(self, name: str) -> ep.ValueInfo:
+        """What is known of *name*."""
+        value = self._partition.value(name)
+        if name in self._sources:
+            return dataclasses.replace(value, is_constant=True)
+        return value
+
+    def constant(self, name: str) -> Any | None:
+        """The content of a constant, which may be computed for that.
+
+        Raises:
+            NodeError: computing it failed.
+        """
+        if name not in self._sources:
+            return self._partition.constant(name)
+        result = self._results.get(name)
+        if result is None:
+            node, function, position = self._sources[name]
+            result = self._computed(node, function)[position]
+            self._results[name] = result
+        return result
+
+    def _computed(self, node: ep.Node, function: Callable[..., Any]) -> tuple[Any, ...]:
+        arguments = [name and self.constant(name) for name in node.inputs]
+        try:
+            with on_arrays(0):
+                results = function(*arguments)
+        except Exception as error:
+            said = f"{ep.describe(node)} failed: {type(error).__name__}: {error}"
+            raise ep.NodeError(said, node=node.name or ep.describe(node)) from error
+        return results if isinstance(results, tuple) else (results,)
+
+    def to_model(
+        self, weights: Literal["inline", "external"] = "inline"
+    ) -> ep.ExportedModel:
+        """The whole, as a model."""
+        return self._partition.to_model(weights)
+
+
+def settle(
+    partition: ep.Partition, find_function: FindFunction
+) -> tuple[ep.Partition, frozenset[int]]:
+    """What of *partition* has to run each time, and the indices of the other nodes.
+
+    Settled are the ``DequantizeLinear`` of a constant, and what only passes its result
+    on, unless it is an output of the partition.
+    """
+    settled: dict[int, Callable[..., Any]] = {}
+    known: set[str] = set()
+    for node in partition.nodes:
+        if _is_settled(partition, node, known):
+            function = find_function(partition.graph, node)
+            if not isinstance(function, ep.Reason):
+                settled[node.index] = function
+                known.update(filter(None, node.outputs))
+    if not settled:
+        return partition, frozenset()
+    return SettledPartition(partition, settled), frozenset(settled)
+
+
+def _is_settled(partition: ep.Partition, node: ep.Node, known: set[str]) -> bool:
+    read = [name for name in node.inputs if name is not None]
+    if node.op_type == "DequantizeLinear":
+        settled = all(partition.value(name).is_constant for name in read)
+    elif node.domain == "" and node.op_type in _PASSED:
+        settled = not known.isdisjoint(read) and all(
+            name in known or partition.value(name).is_constant for name in read
+        )
+    else:
+        return False
+    return settled and all(
+        name not in partition.outputs and _has_size(partition.value(name))
+        for name in filter(None, node.outputs)
+    )
+
+
+def _has_size(value: ep.ValueInfo) -> bool:
+    """Whether a value is known to be a tensor of a certain size."""
+    return (
+        value.dtype is not None
+        and value.shape is not None
+        and all(isinstance(size, int) for size in value.shape)
+    )
