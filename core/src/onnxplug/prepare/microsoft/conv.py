@@ -49,10 +49,7 @@ def _nhwc_conv(
     strides: tuple[int, ...] | None = None,
 ) -> str:
     window = _window(auto_pad, dilations, group, kernel_shape, pads, strides)
-    rank = body.rank(W)
-    inputs = _given(_channels_first(body, X, rank), W, B)
-    y = body.op("Conv", *inputs, **window)
-    return _channels_last(body, y, rank)
+    return _conv_channels_last(body, X, W, B, window)
 
 
 @operator("NhwcFusedConv")
@@ -73,13 +70,18 @@ def _nhwc_fused_conv(
     strides: tuple[int, ...] | None = None,
 ) -> str:
     window = _window(auto_pad, dilations, group, kernel_shape, pads, strides)
-    rank = body.rank(W)
-    inputs = _given(_channels_first(body, X, rank), W, B)
-    y = body.op("Conv", *inputs, **window)
-    y = _channels_last(body, y, rank)
+    y = _conv_channels_last(body, X, W, B, window)
     if Z is not None:
         y = body.op("Add", y, Z)
     return activate(body, y, activation, activation_params, X, W)
+
+
+def _conv_channels_last(
+    body: Body, x: str, w: str, b: str | None, window: dict[str, Any]
+) -> str:
+    rank = body.rank(w)
+    y = body.op("Conv", *_given(_channels_first(body, x, rank), w, b), **window)
+    return _channels_last(body, y, rank)
 
 
 @operator("NhwcMaxPool", since=12)
