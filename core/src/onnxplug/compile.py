@@ -227,6 +227,11 @@ class _Compiler:
         for node in nodes[:5]:
             lines.append(f"no EP runs {describe(node)}{where}:")
             lines += [f"  {passed}" for passed in refusals[node]]
+            if not self.graph.opset(node.domain):
+                lines.append(
+                    f"  and the model imports no version of the domain "
+                    f"{node.domain or 'ai.onnx'!r}, which its opset_import should have"
+                )
             reason = why_not_expanded(self.graph, node)
             if reason is not None:
                 lines.append(f"  and it cannot be replaced by a function: {reason}")

@@ -114,7 +114,7 @@ def _run_batched_scan(
             for sequence, backward in zip(sequences, directions, strict=True)
         ]
         final, scanned = _scan(
-            ordered, [state[row] for state in states], length, len(names), run_body
+            ordered, [state[row, ...] for state in states], length, len(names), run_body
         )
         stacked = [
             _pad_to(_stack(node, name, items, axis=0), longest)
@@ -133,7 +133,8 @@ def _scan(
 ) -> tuple[list[Any], list[list[Any]]]:
     scanned: list[list[Any]] = [[] for _ in range(output_count)]
     for position in range(length):
-        items = [np.asarray(sequence[position]) for sequence in sequences]
+        # an array also where it has one element, which of strings is no array's
+        items = [sequence[position, ...] for sequence in sequences]
         results = run_body("body", [*states, *items])
         for gathered, item in zip(scanned, results[len(states) :], strict=True):
             gathered.append(item)
@@ -164,7 +165,8 @@ def _stack(node: Node, name: str, items: Sequence[Any], axis: int) -> Any:
 
 def _pad_to(array: Any, length: int) -> Any:
     padding = [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, padding)
+    nothing = "" if array.dtype == object else 0
+    return np.pad(array, padding, constant_values=nothing)
 
 
 def _wrong(node: Node, what: str) -> NodeError:

@@ -18,10 +18,13 @@ from onnxplug.ep import (
     MapType,
     OptionalType,
     SequenceType,
+    SparseTensor,
+    SparseTensorType,
     TensorType,
     ValueType,
 )
 from onnxplug.errors import InputError, InputTypeError
+from onnxplug.graph.graph import outside
 from onnxplug.model_info import type_name
 
 Symbols: TypeAlias = dict[str, tuple[int, str]]
@@ -170,8 +173,10 @@ def _checker(name: str, value_type: ValueType | None) -> Check:
             return _sequence_checker(name, element)
         case OptionalType(element=element):
             return _optional_checker(name, element)
-        case MapType():
-            return _map_checker(name)
+        case MapType(key=key, value=value):
+            return _map_checker(name, key, value)
+        case SparseTensorType(dtype=DataType() as dtype, shape=shape):
+            return _sparse_checker(name, dtype, shape)
     return lambda value, symbols: value
 
 
@@ -352,7 +357,7 @@ def _as_text(name: str, item: Any) -> str:
                 input=name,
             ) from error
     if isinstance(item, str):
-        return item
+        return str(item)  # of numpy's own kind of text, too
     raise InputTypeError(
         f"input {name!r} has an element of type {type(item).__name__}; "
         "expected strings",
@@ -361,11 +366,11 @@ def _as_text(name: str, item: Any) -> str:
 
 
 def _wrong_dtype(name: str, expected: DataType, found: np.dtype[Any]) -> InputTypeError:
-    remedy = (
-        ""
-        if expected is DataType.STRING
-        else f"; convert it with .astype({str(expected)!r})"
-    )
+    remedy = f"; convert it with .astype({str(expected)!r})"
+    if expected is DataType.STRING:
+        remedy = ""
+    elif found.kind == "u" and expected.numpy.kind == "V":
+        remedy = f"; where these are its bits, .view(ml_dtypes.{expected}) reads them"
     return InputTypeError(
         f"Unexpected input data type. Actual: ({_dtype_name(found)}) , expected: "
         f"({type_name(TensorType(expected))}), for input {name!r}{remedy}",
@@ -385,11 +390,9 @@ def _sequence_checker(name: str, element: ValueType | None) -> Check:
 
     def check(value: Any, symbols: Symbols) -> Any:
         if not isinstance(value, list | tuple):
-            raise InputTypeError(
-                f"input {name!r} is a {type(value).__name__}; expected a list, since "
-                "the model's input is a sequence",
-                input=name,
-            )
+            value = _held(value)
+        if not isinstance(value, list | tuple):
+            raise _wrong_kind(name, value, "a list", "a sequence")
         # a dimension's name holds for one element, not from element to element
         return [check_element(item, dict(symbols)) for item in value]
 
@@ -400,19 +403,90 @@ def _optional_checker(name: str, element: ValueType | None) -> Check:
     check_element = _checker(name, element)
 
     def check(value: Any, symbols: Symbols) -> Any:
-        return None if value is None else check_element(value, symbols)
+        held = _held(value)
+        return None if held is None else check_element(held, symbols)
 
     return check
 
 
-def _map_checker(name: str) -> Check:
+def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Check:
+    if isinstance(value_type, TensorType):
+        # a number, whatever shape is declared; Python's get the type of the values
+        value_type = TensorType(value_type.dtype)
+    check_value = _checker(name, value_type)
+
     def check(value: Any, symbols: Symbols) -> Any:
+        value = _held(value)
         if not isinstance(value, Mapping):
-            raise InputTypeError(
-                f"input {name!r} is a {type(value).__name__}; expected a dict, since "
-                "the model's input is a map",
+            raise _wrong_kind(name, value, "a dict", "a map")
+        checked = {}
+        for found, item in value.items():
+            item = check_value(item, dict(symbols))
+            is_scalar = isinstance(item, np.ndarray) and item.ndim == 0
+            checked[_as_key(name, key, found)] = item[()] if is_scalar else item
+        return checked
+
+    return check
+
+
+def _as_key(name: str, dtype: DataType, key: Any) -> str | int:
+    if dtype is DataType.STRING:
+        return _as_text(name, key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        info = np.iinfo(dtype.numpy)
+        if info.min <= key <= info.max:
+            return int(key)
+    raise InputTypeError(
+        f"input {name!r} has the key {key!r} of type {type(key).__name__}; the keys of "
+        f"the model's map are {dtype}",
+        input=name,
+    )
+
+
+def _sparse_checker(
+    name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
+) -> Check:
+    def check(value: Any, symbols: Symbols) -> Any:
+        value = _held(value)
+        if not isinstance(value, SparseTensor):
+            wanted = "an onnxplug.ep.SparseTensor"
+            raise _wrong_kind(name, value, wanted, "a sparse tensor")
+        values = _as_tensor(name, dtype, value.values)
+        indices = _as_tensor(name, DataType.INT64, value.indices)
+        found = tuple(value.shape)
+        if shape is not None:
+            _check_shape(name, found, shape, symbols)
+        count = len(values) if values.ndim == 1 else -1
+        if indices.shape not in ((count,), (count, len(found))):
+            raise InputError(
+                f"input {name!r}, sparse, of shape {list(found)}, has values of "
+                f"shape {list(values.shape)} and indices of shape "
+                f"{list(indices.shape)}; expected indices [n] or [n, rank] for values "
+                "[n]",
                 input=name,
             )
-        return dict(value)
+        wrong = outside(indices, found)
+        if wrong.any():
+            raise InputError(
+                f"input {name!r}, sparse, of shape {list(found)}, has an index outside "
+                f"it: {indices[wrong][0]}",
+                input=name,
+            )
+        return SparseTensor(values=values, indices=indices, shape=found)
 
     return check
+
+
+def _held(value: Any) -> Any:
+    """What is in an ``OrtValue``, or *value* itself."""
+    from onnxplug.ort_value import OrtValue
+
+    return value.raw if isinstance(value, OrtValue) else value
+
+
+def _wrong_kind(name: str, value: Any, wanted: str, kind: str) -> InputTypeError:
+    return InputTypeError(
+        f"input {name!r} is a {type(value).__name__}; expected {wanted}, since the "
+        f"model's input is {kind}",
+        input=name,
+    )

@@ -10,6 +10,7 @@ from onnxplug.ep import (
     MapType,
     OptionalType,
     SequenceType,
+    SparseTensor,
     SparseTensorType,
     TensorType,
     ValueType,
@@ -96,4 +97,6 @@ def type_name_of(value: Any) -> str:
         return f"seq({type_name_of(value[0]) if value else 'unknown'})"
     if isinstance(value, dict):
         return "map"
+    if isinstance(value, SparseTensor):
+        return type_name(SparseTensorType(DataType.from_numpy(value.values.dtype)))
     return type_name(TensorType(DataType.from_numpy(value.dtype)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.device_memory import DeviceMemory, find_memory
-from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor
 from onnxplug.errors import InvalidArgument, OutputMismatch
 from onnxplug.model_info import type_name_of
 
@@ -117,8 +117,8 @@ class OrtValue:
         return hasattr(self._value, "shape") and hasattr(self._value, "dtype")
 
     def is_sparse_tensor(self) -> bool:
-        """Whether it is a sparse tensor; onnxplug makes none."""
-        return False
+        """Whether it is a sparse tensor."""
+        return isinstance(self._value, SparseTensor)
 
     def is_tensor_sequence(self) -> bool:
         """Whether it is a list of tensors."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep import Dimension, TensorType, ValueType
+from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
 from onnxplug.errors import ModelWarning
 from onnxplug.selection.warn import warn_user
 
@@ -108,8 +108,20 @@ _REFERENCES: Final = _references([object()])
 def _own(result: Any, taken: set[int]) -> Any:
     if isinstance(result, list):
         return [_own(item, taken) for item in result]
+    if isinstance(result, SparseTensor):
+        return SparseTensor(
+            values=_own(result.values, taken),
+            indices=_own(result.indices, taken),
+            shape=result.shape,
+        )
+    if isinstance(result, dict):
+        # numbers stay what they are: they cannot be written to
+        return {
+            key: item if isinstance(item, np.generic) else _own(item, taken)
+            for key, item in result.items()
+        }
     if type(result) is not np.ndarray:
-        if not isinstance(result, np.generic):  # a map, or nothing
+        if not isinstance(result, np.generic):  # an element of a map, or nothing
             return result
         result = np.asarray(result)
     root = _root(result)
@@ -128,6 +140,10 @@ def _roots(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
         for item in value:
             yield from _roots(item)
+    elif isinstance(value, dict):
+        yield from _roots(list(value.values()))
+    elif isinstance(value, SparseTensor):
+        yield from (_root(value.values), _root(value.indices))
     else:
         yield _root(value)
 

@@ -220,7 +220,7 @@ def nested_bodies(depth: int) -> bytes:
     for _ in range(depth):
         attribute = field(1, b"then_branch") + field(6, graph) + b"\xa0\x01\x05"
         graph = field(1, field(4, b"If") + field(5, attribute)) + field(2, b"g")
-    return b"\x08\x0a" + field(7, graph)
+    return b"\x08\x02" + field(7, graph)
 
 
 def test_bodies_are_nested_as_deep_as_protobuf_allows() -> None:
@@ -243,7 +243,7 @@ def test_deep_types_are_refused() -> None:
         value_type = field(4, field(1, value_type))
     graph = field(11, field(1, b"x") + field(2, value_type))
     with pytest.raises(InvalidModel, match="nested more than 100 deep"):
-        load_model(b"\x08\x0a" + field(7, graph))
+        load_model(b"\x08\x02" + field(7, graph))
 
 
 def tensor_claiming(dims: list[int], **content: Any) -> TensorProto:
@@ -280,8 +280,8 @@ def test_a_tensor_that_claims_more_than_it_has_takes_no_memory(
 def test_lengths_beyond_the_end_are_refused_wherever_they_are() -> None:
     huge = b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"
     for tag in (0x3A, 0x42, 0x72, 0xCA):
-        assert not use(b"\x08\x0a" + bytes([tag]) + huge)
-        assert not use(b"\x08\x0a" + field(7, bytes([tag]) + huge))
+        assert not use(b"\x08\x02" + bytes([tag]) + huge)
+        assert not use(b"\x08\x02" + field(7, bytes([tag]) + huge))
 
 
 def test_many_nodes_in_a_cycle_are_refused_in_time() -> None:
@@ -310,7 +310,7 @@ def test_many_names_twice_are_refused_in_time() -> None:
     inputs = [field(11, field(1, name.encode())) for name in [*names, names[-1]]]
     start = time.process_time()
     with pytest.raises(InvalidModel, match="two inputs named 'v19999'"):
-        load_model(b"\x08\x0a" + field(7, b"".join(inputs)))
+        load_model(b"\x08\x02" + field(7, b"".join(inputs)))
     assert time.process_time() - start < 1
 
 

@@ -197,10 +197,18 @@ def test_of_several_versions_of_a_domain_the_highest_counts() -> None:
     assert graph_of(opset_imports=imports).opset_imports == {"": 15}
 
 
-def test_no_opset_at_all_means_version_1() -> None:
-    proto = model_of(ir_version=2)
+@pytest.mark.parametrize("ir_version", [1, 2])
+def test_before_ir_version_3_operators_have_version_1(ir_version: int) -> None:
+    proto = model_of(ir_version=ir_version)
     del proto.opset_import[:]
     assert load_model(proto).graph.opset_imports == {"": 1}
+
+
+def test_since_ir_version_3_a_model_imports_its_operators() -> None:
+    proto = model_of(ir_version=3)
+    del proto.opset_import[:]
+    with pytest.raises(InvalidModel, match="IR version 3 and imports no operator set"):
+        load_model(proto)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +261,20 @@ def test_initializers_that_are_inputs_are_defaults() -> None:
     assert graph.defaults["x"].array.tolist() == [[1, 1, 1], [1, 1, 1]]
     assert graph.value("x").shape == (2, "n")
     assert not graph.value("x").is_constant
+
+
+def test_sparse_initializers_of_inputs_are_dense_defaults() -> None:
+    proto = model_of()
+    values = numpy_helper.from_array(np.ones(1, np.float32), "x")
+    indices = numpy_helper.from_array(np.array([4]))
+    proto.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, indices, [2, 3])
+    )
+    sparse = helper.make_sparse_tensor_type_proto(TensorProto.FLOAT, [2, 3])
+    proto.graph.input[0].type.CopyFrom(sparse)
+    graph = load_model(proto).graph
+    assert graph.defaults["x"].array.tolist() == [[0, 0, 0], [0, 1, 0]]
+    assert graph.value("x").shape == (2, 3)
 
 
 def test_before_ir_version_4_they_are_constants() -> None:

@@ -236,7 +236,7 @@ def test_packed_and_unpacked_numbers_are_alike(content: bytes, expected: Any) ->
     node = IDENTITY.SerializeToString() + part(5, NAME + content)
     x, y = X.SerializeToString(), Y.SerializeToString()
     graph = part(1, node) + part(11, x) + part(12, y)
-    loaded = load_model(b"\x08\x0a" + part(7, graph)).graph
+    loaded = load_model(b"\x08\x02" + part(7, graph)).graph
     assert loaded.nodes[0].attributes["a"] == expected
 
 

@@ -57,3 +57,13 @@ def test_a_contradiction_names_the_node_and_the_values(
 )
 def test_what_agrees_passes(op_type: str, inputs: dict[str, int], output: int) -> None:
     prepare(load_model(model(op_type, inputs, output)), evaluate=None)
+
+
+@pytest.mark.parametrize("op_type", ["Identity", "Size"])
+def test_no_operator_takes_a_sparse_tensor(op_type: str) -> None:
+    proto = model(op_type, {"x": F}, N if op_type == "Size" else F)
+    proto.graph.input[0].type.CopyFrom(helper.make_sparse_tensor_type_proto(F, [2]))
+    with pytest.raises(InvalidModel, match=f"{op_type} 'odd' .* sparse tensor 'x'"):
+        prepare(load_model(proto), evaluate=None)
+    proto.graph.node[0].domain = "my.domain"
+    prepare(load_model(proto), evaluate=None)

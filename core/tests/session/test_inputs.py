@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -13,11 +14,14 @@ from onnxplug.ep import (
     MapType,
     OptionalType,
     SequenceType,
+    SparseTensor,
+    SparseTensorType,
     TensorType,
     ValueType,
 )
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.inputs import InputChecker
+from onnxplug.ort_value import OrtValue
 
 FLOAT_23 = TensorType(DataType.FLOAT32, (2, 3))
 
@@ -183,6 +187,14 @@ def test_narrow_types_are_those_of_ml_dtypes(name: str) -> None:
         check(FLOAT_23, array)
 
 
+def test_bits_are_refused_with_the_way_to_say_that_they_are_numbers() -> None:
+    expected = TensorType(DataType.BFLOAT16, (1,))
+    with pytest.raises(InputTypeError, match=r"bits, \.view\(ml_dtypes\.bfloat16\)"):
+        check(expected, np.zeros(1, np.uint16))
+    with pytest.raises(InputTypeError, match=r"\.astype\('bfloat16'\)"):
+        check(expected, np.zeros(1, np.float32))
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -218,3 +230,49 @@ def test_sequences_optionals_and_maps() -> None:
     assert check(mapping, {1: 2.0}) == {1: 2.0}
     with pytest.raises(InputTypeError, match="expected a dict"):
         check(mapping, [1])
+
+
+def test_keys_and_values_of_maps_have_the_declared_types() -> None:
+    mapping = MapType(DataType.INT64, TensorType(DataType.FLOAT64, (1,)))
+    checked = check(mapping, {np.int32(1): 2})
+    assert type(next(iter(checked))) is int
+    assert type(checked[1]) is np.float64
+    for wrong in ({"1": 2.0}, {True: 2.0}, {1.0: 2.0}, {2**63: 2.0}):
+        with pytest.raises(InputTypeError, match=r"has the key .* int64"):
+            check(mapping, wrong)
+    with pytest.raises(InputTypeError, match="do not fit"):
+        check(mapping, {1: "2"})
+    texts = MapType(DataType.STRING, TensorType(DataType.STRING))
+    assert check(texts, {b"a": np.str_("b")}) == {"a": "b"}
+    with pytest.raises(InputTypeError, match="of type int; expected strings"):
+        check(texts, {1: "b"})
+
+
+def test_what_an_ort_value_holds_is_checked() -> None:
+    scalar = np.zeros((), np.float32)
+    tensor = TensorType(DataType.FLOAT32, ())
+    assert check(SequenceType(tensor), OrtValue([scalar]))[0] is scalar
+    assert check(OptionalType(tensor), OrtValue(None)) is None
+    assert check(MapType(DataType.INT64, tensor), OrtValue({1: 2.0})) == {1: 2.0}
+    with pytest.raises(InputTypeError, match="a list; expected a dict"):
+        check(MapType(DataType.INT64, tensor), OrtValue([scalar]))
+
+
+def test_sparse_tensors_are_checked() -> None:
+    expected = SparseTensorType(DataType.FLOAT32, ("n", 3))
+    values, indices = np.ones(2, np.float32), np.array([[0, 1], [1, 2]])
+    fed = SparseTensor(values=values, indices=indices, shape=(2, 3))
+    checked = check(expected, fed)
+    assert checked.values is values and checked.indices is indices
+    linear = SparseTensor(values=values, indices=np.array([1, 5]), shape=(2, 3))
+    assert check(expected, linear).shape == (2, 3)
+    with pytest.raises(InputError, match="index outside it: 6"):
+        check(expected, replace(linear, indices=np.array([1, 6])))
+    with pytest.raises(InputError, match=r"expected indices \[n\] or \[n, rank\]"):
+        check(expected, replace(linear, indices=np.array([1])))
+    with pytest.raises(InputError, match="Got: 4 Expected: 3"):
+        check(expected, replace(linear, shape=(2, 4)))
+    with pytest.raises(InputTypeError, match=r"tensor\(double\)"):
+        check(expected, replace(linear, values=np.ones(2)))
+    with pytest.raises(InputTypeError, match=r"a ndarray; expected an onnxplug\.ep"):
+        check(expected, np.ones((2, 3), np.float32))

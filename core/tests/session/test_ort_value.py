@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from onnxplug.ep import SparseTensor
 from onnxplug.errors import InvalidArgument, OutputMismatch
 from onnxplug.ort_value import OrtValue
 
@@ -94,6 +95,15 @@ def test_sequences_have_lists_and_no_shape() -> None:
     for ask in (value.numpy, value.shape, value.data_ptr, value.element_type):
         with pytest.raises(InvalidArgument, match="not a tensor"):
             ask()
+
+
+def test_a_sparse_tensor_has_no_address() -> None:
+    sparse = SparseTensor(values=X[0], indices=np.arange(3), shape=(9,))
+    value = OrtValue(sparse)
+    assert value.is_sparse_tensor() and not value.is_tensor()
+    assert value.data_type() == "sparse_tensor(float)" and value.raw is sparse
+    with pytest.raises(InvalidArgument, match=r"sparse_tensor\(float\), not a tensor"):
+        value.numpy()
 
 
 def test_what_is_no_array_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug.ep import DataType, TensorType
+from onnxplug.ep import DataType, SparseTensor, TensorType
 from onnxplug.errors import ModelWarning
 from onnxplug.outputs import DeclaredShapes, own
 
@@ -34,6 +34,19 @@ def test_inputs_and_views_of_them_are_copied(result: Any) -> None:
 def test_elements_of_a_sequence_that_was_fed_are_copied() -> None:
     ((owned,),) = own([[X]], [[X]])
     assert not np.shares_memory(owned, X)
+
+
+def test_parts_of_maps_and_sparse_tensors_are_copied() -> None:
+    fed = {1: [X], 2: np.float32(1)}
+    (owned,) = own([fed], [fed])
+    assert not np.shares_memory(owned[1][0], X)
+    assert owned[2] is fed[2]
+    indices = np.array([0, 2])
+    sparse = SparseTensor(values=X[0, :2], indices=indices, shape=(3,))
+    (owned,) = own([sparse], [sparse])
+    assert not np.shares_memory(owned.values, X)
+    assert not np.shares_memory(owned.indices, indices)
+    assert (owned.indices.tolist(), owned.shape) == ([0, 2], (3,))
 
 
 def test_two_results_in_one_memory_are_parted() -> None:

@@ -128,6 +128,19 @@ def test_powers_of_two(
     np.testing.assert_array_equal(default, np.full(shape, up))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint64])
+def test_powers_of_two_from_more_bits_than_float32_has(dtype: Any) -> None:
+    x = np.array([2**25 - 1, 2**25 + 1, 3 * 2**24 - 1], dtype)
+    low, high = 2**24, 2**25
+    for mode, expected in (
+        ("up", [high, 2 * high, 2 * high]),
+        ("down", [low, high, high]),
+        ("nearest", [high, high, high]),
+    ):
+        result = cast(x, "float8_e8m0fnu", round_mode=mode)
+        assert result.astype(np.float64).tolist() == expected
+
+
 def test_powers_of_two_without_saturation() -> None:
     x = np.array([0, math.inf, math.nan, 3e38, 1e-39, 2.0**127, 2.0**-127], np.float32)
     result = cast(x, "float8_e8m0fnu", saturate=0, round_mode="nearest")
@@ -155,10 +168,48 @@ def test_integers_keep_their_low_bits(source: Any, target: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("target", ["int4", "int8", "int32", "int64"])
+@pytest.mark.parametrize("target", ["int8", "int16", "int32", "int64"])
 def test_floats_are_truncated(source: str, target: str) -> None:
     x = np.array([2.75, -2.75, 0.5, -0.5]).astype(DataType(source).numpy)
     assert cast(x, target).astype(int).tolist() == [2, -2, 0, 0]
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("target", ["int4", "uint4", "int2", "uint2"])
+def test_floats_are_rounded_to_less_than_a_byte(source: str, target: str) -> None:
+    x = np.array([[0.5, 0.75], [1.25, 0.25]]).astype(DataType(source).numpy)
+    assert cast(x, target).astype(int).tolist() == [[0, 1], [1, 0]]
+    if target == "int4":
+        x = np.array([1.5, 2.5, -2.5, -3.5, -7.75]).astype(DataType(source).numpy)
+        assert cast(x, target).astype(int).tolist() == [2, 2, -2, -4, -8]
+
+
+@pytest.mark.parametrize(
+    ("target", "nan", "largest"),
+    [("float4_e2m1fn", 0, 6), ("float6_e2m3fn", 7.5, 7.5), ("float6_e3m2fn", 28, 28)],
+)
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float8_e5m2"])
+def test_types_without_nan_have_a_number_instead(
+    source: str, target: str, nan: float, largest: float
+) -> None:
+    x = np.array([math.nan, -math.nan, math.inf, -math.inf, -0.0])
+    result = cast(x.astype(DataType(source).numpy), target).astype(float)
+    assert result.tolist() == [nan, nan, largest, -largest, 0]
+    assert math.copysign(1, result[4]) == -1
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_of_64_bits_are_rounded_once(dtype: Any) -> None:
+    """A bit that float64 has no place for decides what would be a tie."""
+    tie = (1 << 62) + (1 << 54)
+    x = np.array([tie - 1, tie, tie + 1, 3 * (1 << 61) - 1], dtype)
+    high = float((1 << 62) + (1 << 55))
+    result = cast(x, "bfloat16").astype(float)
+    assert result.tolist() == [2.0**62, 2.0**62, high, 3 * 2.0**61]
+    powers = cast(x, "float8_e8m0fnu", round_mode="nearest").astype(float)
+    assert powers.tolist() == [2.0**62] * 4
+    if dtype is np.int64:
+        assert cast(-x, "bfloat16").astype(float).tolist() == (-result).tolist()
 
 
 @pytest.mark.parametrize("source", ["float16", "bfloat16", "float8_e5m2", "float64"])
@@ -181,6 +232,20 @@ def test_strings_to_numbers() -> None:
     assert cast(x, "uint8").tolist() == [[100, 249], [255, 0]]
     x = np.array(["1", "0", "True", "false"], dtype=object)
     assert cast(x, "bool").tolist() == [True, False, True, False]
+
+
+def test_decimals_are_rounded_once() -> None:
+    """Digits beyond those of float64 decide what would be a tie."""
+    tie = "1.000000059604644775390625"  # 1 + 2**-24
+    x = np.array([f"{tie}0001", tie, "1.0000000596046447753906249"], dtype=object)
+    step = 1 + 2.0**-23
+    assert cast(x, "float32").tolist() == [step, 1, 1]
+    x = np.array(
+        [f"-1.00390625{'0' * 20}1", "-1.00390625", "1e999", "-0"], dtype=object
+    )
+    result = cast(x, "bfloat16").astype(float)
+    assert result.tolist() == [-1.0078125, -1, math.inf, 0]
+    assert math.copysign(1, result[3]) == -1
 
 
 def test_numbers_to_strings() -> None:

@@ -269,15 +269,13 @@ def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
             f"a sparse tensor of shape {list(shape)} would take {needed} bytes when "
             f"made dense; onnxplug makes at most {_MAX_DENSE}"
         )
-    is_linear = indices.ndim == 1
-    bounds = math.prod(shape) if is_linear else np.array(shape, np.int64)
-    outside = (indices < 0) | (indices >= bounds)
-    if outside.any():
+    wrong = outside(indices, shape)
+    if wrong.any():
         raise InvalidModel(
             f"a sparse tensor of shape {list(shape)} has an index outside it: "
-            f"{indices[outside][0]}"
+            f"{indices[wrong][0]}"
         )
-    if not is_linear:
+    if indices.ndim == 2:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         indices = indices @ np.array(strides, np.int64)
     is_text = sparse.values.dtype == object
@@ -286,3 +284,12 @@ def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
     )
     dense.reshape(-1)[indices] = sparse.values
     return dense
+
+
+def outside(indices: np.ndarray[Any, Any], shape: Sequence[int]) -> Any:
+    """Which of the indices of a sparse tensor, as it has them, lie outside *shape*."""
+    import numpy as np
+
+    linear = indices.ndim == 1
+    bounds = math.prod(shape) if linear else np.array(shape, np.int64)
+    return (indices < 0) | (indices >= bounds)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NEWEST_IR: Final = 14
+_LAST_IR_WITHOUT_OPSETS: Final = 2
 _NEWEST_OPSETS: Final = {"": 28, "ai.onnx.ml": 5}
 
 # A smaller file is read rather than mapped, since a mapped file that is overwritten
@@ -175,8 +176,15 @@ def _read_model(data: memoryview, external: ExternalData) -> Model:
             "is it an ONNX file?"
         )
     ir_version = numbers[tags.MODEL_IR_VERSION]
-    opset_imports = read_opset_imports(opsets) or {"": 1}
+    opset_imports = read_opset_imports(opsets)
     _require_supported(ir_version, opset_imports)
+    if not opset_imports:
+        if ir_version > _LAST_IR_WITHOUT_OPSETS:
+            raise InvalidModel(
+                f"it has IR version {ir_version} and imports no operator set, so that "
+                "what its operators mean is unknown; set its opset_import"
+            )
+        opset_imports = {"": 1}
     parser = GraphParser(external, overridable=ir_version >= 4)
     return Model(
         graph=parser.main_graph(graphs[0], opset_imports),

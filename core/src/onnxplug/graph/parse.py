@@ -326,7 +326,9 @@ class _Parts:
             stored = TensorType(weight.dtype, weight.shape)
             if name in fed:
                 defaults[name] = weight
-                types[name] = types.get(name) or stored
+                # sparse ones are made dense, and so are the inputs they are for
+                dense = isinstance(types.get(name), TensorType)
+                types[name] = types[name] if dense else stored
             else:
                 constants[name] = weight
                 types[name] = stored

@@ -8,10 +8,10 @@ Source: the type constraints of the operators in the ONNX specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from onnxplug.ep import DataType, describe
+from onnxplug.ep import DataType, SparseTensorType, describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
 from onnxplug.prepare.scopes import all_graphs
@@ -52,12 +52,21 @@ def check_agreement(graph: Graph) -> None:
     """Check the stated element types of *graph* and of bodies within.
 
     Raises:
-        InvalidModel: an operator ties values together that are stated to differ.
+        InvalidModel: an operator ties values together that are stated to differ, or is
+            given a sparse tensor, which no operator of ONNX takes.
     """
+    sparse: set[str] = set()
     for each in all_graphs(graph):
+        sparse.update(
+            name
+            for name, type in each.types.items()
+            if isinstance(type, SparseTensorType)
+        )
         for node in each.nodes:
             if node.domain == "":
                 _check(each, node)
+            if sparse and node.domain in ("", "ai.onnx.ml"):
+                _check_dense(node, sparse)
 
 
 def _check(graph: Graph, node: Node) -> None:
@@ -68,6 +77,15 @@ def _check(graph: Graph, node: Node) -> None:
             f"Type Error: {describe(node)} binds one type to different ones: {found}; "
             "insert a Cast, or correct the types that the model states"
         )
+
+
+def _check_dense(node: Node, sparse: Collection[str]) -> None:
+    for name in (*node.inputs, *node.outputs):
+        if name in sparse:
+            raise InvalidModel(
+                f"Type Error: {describe(node)} has the sparse tensor {name!r}, and no "
+                "operator of ONNX takes or gives one; declare a dense tensor"
+            )
 
 
 def _tied(graph: Graph, node: Node) -> Iterator[tuple[str, DataType]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from decimal import Decimal
 from typing import Any, Final
 
 import ml_dtypes
@@ -57,6 +58,9 @@ def convert(
 ) -> Any:
     """*x* in *dtype* by the rules of ONNX's Cast.
 
+    Floats are cut off to integers of a byte and more, and rounded to nearest, ties to
+    even, to those of 4 and 2 bits (ONNX's pages on these).
+
     Args:
         saturate: for the float8 types, the largest finite number takes the place of
             anything beyond it; otherwise infinity or NaN does.
@@ -68,19 +72,21 @@ def convert(
         return x
     if dtype.kind == "O":
         return _to_strings(x)
-    if dtype.isbuiltin == 1 and x.dtype.isbuiltin == 1:
-        return x.astype(dtype)
-    name = dtype.name
     if x.dtype.isbuiltin != 1:
         # ml_dtypes lacks casts among its own types; these two hold all their values
         wide = np.int8 if "int" in x.dtype.name else np.float32
         x = x.astype(wide)
-    if "float" not in name:
-        return x.astype(dtype)
+    if dtype.isbuiltin == 1:
+        return x.astype(dtype, copy=False)
+    name = dtype.name
+    if "int" in name:
+        return xp.asarray(xp.rint(x) if x.dtype.kind == "f" else x).astype(dtype)
+    x = _to_float32_or_narrower(xp, x)
     if name == "float8_e8m0fnu":
         return _to_powers_of_two(xp, x, saturate=saturate, round_mode=round_mode)
-    x = _to_float32_or_narrower(xp, x)
-    if saturate and name.startswith("float8"):
+    if name in _FOR_NAN:
+        x = xp.where(xp.isnan(x), _FOR_NAN[name], x)
+    elif saturate and name.startswith("float8"):
         lowest, largest = _finite_limits(dtype)
         x = xp.clip(x, lowest, largest)
     return xp.asarray(x.astype(dtype))
@@ -95,6 +101,8 @@ def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
     """
     if x.dtype.itemsize <= 2 or x.dtype == np.float32:
         return x.astype(np.float32, copy=False)
+    if x.dtype.kind != "f" and x.dtype.itemsize == 8:
+        x = _to_odd_53_bits(xp, x)
     exact = xp.asarray(x, dtype=np.float64)
     nearest = xp.asarray(exact.astype(np.float32))
     is_even = nearest.view(np.uint32) & 1 == 0
@@ -106,6 +114,12 @@ def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
     )
 
 
+def _to_odd_53_bits(xp: Any, x: Any) -> Any:
+    """Integers of 64 bits, rounded to odd where float64 has fewer bits than they."""
+    is_wide = (x > 1 << 53) | (x < -(1 << 53) if x.dtype.kind == "i" else False)
+    return xp.where(is_wide & (x & 0x7FF != 0), x & ~x.dtype.type(0x7FF) | 0x800, x)
+
+
 def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> Any:
     """*x* in float8_e8m0fnu, which has exponents alone: neither sign nor zero.
 
@@ -114,7 +128,7 @@ def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> An
     """
     if round_mode not in ("up", "down", "nearest"):
         raise ValueError(f"round_mode is {round_mode!r}, expected up, down or nearest")
-    size = xp.abs(xp.asarray(x.astype(np.float32)))
+    size = xp.asarray(xp.abs(x))
     bits = size.view(np.uint32)
     # numbers below 2**-126 have exponent 0 and no implicit leading bit
     leading = xp.where(bits < 0x800000, np.uint32(0x400000), np.uint32(0))
@@ -135,6 +149,15 @@ def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> An
 
 _LARGEST_EXPONENT: Final = np.uint32(0xFE)
 _NO_EXPONENT: Final = np.uint32(0xFF)
+
+
+_FOR_NAN: Final = {
+    "float6_e2m3fn": 7.5,
+    "float6_e3m2fn": 28.0,
+    "float4_e2m1fn": -0.0,
+}
+"""What stands for NaN in types without one: of floats of 6 bits the largest, as ONNX's
+page on them has it; of those of 4 bits what its backend suite has, against its page."""
 
 
 @functools.cache
@@ -176,7 +199,8 @@ def _from_strings(
         integers = [_parse_int(text) & 0xFFFF_FFFF_FFFF_FFFF for text in texts]
         numbers = np.array(integers, dtype=np.uint64)
     else:
-        numbers = np.array([float(text) for text in texts], dtype=np.float64)
+        parse = float if dtype == np.float64 else _parse_to_odd
+        numbers = np.array([parse(text) for text in texts], dtype=np.float64)
     return convert(
         xp,
         xp.asarray(numbers.reshape(x.shape)),
@@ -184,6 +208,17 @@ def _from_strings(
         saturate=saturate,
         round_mode=round_mode,
     )
+
+
+def _parse_to_odd(text: str) -> float:
+    """The number in float64, rounded to odd: to be rounded once more."""
+    nearest = float(text)
+    if nearest == 0 or not math.isfinite(nearest):
+        return nearest
+    exact = Decimal(text)
+    if exact == nearest or np.float64(nearest).view(np.uint64) & 1:
+        return nearest
+    return math.nextafter(nearest, math.inf if exact > nearest else -math.inf)
 
 
 def _parse_int(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.emit import Type, Value
+from onnxplug_cpu.compiler.emit import Function, Type, Value
 from onnxplug_cpu.compiler.kernels.lanes import held
 from onnxplug_cpu.compiler.kernels.step import Arguments
 from onnxplug_cpu.compiler.math.narrow import rounded, rounded_to_odd
@@ -49,7 +49,18 @@ def _to_float(a: Arguments) -> Value:
         return f.convert(x, type_)
     many_bits = not x.type.is_float and x.type.bits > 16
     if a.element == "bf16" and many_bits:
+        if x.type.bits == 64:
+            x = _to_odd_53_bits(f, x)
         x = f.convert(x, x.type.of("f64"))
     if x.type.element == "f64" and a.element != "f32":
         x = rounded_to_odd(f, x)
     return rounded(f, a.isa, f.convert(x, type_), a.element)
+
+
+def _to_odd_53_bits(f: Function, x: Value) -> Value:
+    """Integers of 64 bits, rounded to odd where f64 has fewer bits than they."""
+    wide = x > 1 << 53
+    if x.type.is_signed:
+        wide = wide | (x < -(1 << 53))
+    inexact = wide & (x & 0x7FF).compare("ne", 0)
+    return f.select(inexact, (x & ~0x7FF) | 0x800, x)
