@@ -57,6 +57,7 @@ def test_feature_vectorizer(dtype: Any) -> None:
     expected = runtime("FeatureVectorizer", x, y, inputdimensions=[2, 3])
     same(ml("FeatureVectorizer", x, y, inputdimensions=(2, 3)), expected)
     same(ml("FeatureVectorizer", x[0], y[0]), f32([[-3, 1, 4, -3]]))
+    same(ml("FeatureVectorizer", x[:0], y[:0]), np.zeros((0, 4), np.float32))
     with pytest.raises(ValueError, match="1 entries for 2 inputs"):
         ml("FeatureVectorizer", x, y, inputdimensions=(3,))
 

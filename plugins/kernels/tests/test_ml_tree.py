@@ -183,6 +183,30 @@ def test_regressor_transforms(post_transform: str) -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_several_votes_of_a_leaf_for_a_target(targets: int, aggregate: str) -> None:
+    attributes = {
+        "nodes_treeids": (0, 0, 0),
+        "nodes_nodeids": (0, 1, 2),
+        "nodes_featureids": (0, 0, 0),
+        "nodes_modes": ("BRANCH_LEQ", "LEAF", "LEAF"),
+        "nodes_values": (0.0, 0.0, 0.0),
+        "nodes_truenodeids": (1, 0, 0),
+        "nodes_falsenodeids": (2, 0, 0),
+        "target_treeids": (0, 0, 0, 0),
+        "target_nodeids": (1, 1, 2, 1),
+        "target_ids": (0, 0, 0, 0),
+        "target_weights": (2.0, 10.0, 5.0, 1.0),
+        "n_targets": targets,
+        "aggregate_function": aggregate,
+    }
+    x = f32([[-1], [1]])
+    found = ml("TreeEnsembleRegressor", x, **attributes)
+    (expected,) = runtime("TreeEnsembleRegressor", x, **attributes)
+    assert found.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
 def test_regressor_of_other_types(dtype: Any) -> None:
     planted = Planted(3)

@@ -219,6 +219,11 @@ def test_tf_idf_of_too_few_tokens() -> None:
     }
     short = run("TfIdfVectorizer", np.array([[1]], dtype=np.int32), **attributes)
     assert short.tolist() == [[0, 0, 0, 0]]
+    for rows in ((), (1,), (3,), (0,)):
+        none = run("TfIdfVectorizer", np.zeros((*rows, 0), np.int32), **attributes)
+        assert none.tolist() == np.zeros((*rows, 4)).tolist()
+    no_rows = run("TfIdfVectorizer", np.zeros((0, 5), np.int32), **attributes)
+    assert no_rows.shape == (0, 4)
     attributes["pool_int64s"] = (1, 2, 1)
     with pytest.raises(ValueError, match="multiple of 2"):
         run("TfIdfVectorizer", np.array([1, 2]), **attributes)

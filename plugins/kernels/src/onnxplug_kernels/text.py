@@ -113,7 +113,7 @@ def tf_idf_vectorizer(
             f"TfIdfVectorizer takes an input of rank 1 or 2, not of shape {x.shape}"
         )
     pool = _pool(pool_strings or pool_int64s, ngram_counts)
-    tokens = pool.tokens(x.reshape(-1, x.shape[-1]))
+    tokens = pool.tokens(xp.atleast_2d(x))
     counts = xp.zeros((len(tokens), len(ngram_indexes)), dtype=xp.int64)
     for length in range(min_gram_length, min(max_gram_length, len(pool.grams)) + 1):
         # one token has no gaps
@@ -122,9 +122,10 @@ def tf_idf_vectorizer(
     values = (counts > 0 if mode == "IDF" else counts).astype(xp.float32)
     if weights and mode != "TF":
         values *= xp.asarray(weights, dtype=xp.float32)
-    result = xp.zeros((len(tokens), max(ngram_indexes) + 1), dtype=xp.float32)
+    width = max(ngram_indexes) + 1
+    result = xp.zeros((len(tokens), width), dtype=xp.float32)
     xp.add.at(result, (slice(None), xp.asarray(ngram_indexes)), values)
-    return result.reshape(*x.shape[:-1], -1)
+    return result.reshape(*x.shape[:-1], width)
 
 
 @dataclass(frozen=True, slots=True)

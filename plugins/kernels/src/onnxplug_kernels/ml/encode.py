@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -47,7 +48,10 @@ def feature_vectorizer(
 
 
 def _matrix(x: Any) -> Any:
-    return x.reshape(1, -1) if x.ndim < 2 else x.reshape(x.shape[0], -1)
+    # sizes rather than -1, which is unknown where there are no rows
+    if x.ndim < 2:
+        return x.reshape(1, x.size)
+    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
 @operator("Imputer", since=1, domain=_DOMAIN)

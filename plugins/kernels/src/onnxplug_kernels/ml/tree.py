@@ -283,10 +283,14 @@ def _forest_of_nodes(
     _, first_nodes = np.unique(trees, return_index=True)
     voting = nodes.find(_array(vote_tree_ids), _array(vote_node_ids))
     # votes of nodes that branch are never reached
-    counted = leaf[voting]
+    counted = np.nonzero(leaf[voting])[0]
     targets = _array(vote_targets)
     if target_count is None:
         target_count = int(targets.max(initial=0)) + 1
+    if target_count == 1:
+        # ONNX does not say what more votes of a leaf for the same target mean.  ONNX
+        # Runtime then counts the first, and skl2onnx writes as many as classes.
+        counted = counted[np.unique(voting[counted], return_index=True)[1]]
     return forest.grown(
         xp,
         roots=number[first_nodes],
