@@ -1,11 +1,12 @@
 # The commands that people and CI use.  They need Python 3.11 or newer with its venv
 # module; everything else is installed into .venv.
 #
-#   make demo    classify a handwritten digit
-#   make test    run all tests
-#   make lint    check style and types
-#   make bench   run the benchmarks
-#   make clean   remove what the others made
+#   make demo            classify a handwritten digit
+#   make test            run all tests but those of exporters
+#   make test-exporters  run models as PyTorch, scikit-learn and others export them
+#   make lint            check style and types
+#   make bench           run the benchmarks
+#   make clean           remove what the others made
 
 PYTHON ?= python3
 ARGS ?=
@@ -20,7 +21,7 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-exporters lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -30,7 +31,10 @@ demo: $(VENV)/runtime.stamp
 	@$(BIN)/onnxplug run demo/digits.onnx demo/seven.png
 
 test: $(VENV)/development.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --ignore=tests/exporters $(ARGS)
+
+test-exporters: $(VENV)/exporters.stamp
+	$(BIN)/python -m pytest tests/exporters $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
@@ -65,4 +69,9 @@ $(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
 $(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 	@echo 'installing what tests and checks need …'
 	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(ENGINES:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/exporters.stamp: $(VENV)/development.stamp
+	@echo 'installing PyTorch and the other exporters …'
+	@$(BIN)/python -m pip install --quiet --group exporters
 	@touch $@
