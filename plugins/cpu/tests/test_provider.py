@@ -117,3 +117,42 @@ def test_threads_are_limited_while_a_session_runs() -> None:
         )
     session.run(None, {"x": X})
     assert set(seen) == {1}
+
+
+ROTATED = "y = RotaryEmbedding (x, cosines, sines)"
+ANGLES = "T[1, 2, 3, 4] x, T[1, 3, 2] cosines, T[1, 3, 2] sines"
+
+
+def rotary(dtype: str) -> onnx.ModelProto:
+    inputs = ANGLES.replace("T", dtype)
+    return onnx.parser.parse_model(
+        f"""
+        < ir_version: 11, opset_import: ["" : 23] >
+        agraph ({inputs}) => ({dtype}[1, 2, 3, 4] y) {{ {ROTATED} }}
+        """
+    )
+
+
+@pytest.mark.parametrize("providers", [None, ON_ARRAYS])
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_rotary_positions_are_compiled_as_their_body(
+    dtype: str, providers: Any
+) -> None:
+    session = onnxplug.InferenceSession(rotary(dtype), providers=providers)
+    tiers = session.explain().partitions[0].tiers
+    expanded = [each.node for each in session.explain().expanded]
+    if dtype == "float" and providers is None:
+        assert tiers.keys() == {"compiled"}
+        assert expanded
+    else:
+        assert tiers == {"array": 1}
+        assert not expanded
+    random = np.random.default_rng(5)
+    kind = np.float32 if dtype == "float" else np.float16
+    x = random.standard_normal((1, 2, 3, 4)).astype(kind)
+    angles = random.standard_normal((1, 3, 2))
+    cosines, sines = np.cos(angles).astype(kind), np.sin(angles).astype(kind)
+    (y,) = session.run(None, {"x": x, "cosines": cosines, "sines": sines})
+    z = (x[..., :2] + 1j * x[..., 2:]) * (cosines + 1j * sines)[:, None]
+    expected = np.concatenate([z.real, z.imag], axis=-1)
+    np.testing.assert_allclose(y, expected, atol=1e-6 if dtype == "float" else 2e-3)
