@@ -224,6 +224,14 @@ def test_dropout_in_training(dtype: Any) -> None:
     assert (mask != other).any()
 
 
+def test_dropout_of_a_scalar_is_an_array() -> None:
+    x = np.array(3, np.float32)
+    arguments = (np.array(0.5, np.float32), np.array(True))
+    result, mask = run("Dropout", x, *arguments, seed=0, version=22, output_count=2)
+    assert isinstance(result, np.ndarray)
+    assert result == (6 if mask else 0)
+
+
 @pytest.mark.parametrize("version", [1, 6])
 def test_dropout_trained_unless_it_was_a_test(version: int) -> None:
     x = np.ones(4000, dtype=np.float32)

@@ -37,6 +37,15 @@ def test_seeds(op_type: str, inputs: Any, attributes: Any) -> None:
     assert (draw() != draw()).any()
 
 
+@pytest.mark.parametrize(("op_type", "inputs", "attributes"), CASES[:5])
+def test_a_scalar_is_an_array(op_type: str, inputs: Any, attributes: Any) -> None:
+    scalar = [x[0, 0].reshape(()) for x in inputs]
+    shape = {"shape": ()} if attributes else {}
+    result = run(op_type, *scalar, version=22, seed=1.0, **shape)
+    assert isinstance(result, np.ndarray)
+    assert result.shape == ()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_distributions(dtype: str) -> None:
     attributes: dict[str, Any] = {"dtype": DataType(dtype).onnx, "seed": 1.0}

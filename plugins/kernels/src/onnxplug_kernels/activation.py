@@ -233,7 +233,7 @@ def _drop(xp: Any, x: Any, ratio: float, seed: int | None) -> tuple[Any, Any]:
     generator = xp.random.RandomState(seed)
     mask = xp.asarray(generator.uniform(0, 1, x.shape) >= ratio)
     factors = mask * (1 / (1 - ratio))
-    return in_computing_dtype(_multiply, xp, x, factors=factors), mask
+    return as_array(xp, in_computing_dtype(_multiply, xp, x, factors=factors)), mask
 
 
 def _multiply(xp: Any, x: Any, factors: Any) -> Any:

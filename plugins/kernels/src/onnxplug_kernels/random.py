@@ -73,7 +73,8 @@ def bernoulli(
 ) -> Any:
     """One with probability *x*, else zero."""
     uniform = xp.asarray(_generator(xp, seed).random_sample(x.shape))
-    return (uniform < x.astype(np.float64)).astype(_dtype_or_same(x, dtype))
+    chosen = xp.asarray(uniform < x.astype(np.float64))
+    return chosen.astype(_dtype_or_same(x, dtype))
 
 
 @operator("Multinomial", since=7)
@@ -108,7 +109,7 @@ def _normal(
     seed: float | None,
 ) -> Any:
     standard = xp.asarray(_generator(xp, seed).standard_normal(tuple(shape)))
-    return (standard * scale + mean).astype(dtype)
+    return xp.asarray(standard * scale + mean).astype(dtype)
 
 
 def _uniform(
@@ -120,7 +121,7 @@ def _uniform(
     seed: float | None,
 ) -> Any:
     unit = xp.asarray(_generator(xp, seed).random_sample(tuple(shape)))
-    return (unit * (high - low) + low).astype(dtype)
+    return xp.asarray(unit * (high - low) + low).astype(dtype)
 
 
 def _dtype_or_same(x: Any, dtype: int | None) -> np.dtype[Any]:
