@@ -1,4 +1,4 @@
-"""Formulas of element-wise operators, and how exactly their results must be known."""
+"""Formulas of operators, and how exactly their results must be known."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from .comparison import assert_same, result_of
 from .formulas import sliced
 from .strategies import Array, Draw, Dtype, examples
 
+POWERS = np.dtype(ml_dtypes.float8_e8m0fnu)
 FAR = [2**62, -(2**62), 2**63 - 1, -(2**63)]
 
 
@@ -125,7 +127,8 @@ def test_pad_with_a_constant(draw: Draw) -> None:
         draw.integer(-(x.shape[axis] + min(0, b)), 3)
         for axis, b in zip(axes, before, strict=True)
     ]
-    value = draw.array(dtype, ()) if draw.flag() else None
+    # without a value it is zero, which a type of powers of two does not have
+    value = draw.array(dtype, ()) if draw.flag() or dtype == POWERS else None
     starts, shape = [0] * x.ndim, list(x.shape)
     for axis, b, a in zip(axes, before, after, strict=True):
         starts[axis] = b
@@ -210,7 +213,8 @@ def test_depth_to_space_and_back(draw: Draw) -> None:
 
 @examples(50)
 def test_trilu(draw: Draw) -> None:
-    x = draw.array(draw.dtype("Trilu"), draw.shape(2))
+    dtype = draw.dtype("Trilu", kind=lambda dtype: dtype != POWERS)
+    x = draw.array(dtype, draw.shape(2))
     k = np.array(draw.one_of([0, *range(-5, 6), *FAR]), np.int64)
     given = {"upper": draw.integer(0, 1)} if draw.flag() else {}
     upper = given.get("upper", 1)

@@ -69,7 +69,7 @@ def test_split_and_concat(draw: Draw) -> None:
             ends = sorted({0, size, *(draw.integer(0, size) for _ in range(2))})
             split = np.diff(ends)
     expected = [
-        np.moveaxis(rows[start:end], 0, axis) if kept else rows[start]
+        np.moveaxis(rows[start:end], 0, axis) if kept else rows[start, ...]
         for start, end in itertools.pairwise(ends)
     ]
     found = result_of("SplitToSequence", x, split, **given)

@@ -79,14 +79,12 @@ def test_flatten(draw: Draw) -> None:
 @examples(60)
 def test_squeeze_and_unsqueeze(draw: Draw) -> None:
     x = draw.array(draw.dtype("Squeeze"), draw.shape())
+    more = draw.integer(0, 3)
+    rank = x.ndim + more
+    new = {axis % rank for axis in draw.axes(rank, fewest=more)[:more]}
     kept = iter(x.shape)
-    rank = x.ndim + draw.integer(0, 3)
-    new = sorted(axis % rank for axis in draw.axes(rank)[: rank - x.ndim])
-    rank = x.ndim + len(new)
-    new = [axis for axis in new if axis < rank]
-    rank = x.ndim + len(new)
     shape = tuple(1 if axis in new else next(kept) for axis in range(rank))
-    axes = np.array([n - rank if draw.flag() else n for n in new], np.int64)
+    axes = np.array([n - rank if draw.flag() else n for n in sorted(new)], np.int64)
     larger = rearranged(x, shape)
     assert_same(result_of("Unsqueeze", x, axes), larger)
     assert_same(result_of("Squeeze", larger, axes), x)
