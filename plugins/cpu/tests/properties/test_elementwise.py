@@ -61,7 +61,7 @@ def functions(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@examples(25)
+@examples(15)
 def test_functions(dtype: Dtype, draw: Draw) -> None:
     x = draw.array(dtype, draw.one_of(shapes()))
     found = functions(dtype).run(x=x)
@@ -97,7 +97,7 @@ def of_two_floats(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@examples(25)
+@examples(15)
 def test_two_floats(dtype: Dtype, draw: Draw) -> None:
     within = shapes_within(draw.one_of(shapes()))
     a, b = (draw.array(dtype, draw.one_of(within)) for _ in range(2))
@@ -145,7 +145,7 @@ def of_two_integers(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@examples(20)
+@examples(12)
 def test_two_integers(dtype: Dtype, draw: Draw) -> None:
     within = shapes_within(draw.one_of(shapes()))
     a, b = (draw.array(dtype, draw.one_of(within)) for _ in range(2))
@@ -184,7 +184,7 @@ def of_two_truths() -> Compiled:
     return Compiled(nodes, {"a": bool, "b": bool})
 
 
-@examples(20)
+@examples(12)
 def test_two_truths(draw: Draw) -> None:
     within = shapes_within(draw.one_of(shapes()))
     a, b = (draw.array(bool, draw.one_of(within)) for _ in range(2))
@@ -206,7 +206,7 @@ def with_attributes() -> Compiled:
     return Compiled(nodes, dict.fromkeys(("x", "low", "high"), FLOAT32))
 
 
-@examples(20)
+@examples(12)
 def test_attributes(draw: Draw) -> None:
     x = draw.array(FLOAT32, draw.one_of(shapes()))
     low, high = (draw.array(FLOAT32, (), "finite") for _ in range(2))
@@ -224,7 +224,7 @@ def choices(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, np.dtype(np.int64)], ids=str)
-@examples(30)
+@examples(18)
 def test_where(dtype: Dtype, draw: Draw) -> None:
     within = shapes_within(draw.one_of(shapes()))
     condition = draw.array(bool, draw.one_of(within))
@@ -250,7 +250,7 @@ def casts(source: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("source", [FLOAT32, BFLOAT16, *INTEGERS[:2]], ids=str)
-@examples(25)
+@examples(15)
 def test_casts(source: Dtype, draw: Draw) -> None:
     """Floats to integers that hold them: the rest is undefined."""
     x = draw.array(source, draw.one_of(shapes()))

@@ -62,7 +62,7 @@ def moves(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@examples(20)
+@examples(12)
 def test_moves(dtype: Dtype, draw: Draw) -> None:
     shape = draw.one_of(shapes(3, 3))
     x, y = (draw.array(dtype, shape) for _ in range(2))
@@ -116,7 +116,7 @@ def gathers(dtype: Dtype, axis: int) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
-@examples(25)
+@examples(15)
 def test_gathers(dtype: Dtype, draw: Draw) -> None:
     axis = draw.integer(0, 2)
     x = draw.array(dtype, draw.one_of(shapes(3, 3, empty=False)))
@@ -156,7 +156,7 @@ def by_tuples(dtype: Dtype, batch_dims: int) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
-@examples(25)
+@examples(15)
 def test_tuples(dtype: Dtype, draw: Draw) -> None:
     x = draw.array(dtype, draw.one_of(shapes(3, 3, empty=False)))
     batch = draw.integer(0, 1)

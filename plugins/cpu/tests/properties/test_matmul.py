@@ -54,7 +54,7 @@ def values(draw: Draw) -> Any:
     return draw.one_of(["ordinary", "ordinary", "special"])
 
 
-@examples(60)
+@examples(36)
 def test_matmul(draw: Draw) -> None:
     batch = draw.one_of([(), (), (2,), (3, 2), (2, 1, 2), (0,)])
     one, two = (draw.one_of(shapes_within(batch)) for _ in range(2))
@@ -84,7 +84,7 @@ def weighted() -> Compiled:
     return Compiled(nodes, {"x": FLOAT32})
 
 
-@examples(40)
+@examples(24)
 def test_matmul_with_weights(draw: Draw) -> None:
     batch = draw.one_of([(), (3,), (5, 2), (2, 3, 1), (0,)])
     rows = draw.one_of(ROWS)
@@ -107,7 +107,7 @@ def gemms() -> Compiled:
     return Compiled(nodes, dict.fromkeys(("a", "b", "c", "at", "bt"), FLOAT32))
 
 
-@examples(50)
+@examples(30)
 def test_gemm(draw: Draw) -> None:
     rows, inner, columns = map(draw.one_of, (ROWS, INNER, COLUMNS))
     a = draw.array(FLOAT32, (rows, inner), values(draw))

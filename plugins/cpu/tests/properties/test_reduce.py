@@ -49,7 +49,7 @@ def of_floats() -> Compiled:
     return reductions([*REDUCTIONS, "ReduceLogSumExp"], np.dtype(np.float32))
 
 
-@examples(40)
+@examples(24)
 def test_floats(draw: Draw) -> None:
     shape = draw.one_of(shapes(3, 3))
     values = draw.one_of(["special", "ordinary"])
@@ -87,7 +87,7 @@ def of_integers(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("dtype", [np.dtype("int64"), np.dtype("int32")], ids=str)
-@examples(20)
+@examples(12)
 def test_integers(dtype: Dtype, draw: Draw) -> None:
     x = draw.array(dtype, draw.one_of(shapes(3, 3, empty=False)))
     functions = {
@@ -124,7 +124,7 @@ def running_sums(dtype: Dtype) -> Compiled:
 
 
 @pytest.mark.parametrize("name", ["float32", "int64", "float64", "int32"])
-@examples(15)
+@examples(10)
 def test_running_sums(name: str, draw: Draw) -> None:
     dtype = np.dtype(name)
     x = draw.array(dtype, draw.one_of(shapes(3, 3)), "whole")

@@ -25,7 +25,7 @@ def softmaxes() -> Compiled:
     return Compiled(nodes, {"x": FLOAT32})
 
 
-@examples(50)
+@examples(30)
 def test_softmax(draw: Draw) -> None:
     values = draw.one_of(["any", "special", "ordinary"])
     x = draw.array(FLOAT32, draw.one_of(shapes(2, 4)), values)
@@ -56,7 +56,7 @@ def norms() -> Compiled:
     return Compiled(nodes, dict.fromkeys(("x", "row", "shift", "plane"), FLOAT32))
 
 
-@examples(50)
+@examples(30)
 def test_norms(draw: Draw) -> None:
     values = draw.one_of(["ordinary", "ordinary", "special"])
     x = draw.array(FLOAT32, draw.one_of(shapes(2, 4, empty=False)), values)

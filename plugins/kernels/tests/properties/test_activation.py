@@ -25,7 +25,7 @@ def test_functions(op_type: str, draw: Draw) -> None:
     formula.check(result_of(op_type, x, **given), x, **given)
 
 
-@examples(40)
+@examples(35)
 def test_prelu(draw: Draw) -> None:
     dtype = draw.dtype("PRelu")
     shape = draw.shape()
@@ -37,7 +37,7 @@ def test_prelu(draw: Draw) -> None:
     assert_near(result_of("PRelu", x, slope), exact, dtype, 1)
 
 
-@examples(40)
+@examples(35)
 def test_swiglu(draw: Draw) -> None:
     dtype, shape = draw.dtype("SwiGLU"), draw.shape()
     a, b = (draw.array(dtype, shape, "special") for _ in range(2))
@@ -48,7 +48,7 @@ def test_swiglu(draw: Draw) -> None:
     assert_near(result_of("SwiGLU", a, b, alpha=alpha), exact, dtype, 6, size)
 
 
-@examples(60)
+@examples(50)
 def test_shrink(draw: Draw) -> None:
     dtype = draw.dtype("Shrink")
     x = draw.array(dtype, draw.shape(), "special")
@@ -67,7 +67,7 @@ def test_shrink(draw: Draw) -> None:
     assert_near(result_of("Shrink", x, bias=bias, lambd=lambd), exact, dtype, 1)
 
 
-@examples(40)
+@examples(35)
 def test_dropout_in_inference(draw: Draw) -> None:
     dtype = draw.dtype("Dropout")
     x = draw.array(dtype, draw.shape())
@@ -78,7 +78,7 @@ def test_dropout_in_inference(draw: Draw) -> None:
     assert_same(mask, np.ones(x.shape, bool))
 
 
-@examples(40)
+@examples(35)
 def test_dropout_in_training(draw: Draw) -> None:
     # eight bits would not hold the quotients
     dtype = draw.dtype("Dropout", kind=lambda dtype: dtype.itemsize > 1)

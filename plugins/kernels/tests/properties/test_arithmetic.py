@@ -32,7 +32,7 @@ FUNCTIONS = ROUNDING | {name: TRANSCENDENTAL[name] for name in ("Erf", "Exp", "L
 
 
 @pytest.mark.parametrize("op_type", FUNCTIONS)
-@examples(40)
+@examples(35)
 def test_functions_of_floats(op_type: str, draw: Draw) -> None:
     x = draw.array(draw.dtype(op_type, kind=is_float), draw.shape())
     found = result_of(op_type, x)
@@ -74,7 +74,7 @@ def test_functions_of_integers(op_type: str, function: Any, draw: Draw) -> None:
         ("Div", operator.truediv),
     ],
 )
-@examples(80)
+@examples(60)
 def test_two_operands(op_type: str, function: Any, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     a, b = (draw.array(dtype, shape) for shape in draw.shapes())
@@ -91,7 +91,7 @@ def test_two_operands(op_type: str, function: Any, draw: Draw) -> None:
     )
 
 
-@examples(100)
+@examples(70)
 def test_mod(draw: Draw) -> None:
     dtype = draw.dtype("Mod")
     a, b = (draw.array(dtype, shape) for shape in draw.shapes())
@@ -108,7 +108,7 @@ def test_mod(draw: Draw) -> None:
     assert_same(result_of("Mod", a, b, fmod=fmod), exact)
 
 
-@examples(80)
+@examples(60)
 def test_pow_of_floats(draw: Draw) -> None:
     dtype = draw.dtype("Pow", kind=is_float)
     other = draw.one_of([dtype, *dtypes_of("Pow", "T1")])
@@ -121,7 +121,7 @@ def test_pow_of_floats(draw: Draw) -> None:
     assert_near(result_of("Pow", x, y), exact, dtype, 1)
 
 
-@examples(60)
+@examples(50)
 def test_pow_of_integers(draw: Draw) -> None:
     dtype = draw.dtype("Pow", kind=is_integer)
     other = draw.dtype("Pow", "T1")
@@ -134,7 +134,7 @@ def test_pow_of_integers(draw: Draw) -> None:
     assert_same(result_of("Pow", x, y), wrapped(exact(objects(x), y), dtype))
 
 
-@examples(80)
+@examples(60)
 def test_clip(draw: Draw) -> None:
     dtype = draw.dtype("Clip")
     x = draw.array(dtype, draw.shape())
@@ -164,7 +164,7 @@ def extremes(dtype: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("op_type", "function"), [("Max", np.maximum), ("Min", np.minimum)]
 )
-@examples(50)
+@examples(40)
 def test_extremes(op_type: str, function: Any, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     inputs = several(draw, dtype)
@@ -174,7 +174,7 @@ def test_extremes(op_type: str, function: Any, draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("op_type", ["Sum", "Mean"])
-@examples(50)
+@examples(40)
 def test_totals(op_type: str, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     inputs = several(draw, dtype)

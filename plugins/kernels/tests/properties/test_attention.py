@@ -20,7 +20,7 @@ def split(x: Array, heads: int) -> Array:
     return x.reshape(batch, sequence, heads, width // heads).transpose(0, 2, 1, 3)
 
 
-@examples(200)
+@examples(130)
 def test_attention(draw: Draw) -> None:
     dtype = draw.dtype("Attention", "T1")
     batch, kv_heads, group = (draw.integer(1, n) for n in (2, 2, 2))
@@ -132,7 +132,7 @@ def test_attention(draw: Draw) -> None:
     assert_near(found[3][kept], stages[mode][kept], dtype, units, size_of)
 
 
-@examples(80)
+@examples(60)
 def test_rotary_embedding(draw: Draw) -> None:
     dtype = draw.dtype("RotaryEmbedding")
     batch, heads, sequence = (draw.integer(1, n) for n in (2, 3, 4))
@@ -172,7 +172,7 @@ def test_rotary_embedding(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
-@examples(40)
+@examples(35)
 def test_linear_attention(rule: str, draw: Draw) -> None:
     dtype = draw.dtype("LinearAttention")
     kept = draw.dtype("LinearAttention", "S")

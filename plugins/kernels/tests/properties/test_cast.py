@@ -38,7 +38,7 @@ def numbers(kind: Any = lambda dtype: True) -> list[Dtype]:
     return [*filter(kind, every)]
 
 
-@examples(250)
+@examples(160)
 def test_to_floats(draw: Draw) -> None:
     source = draw.one_of([d for d in dtypes_of("Cast", "T1") if d.kind != "O"])
     dtype = draw.one_of(numbers(is_float))
@@ -56,7 +56,7 @@ def test_to_floats(draw: Draw) -> None:
     assert_same(cast(x, dtype, **given), expected.reshape(x.shape))
 
 
-@examples(120)
+@examples(85)
 def test_floats_to_integers(draw: Draw) -> None:
     """Of what the type holds: the rest is undefined."""
     source = draw.one_of([d for d in dtypes_of("Cast", "T1") if is_float(d)])
@@ -73,7 +73,7 @@ def test_floats_to_integers(draw: Draw) -> None:
     assert_same(cast(x, dtype), wrapped(expected, dtype))
 
 
-@examples(120)
+@examples(85)
 def test_integers_to_integers(draw: Draw) -> None:
     """Higher bits are dropped."""
     source = draw.one_of([d for d in dtypes_of("Cast", "T1") if is_integer(d)])
@@ -82,7 +82,7 @@ def test_integers_to_integers(draw: Draw) -> None:
     assert_same(cast(x, dtype), wrapped(objects(x), dtype))
 
 
-@examples(60)
+@examples(50)
 def test_truth(draw: Draw) -> None:
     dtype = draw.one_of([d for d in dtypes_of("Cast", "T1") if d.kind != "O"])
     x = draw.array(dtype, draw.shape())
@@ -93,7 +93,7 @@ def test_truth(draw: Draw) -> None:
         assert_same(cast(truths, dtype), truths.astype(np.int8).astype(dtype))
 
 
-@examples(80)
+@examples(60)
 def test_to_powers_of_two(draw: Draw) -> None:
     """Of positive numbers: there are no others in that type."""
     floats = [d for d in dtypes_of("Cast", "T1") if is_float(d) and d.itemsize > 1]
@@ -122,7 +122,7 @@ def power_of_two(number: float, mode: str, saturate: bool) -> float:
     return 2 * below if goes_up[mode] else below
 
 
-@examples(60)
+@examples(50)
 def test_numbers_to_strings_and_back(draw: Draw) -> None:
     """The decimals say exactly which number it was."""
     wanted = [d for d in dtypes_of("Cast", "T1") if d.kind != "O" and d != POWERS]
@@ -145,7 +145,7 @@ def test_numbers_to_strings_and_back(draw: Draw) -> None:
     assert_same(cast(texts, dtype, saturate=0), x)
 
 
-@examples(60)
+@examples(50)
 def test_strings_to_numbers(draw: Draw) -> None:
     dtype = draw.one_of(numbers())
     integers = ["0", "1", "-1", "+1", "7", "-0"]

@@ -14,7 +14,7 @@ from .sliding import Sliding
 from .strategies import Array, Draw, examples, is_float
 
 
-@examples(60)
+@examples(50)
 def test_conv(draw: Draw) -> None:
     dtype, place = draw.dtype("Conv"), Sliding(draw)
     group = draw.integer(1, 3)
@@ -32,7 +32,7 @@ def test_conv(draw: Draw) -> None:
     assert_near(found, exact, dtype, ROUNDED)
 
 
-@examples(60)
+@examples(50)
 def test_conv_transpose(draw: Draw) -> None:
     dtype = draw.dtype("ConvTranspose")
     rank = draw.integer(1, 3)
@@ -104,7 +104,7 @@ def test_conv_transpose(draw: Draw) -> None:
     assert_near(found, exact, dtype, ROUNDED)
 
 
-@examples(40)
+@examples(35)
 def test_deform_conv(draw: Draw) -> None:
     """The shares of neighbours are quarters, so exact as well."""
     dtype, place = draw.dtype("DeformConv"), Sliding(draw, most=4)
@@ -166,7 +166,7 @@ def between(image: Array, point: list[float]) -> Any:
     return total
 
 
-@examples(40)
+@examples(35)
 def test_causal_conv_with_state(draw: Draw) -> None:
     dtype = draw.dtype("CausalConvWithState")
     batch, channels, length, size = (draw.integer(1, n) for n in (2, 3, 5, 4))
@@ -193,7 +193,7 @@ def test_causal_conv_with_state(draw: Draw) -> None:
     assert_same(state, whole[:, :, length:])
 
 
-@examples(40)
+@examples(35)
 def test_col2im(draw: Draw) -> None:
     dtype = draw.dtype("Col2Im", kind=is_float)
     place = Sliding(draw)

@@ -15,7 +15,7 @@ from .strategies import Array, Draw, Dtype, examples, is_float, is_integer
 INDICES: Final = (np.int64, np.int32)
 
 
-@examples(80)
+@examples(60)
 def test_gather(draw: Draw) -> None:
     x = draw.array(draw.dtype("Gather"), draw.shape(1))
     axis = draw.axis(x.ndim)
@@ -36,7 +36,7 @@ def positions(draw: Draw, size: int, shape: tuple[int, ...]) -> Array:
     return draw.integers(-size, max(size - 1, 0), shape, draw.one_of(INDICES))
 
 
-@examples(80)
+@examples(60)
 def test_gather_elements(draw: Draw) -> None:
     x = draw.array(draw.dtype("GatherElements"), draw.shape(1))
     axis = draw.axis(x.ndim)
@@ -61,7 +61,7 @@ def _moved(place: tuple[int, ...], axis: int, index: Any) -> tuple[int, ...]:
     return tuple(moved)
 
 
-@examples(80)
+@examples(60)
 def test_gather_nd(draw: Draw) -> None:
     x = draw.array(draw.dtype("GatherND"), draw.shape(1))
     batch_dims = draw.integer(0, x.ndim - 1)
@@ -96,7 +96,7 @@ REDUCTIONS: Final[dict[str, Combine]] = {
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@examples(50)
+@examples(40)
 def test_scatter_elements(reduction: str, draw: Draw) -> None:
     dtype = scattered_dtype(draw, "ScatterElements", reduction)
     x = draw.array(dtype, draw.shape(1), "whole")
@@ -116,7 +116,7 @@ def test_scatter_elements(reduction: str, draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@examples(50)
+@examples(40)
 def test_scatter_nd(reduction: str, draw: Draw) -> None:
     dtype = scattered_dtype(draw, "ScatterND", reduction)
     x = draw.array(dtype, draw.shape(1), "whole")
@@ -165,7 +165,7 @@ def check_scattered(
         assert_same(found, expected)
 
 
-@examples(60)
+@examples(50)
 def test_tensor_scatter(draw: Draw) -> None:
     dtype, shape = draw.dtype("TensorScatter"), draw.shape(2, empty=False)
     axis = draw.integer(1, len(shape) - 1) - (len(shape) if draw.flag() else 0)
@@ -186,7 +186,7 @@ def test_tensor_scatter(draw: Draw) -> None:
     assert_same(found, expected)
 
 
-@examples(60)
+@examples(50)
 def test_compress(draw: Draw) -> None:
     x = draw.array(draw.dtype("Compress"), draw.shape(1))
     axis = draw.axis(x.ndim) if draw.flag() else None
@@ -201,7 +201,7 @@ def test_compress(draw: Draw) -> None:
     assert_same(result_of("Compress", x, condition, **given), expected)
 
 
-@examples(40)
+@examples(35)
 def test_non_zero(draw: Draw) -> None:
     """Of numbers: what the zero of strings is, is not told."""
     dtype = draw.dtype("NonZero", kind=lambda dtype: dtype.kind != "O")
@@ -211,7 +211,7 @@ def test_non_zero(draw: Draw) -> None:
     assert_same(result_of("NonZero", x), expected)
 
 
-@examples(80)
+@examples(60)
 def test_one_hot(draw: Draw) -> None:
     classes = draw.integer(1, 5)
     kind = draw.dtype("OneHot", "T1", is_signed)

@@ -12,7 +12,7 @@ from .comparison import assert_near, assert_same, narrow, result_of, wrapped
 from .strategies import Draw, examples, is_float
 
 
-@examples(40)
+@examples(35)
 def test_constant_of_shape(draw: Draw) -> None:
     shape = draw.shape()
     dtype = draw.dtype("ConstantOfShape", "T2")
@@ -24,7 +24,7 @@ def test_constant_of_shape(draw: Draw) -> None:
     assert_same(result_of("ConstantOfShape", sizes, **given), expected)
 
 
-@examples(40)
+@examples(35)
 def test_eye_like(draw: Draw) -> None:
     x = draw.array(draw.dtype("EyeLike", "T1"), draw.shape(2, 2))
     dtype = draw.dtype("EyeLike", "T2")
@@ -39,7 +39,7 @@ def test_eye_like(draw: Draw) -> None:
     assert_same(result_of("EyeLike", x, k=k, **given), expected)
 
 
-@examples(100)
+@examples(70)
 def test_range(draw: Draw) -> None:
     """Of quarters, which no type has to round."""
     dtype = draw.dtype("Range")

@@ -33,7 +33,7 @@ def gathered(
     return result
 
 
-@examples(40)
+@examples(35)
 def test_transpose(draw: Draw) -> None:
     x = draw.array(draw.dtype("Transpose"), draw.shape())
     perm = [axis % x.ndim for axis in draw.axes(x.ndim, fewest=x.ndim)]
@@ -50,7 +50,7 @@ def test_transpose(draw: Draw) -> None:
     )
 
 
-@examples(60)
+@examples(50)
 def test_concat(draw: Draw) -> None:
     dtype, shape = draw.dtype("Concat"), draw.shape(1)
     axis = draw.axis(len(shape))
@@ -64,7 +64,7 @@ def test_concat(draw: Draw) -> None:
     assert_same(result_of("Concat", *parts, axis=axis), expected)
 
 
-@examples(150)
+@examples(100)
 def test_slice(draw: Draw) -> None:
     x = draw.array(draw.dtype("Slice"), draw.shape(1))
     axes = draw.axes(x.ndim)
@@ -89,7 +89,7 @@ def test_slice(draw: Draw) -> None:
     assert_same(result_of("Slice", x, *inputs), expected)
 
 
-@examples(60)
+@examples(50)
 def test_split(draw: Draw) -> None:
     dtype, shape = draw.dtype("Split"), draw.shape(1)
     x = draw.array(dtype, shape)
@@ -116,7 +116,7 @@ def test_split(draw: Draw) -> None:
         assert_same(part, expected)
 
 
-@examples(80)
+@examples(60)
 def test_pad_with_a_constant(draw: Draw) -> None:
     """Negative amounts remove elements."""
     dtype = draw.dtype("Pad")
@@ -149,7 +149,7 @@ def test_pad_with_a_constant(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
-@examples(40)
+@examples(35)
 def test_pad_from_elements(mode: str, draw: Draw) -> None:
     """By fewer than there are: beyond, the text does not say."""
     dtype = draw.dtype("Pad")
@@ -178,7 +178,7 @@ def test_pad_from_elements(mode: str, draw: Draw) -> None:
     assert_same(result_of("Pad", x, pads, mode=mode), expected)
 
 
-@examples(50)
+@examples(40)
 def test_center_crop_pad(draw: Draw) -> None:
     # types that ONNX's reference pads
     dtype = draw.one_of([np.dtype(n) for n in ("float32", "int64", "uint8", "bool")])
@@ -192,7 +192,7 @@ def test_center_crop_pad(draw: Draw) -> None:
     assert_same(result_of("CenterCropPad", x, wanted, **given), expected)
 
 
-@examples(50)
+@examples(40)
 def test_depth_to_space_and_back(draw: Draw) -> None:
     dtype, block = draw.dtype("DepthToSpace"), draw.integer(1, 3)
     batch, depth, height, width = (draw.integer(0, 3) for _ in range(4))
@@ -211,7 +211,7 @@ def test_depth_to_space_and_back(draw: Draw) -> None:
     assert_same(result_of("SpaceToDepth", found, blocksize=block, mode=mode), x)
 
 
-@examples(50)
+@examples(40)
 def test_trilu(draw: Draw) -> None:
     dtype = draw.dtype("Trilu", kind=lambda dtype: dtype != POWERS)
     x = draw.array(dtype, draw.shape(2))
@@ -228,7 +228,7 @@ def test_trilu(draw: Draw) -> None:
     assert_same(result_of("Trilu", x, k, **given), expected)
 
 
-@examples(50)
+@examples(40)
 def test_reverse_sequence(draw: Draw) -> None:
     x = draw.array(draw.dtype("ReverseSequence"), draw.shape(2))
     time = draw.integer(0, 1)

@@ -22,7 +22,7 @@ from .strategies import Draw, examples, is_float, is_integer
         ("LessOrEqual", operator.le),
     ],
 )
-@examples(50)
+@examples(40)
 def test_comparisons(op_type: str, function: Any, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     a, b = (draw.array(dtype, shape) for shape in draw.shapes())
@@ -76,7 +76,7 @@ def test_bitwise_not(draw: Draw) -> None:
     assert_same(result_of("BitwiseNot", x), wrapped(-1 - objects(x), dtype))
 
 
-@examples(50)
+@examples(40)
 def test_bit_shift(draw: Draw) -> None:
     """By less than all bits: C, whose operator it is, defines no more."""
     dtype = draw.dtype("BitShift")
@@ -91,7 +91,7 @@ def test_bit_shift(draw: Draw) -> None:
     )
 
 
-@examples(50)
+@examples(40)
 def test_is_inf(draw: Draw) -> None:
     x = draw.array(draw.dtype("IsInf", "T1"), draw.shape())
     wanted = {
@@ -113,7 +113,7 @@ def test_is_nan(draw: Draw) -> None:
     assert_same(result_of("IsNaN", x), np.asarray(wide(x) != wide(x)))
 
 
-@examples(60)
+@examples(50)
 def test_where(draw: Draw) -> None:
     dtype = draw.dtype("Where")
     one, two, three = draw.shapes(3)

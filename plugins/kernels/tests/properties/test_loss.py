@@ -60,7 +60,7 @@ class Targets:
         assert_near(found, exact, self.dtype, units, np.maximum(np.abs(exact), 64))
 
 
-@examples(80)
+@examples(60)
 def test_negative_log_likelihood(draw: Draw) -> None:
     op_type = "NegativeLogLikelihoodLoss"
     case = Targets(draw, op_type)
@@ -70,7 +70,7 @@ def test_negative_log_likelihood(draw: Draw) -> None:
     case.check(found, case.loss(wide(case.scores)))
 
 
-@examples(80)
+@examples(60)
 def test_softmax_cross_entropy(draw: Draw) -> None:
     op_type = "SoftmaxCrossEntropyLoss"
     case = Targets(draw, op_type)

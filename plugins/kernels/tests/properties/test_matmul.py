@@ -47,7 +47,7 @@ def check(
     assert_near(found, exact, dtype, units, magnitude)
 
 
-@examples(150)
+@examples(100)
 def test_matmul(draw: Draw) -> None:
     dtype = draw.dtype("MatMul")
     batch = draw.shape(0, 2)
@@ -60,7 +60,7 @@ def test_matmul(draw: Draw) -> None:
     check(result_of("MatMul", a, b), dtype, product, [a, b], inner + 1)
 
 
-@examples(120)
+@examples(85)
 def test_gemm(draw: Draw) -> None:
     dtype = draw.dtype("Gemm")
     rows, inner, columns = (draw.integer(0, 6) for _ in range(3))
@@ -87,7 +87,7 @@ def test_gemm(draw: Draw) -> None:
     check(found, dtype, function, operands, inner + 3, sign=abs)
 
 
-@examples(200)
+@examples(130)
 def test_einsum(draw: Draw) -> None:
     dtype = draw.dtype("Einsum")
     sizes = {label: draw.integer(0 if label == "k" else 1, 4) for label in "ijkl"}
@@ -126,7 +126,7 @@ def test_einsum(draw: Draw) -> None:
     assert_near(found, exact, dtype, 1)
 
 
-@examples(60)
+@examples(50)
 def test_det(draw: Draw) -> None:
     """By Leibniz's formula."""
     dtype = draw.dtype("Det", kind=is_float)

@@ -51,7 +51,7 @@ def test_scaler(draw: Draw) -> None:
     assert_near(found, exact, np.float32, 2, 16)
 
 
-@examples(40)
+@examples(35)
 def test_normalizer(draw: Draw) -> None:
     """Of positive numbers: for others the text's formulas are not what is meant."""
     dtype = dtype_of(draw, "Normalizer")
@@ -69,7 +69,7 @@ def test_normalizer(draw: Draw) -> None:
     assert_near(result_of("Normalizer", x, norm=norm), exact, np.float32, 4)
 
 
-@examples(40)
+@examples(35)
 def test_imputer(draw: Draw) -> None:
     dtype = dtype_of(draw, "Imputer")
     x = rows(draw, dtype, "special")
@@ -111,7 +111,7 @@ def test_feature_vectorizer(draw: Draw) -> None:
     assert_near(found, exact, np.float32, 0)
 
 
-@examples(40)
+@examples(35)
 def test_one_hot_encoder(draw: Draw) -> None:
     dtype = dtype_of(draw, "OneHotEncoder")
     if dtype.kind == "O":
@@ -136,7 +136,7 @@ KINDS: Final = {
 }
 
 
-@examples(60)
+@examples(50)
 def test_label_encoder(draw: Draw) -> None:
     source, target = draw.one_of([*KINDS]), draw.one_of([*KINDS])
     (kind, table), (other, results) = KINDS[source], KINDS[target]
@@ -191,7 +191,7 @@ def after(scores: Array, transform: str) -> Array:
 
 
 @pytest.mark.parametrize("op_type", ["LinearRegressor", "LinearClassifier"])
-@examples(40)
+@examples(35)
 def test_linear_models(op_type: str, draw: Draw) -> None:
     parameter = "T" if op_type == "LinearRegressor" else "T1"
     x = rows(draw, dtype_of(draw, op_type, parameter))
@@ -257,7 +257,7 @@ class Tree:
         return self.children[0 if holds else 1].leaf(row)
 
 
-@examples(80)
+@examples(60)
 def test_tree_ensemble(draw: Draw) -> None:
     dtype = dtype_of(draw, "TreeEnsemble")
     x = rows(draw, dtype, "special")

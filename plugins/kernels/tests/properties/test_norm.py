@@ -30,7 +30,7 @@ def channels(x: Array, parameter: Array) -> Array:
     return wide(parameter).reshape(-1, *(1,) * (x.ndim - 2))
 
 
-@examples(80)
+@examples(60)
 def test_layer_normalization(draw: Draw) -> None:
     dtype = draw.dtype("LayerNormalization")
     x = draw.array(dtype, draw.shape(1, empty=False), values(draw))
@@ -53,7 +53,7 @@ def test_layer_normalization(draw: Draw) -> None:
     assert_near(inverse, exact.inverse, kind, 24, relative)
 
 
-@examples(60)
+@examples(50)
 def test_rms_normalization(draw: Draw) -> None:
     kind = draw.dtype("RMSNormalization", "V")
     # the statistics are in float32, which would spoil a result in float64
@@ -69,7 +69,7 @@ def test_rms_normalization(draw: Draw) -> None:
     check(found, exact, np.abs(exact), scale.dtype)
 
 
-@examples(60)
+@examples(50)
 def test_instance_normalization(draw: Draw) -> None:
     dtype = draw.dtype("InstanceNormalization")
     x = draw.array(dtype, draw.shape(3, empty=False), values(draw))
@@ -80,7 +80,7 @@ def test_instance_normalization(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("version", [28, 18])
-@examples(50)
+@examples(40)
 def test_group_normalization(version: int, draw: Draw) -> None:
     dtype = draw.dtype("GroupNormalization", version=version)
     groups, depth = draw.integer(1, 3), draw.integer(1, 3)
@@ -101,7 +101,7 @@ def test_group_normalization(version: int, draw: Draw) -> None:
     check(found, *result, dtype)
 
 
-@examples(60)
+@examples(50)
 def test_batch_normalization(draw: Draw) -> None:
     dtype = draw.dtype("BatchNormalization")
     # the other parameters have types of their own, which are no less precise here
@@ -120,7 +120,7 @@ def test_batch_normalization(draw: Draw) -> None:
     check(found, exact, magnitude, dtype)
 
 
-@examples(50)
+@examples(40)
 def test_batch_normalization_in_training(draw: Draw) -> None:
     dtype = draw.dtype("BatchNormalization")
     x = draw.array(dtype, draw.shape(2, empty=False), "ordinary")
@@ -146,7 +146,7 @@ def test_batch_normalization_in_training(draw: Draw) -> None:
         check(found, expected, np.full(count, 64.0), dtype)
 
 
-@examples(50)
+@examples(40)
 def test_mean_variance_normalization(draw: Draw) -> None:
     dtype = draw.dtype("MeanVarianceNormalization")
     x = draw.array(dtype, draw.shape(1, empty=False), "ordinary")
@@ -165,7 +165,7 @@ def test_mean_variance_normalization(draw: Draw) -> None:
     check(found[spread], exact[spread], magnitude[spread], dtype)
 
 
-@examples(50)
+@examples(40)
 def test_lp_normalization(draw: Draw) -> None:
     dtype = draw.dtype("LpNormalization")
     x = draw.array(dtype, draw.shape(1), values(draw))
@@ -179,7 +179,7 @@ def test_lp_normalization(draw: Draw) -> None:
     check(found, exact, np.abs(exact), dtype)
 
 
-@examples(50)
+@examples(40)
 def test_lrn(draw: Draw) -> None:
     dtype = draw.dtype("LRN")
     x = draw.array(dtype, draw.shape(2), values(draw))

@@ -29,7 +29,7 @@ class Pooled:
         return not all(self.place.inside(window) for window in self.place.windows())
 
 
-@examples(80)
+@examples(60)
 def test_max_pool(draw: Draw) -> None:
     case = Pooled(draw, "MaxPool", draw.one_of(["whole", "finite"]))
     if case.has_empty_windows:
@@ -59,7 +59,7 @@ def test_max_pool(draw: Draw) -> None:
     assert_same(found, indices)
 
 
-@examples(80)
+@examples(60)
 def test_average_pool(draw: Draw) -> None:
     case = Pooled(draw, "AveragePool", draw.one_of(["whole", "special"]))
     include = draw.integer(0, 1)
@@ -95,7 +95,7 @@ def test_average_pool(draw: Draw) -> None:
     assert_near(found, case.exact, case.dtype, units, magnitude)
 
 
-@examples(60)
+@examples(50)
 def test_lp_pool(draw: Draw) -> None:
     case = Pooled(draw, "LpPool", "special")
     p = draw.one_of([1, 2, 3])
@@ -111,7 +111,7 @@ def test_lp_pool(draw: Draw) -> None:
     )
 
 
-@examples(60)
+@examples(50)
 def test_global_pools(draw: Draw) -> None:
     op_type = draw.one_of(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
     dtype = draw.dtype(op_type, kind=is_float)
@@ -135,7 +135,7 @@ def test_global_pools(draw: Draw) -> None:
     assert_near(found, exact, dtype, 0 if op_type == "GlobalMaxPool" else units, size)
 
 
-@examples(40)
+@examples(35)
 def test_max_unpool(draw: Draw) -> None:
     """What MaxPool took goes back to where it was, among zeros."""
     dtype = draw.dtype("MaxUnpool", "T1")

@@ -80,7 +80,7 @@ class Granularity:
         return found
 
 
-@examples(150)
+@examples(100)
 def test_quantize_linear(draw: Draw) -> None:
     """Of numbers that all types have, for the types of a division may differ."""
     source = draw.dtype("QuantizeLinear", "T1")
@@ -126,7 +126,7 @@ def in_type(results: list[Any], dtype: Dtype) -> Array:
     return wrapped(np.array(results, object), dtype)
 
 
-@examples(100)
+@examples(70)
 def test_dequantize_linear(draw: Draw) -> None:
     source = draw.dtype("DequantizeLinear", "T1")
     scale = draw.dtype("DequantizeLinear", "T2")
@@ -146,7 +146,7 @@ def test_dequantize_linear(draw: Draw) -> None:
     assert_near(found, exact, dtype, 2 if source == np.int32 else 1)
 
 
-@examples(50)
+@examples(40)
 def test_dynamic_quantize_linear(draw: Draw) -> None:
     """The text's own formulas, in float32."""
     x = draw.array(np.float32, draw.shape(empty=False), "ordinary")
@@ -201,7 +201,7 @@ def factors(draw: Draw, op_type: str, kind: Any = is_integer) -> tuple[Factor, F
     return a, b
 
 
-@examples(80)
+@examples(60)
 def test_matmul_integer(draw: Draw) -> None:
     a, b = factors(draw, "MatMulInteger")
     zero_points: list[Any] = [a.zero_point, b.zero_point][: draw.integer(0, 2)]
@@ -215,7 +215,7 @@ def test_matmul_integer(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("kind", [is_integer, is_float])
-@examples(60)
+@examples(50)
 def test_qlinear_matmul(kind: Any, draw: Draw) -> None:
     a, b = factors(draw, "QLinearMatMul", kind)
     dtype = draw.dtype("QLinearMatMul", "T3", kind)
@@ -240,7 +240,7 @@ def test_qlinear_matmul(kind: Any, draw: Draw) -> None:
         assert_same(found, expected)
 
 
-@examples(50)
+@examples(40)
 def test_convolutions(draw: Draw) -> None:
     """ConvInteger, and with scales QLinearConv."""
     place = Sliding(draw, most=5)

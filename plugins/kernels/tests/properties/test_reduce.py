@@ -82,7 +82,7 @@ class Reduction:
 
 
 @pytest.mark.parametrize("op_type", REDUCTIONS)
-@examples(50)
+@examples(40)
 def test_floats(op_type: str, draw: Draw) -> None:
     dtype = draw.dtype(op_type, kind=is_float)
     values = "any" if op_type in ("ReduceMax", "ReduceMin") else "special"
@@ -101,7 +101,7 @@ def test_floats(op_type: str, draw: Draw) -> None:
     assert_near(reduction.result(op_type, x), exact, dtype, units, size)
 
 
-@examples(60)
+@examples(50)
 def test_log_sum_exp(draw: Draw) -> None:
     """Of any numbers: their exponentials may be infinite, but not the result."""
     dtype = draw.dtype("ReduceLogSumExp", kind=is_float)
@@ -162,7 +162,7 @@ def test_truths(op_type: str, extreme: Any, draw: Draw) -> None:
 
 
 @pytest.mark.parametrize(("op_type", "extreme"), [("ArgMax", max), ("ArgMin", min)])
-@examples(60)
+@examples(50)
 def test_arg_extremes(op_type: str, extreme: Any, draw: Draw) -> None:
     """NaN has no place in an order that ONNX would tell."""
     dtype = draw.dtype(op_type)

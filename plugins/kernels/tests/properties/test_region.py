@@ -11,7 +11,7 @@ from .comparison import assert_near, assert_same, result_of, wide
 from .strategies import Draw, examples
 
 
-@examples(80)
+@examples(60)
 def test_non_max_suppression(draw: Draw) -> None:
     images, classes, count = (draw.integer(1, n) for n in (2, 2, 6))
     corners = draw.integers(0, 6, (images, count, 4), np.float32)

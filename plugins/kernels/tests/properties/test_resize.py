@@ -98,7 +98,7 @@ def weights(
     return [(position, weight) for position, weight in found if weight]
 
 
-@examples(250)
+@examples(160)
 def test_resize(draw: Draw) -> None:
     given: dict[str, Any] = {"mode": draw.one_of(["nearest", "linear", "cubic"])}
     mode = draw.one_of(
@@ -235,7 +235,7 @@ def test_grid_sample(mode: str, draw: Draw) -> None:
     assert_near(found, wide(expected), dtype, 256, 32)
 
 
-@examples(40)
+@examples(35)
 def test_affine_grid(draw: Draw) -> None:
     dtype = draw.dtype("AffineGrid", "T1")
     batch, rank = draw.integer(1, 2), draw.integer(2, 3)

@@ -32,7 +32,7 @@ FUNCTIONS: Final = {
 
 
 @pytest.mark.parametrize("op_type", GATES)
-@examples(80)
+@examples(60)
 def test_layers(op_type: str, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     direction = draw.one_of(["forward", "reverse", "bidirectional"])

@@ -17,7 +17,7 @@ from .strategies import Array, Draw, examples, is_integer
     ("op_type", "function", "neutral"),
     [("CumSum", operator.add, 0), ("CumProd", operator.mul, 1)],
 )
-@examples(100)
+@examples(70)
 def test_scans(op_type: str, function: Any, neutral: int, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     x = draw.array(dtype, draw.shape(1), "powers" if neutral else "special")

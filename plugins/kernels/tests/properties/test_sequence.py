@@ -22,7 +22,7 @@ def position(draw: Draw, low: int, high: int) -> Array:
     return np.array(draw.integer(low, high), kind)
 
 
-@examples(60)
+@examples(50)
 def test_lists(draw: Draw) -> None:
     dtype = draw.dtype("SequenceInsert")
     items = [draw.array(dtype, draw.shape(0, 2)) for _ in range(draw.integer(0, 4))]
@@ -47,7 +47,7 @@ def test_lists(draw: Draw) -> None:
     assert_all_same(sequence, items)
 
 
-@examples(60)
+@examples(50)
 def test_split_and_concat(draw: Draw) -> None:
     x = draw.array(draw.dtype("SplitToSequence"), draw.shape(1))
     axis = draw.axis(x.ndim)

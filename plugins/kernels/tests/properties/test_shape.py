@@ -25,7 +25,7 @@ def test_identity(draw: Draw) -> None:
     assert_same(result_of("Identity", x), x)
 
 
-@examples(40)
+@examples(35)
 def test_shape_and_size(draw: Draw) -> None:
     x = draw.array(draw.dtype("Shape"), draw.shape())
     bounds = {name: draw.integer(-6, 6) for name in ("start", "end") if draw.flag()}
@@ -34,7 +34,7 @@ def test_shape_and_size(draw: Draw) -> None:
     assert_same(result_of("Size", x), np.array(math.prod(x.shape), np.int64))
 
 
-@examples(100)
+@examples(70)
 def test_reshape(draw: Draw) -> None:
     x = draw.array(draw.dtype("Reshape"), draw.shape())
     whole = list(x.shape)
@@ -66,7 +66,7 @@ def _joined(shape: list[int]) -> list[list[int]]:
     ]
 
 
-@examples(40)
+@examples(35)
 def test_flatten(draw: Draw) -> None:
     x = draw.array(draw.dtype("Flatten"), draw.shape())
     axis = draw.integer(-x.ndim, x.ndim)
@@ -76,7 +76,7 @@ def test_flatten(draw: Draw) -> None:
     assert_same(result_of("Flatten", x, axis=axis), expected)
 
 
-@examples(60)
+@examples(50)
 def test_squeeze_and_unsqueeze(draw: Draw) -> None:
     x = draw.array(draw.dtype("Squeeze"), draw.shape())
     more = draw.integer(0, 3)
@@ -92,7 +92,7 @@ def test_squeeze_and_unsqueeze(draw: Draw) -> None:
     assert_same(result_of("Squeeze", larger), rearranged(x, least))
 
 
-@examples(60)
+@examples(50)
 def test_expand(draw: Draw) -> None:
     whole = draw.shape()
     within = draw.one_of(shapes_within(whole))
@@ -108,7 +108,7 @@ def test_expand(draw: Draw) -> None:
     assert_same(result_of("Expand", x, np.array(asked, np.int64)), expected)
 
 
-@examples(40)
+@examples(35)
 def test_tile(draw: Draw) -> None:
     x = draw.array(draw.dtype("Tile"), draw.shape(0, 3))
     repeats = [draw.integer(0, 3) for _ in x.shape]

@@ -48,7 +48,7 @@ def check(found: Array, exact: Array, x: Array) -> None:
     assert_near(found, parts, x.dtype, 1 if x.dtype.itemsize == 2 else 4, size)
 
 
-@examples(80)
+@examples(60)
 def test_dft(draw: Draw) -> None:
     dtype = draw.dtype("DFT", "T1")
     shape = draw.shape(1, 3, empty=False)
@@ -71,7 +71,7 @@ def test_dft(draw: Draw) -> None:
     check(found, exact, x)
 
 
-@examples(40)
+@examples(35)
 def test_half_a_spectrum_gives_the_signal_back(draw: Draw) -> None:
     dtype = draw.dtype("DFT", "T1", lambda d: d.itemsize > 2)
     x = draw.array(dtype, (draw.integer(1, 3), draw.integer(1, 9), 1), "whole")
@@ -81,7 +81,7 @@ def test_half_a_spectrum_gives_the_signal_back(draw: Draw) -> None:
     assert_near(back, wide(x), dtype, 64, 4)
 
 
-@examples(60)
+@examples(50)
 def test_stft(draw: Draw) -> None:
     dtype = draw.dtype("STFT", "T1")
     parts = draw.integer(1, 2)

@@ -11,7 +11,7 @@ from .strategies import Draw, examples
 
 @pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("version", [28, 11])
-@examples(60)
+@examples(50)
 def test_softmax(op_type: str, version: int, draw: Draw) -> None:
     dtype = draw.dtype(op_type)
     x = draw.array(dtype, draw.shape(1), draw.one_of(["any", "special", "ordinary"]))
@@ -38,7 +38,7 @@ def test_softmax(op_type: str, version: int, draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("version", [28, 11])
-@examples(60)
+@examples(50)
 def test_hardmax(version: int, draw: Draw) -> None:
     """NaN has no place in an order that ONNX would tell."""
     dtype = draw.dtype("Hardmax")

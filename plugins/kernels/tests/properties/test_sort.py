@@ -17,7 +17,7 @@ def sortable(x: Array) -> Array:
     return objects(x) if is_integer(x.dtype) else x
 
 
-@examples(120)
+@examples(85)
 def test_top_k(draw: Draw) -> None:
     dtype = draw.dtype("TopK")
     x = draw.array(dtype, draw.shape(1), draw.one_of(["finite", "whole"]))
@@ -52,7 +52,7 @@ def check_top_k(draw: Draw, x: Array, axis: int) -> None:
     assert_near(values, np.take_along_axis(sortable(x), expected, axis), x.dtype, 0)
 
 
-@examples(150)
+@examples(100)
 def test_unique(draw: Draw) -> None:
     """Complex numbers have no order, and NaN equals nothing."""
     dtype = draw.dtype("Unique", kind=lambda dtype: dtype.kind != "c")

@@ -14,7 +14,7 @@ from .strategies import Array, Draw, examples
 STRINGS = np.dtype(object)
 
 
-@examples(40)
+@examples(35)
 def test_string_concat(draw: Draw) -> None:
     x, y = (draw.array(STRINGS, shape) for shape in draw.shapes())
     one, two = np.broadcast_arrays(x, y)
@@ -24,7 +24,7 @@ def test_string_concat(draw: Draw) -> None:
     assert_same(result_of("StringConcat", x, y), expected)
 
 
-@examples(80)
+@examples(60)
 def test_string_split(draw: Draw) -> None:
     words = ["", "a", ",", "a,b", ",a,,b,", " a  b ", "\ta\nb c", "ab", "aab", "🙂,ß"]
     x = draw.of(np.array(words, object), draw.shape(0, 2))
@@ -122,7 +122,7 @@ class Expression:
         return {start + 1} if matches[self._kind] else set()
 
 
-@examples(120)
+@examples(85)
 def test_regex_full_match(draw: Draw) -> None:
     pattern = Expression(draw, 3)
     words = ["".join(w) for n in range(4) for w in itertools.product("ab.", repeat=n)]
@@ -133,7 +133,7 @@ def test_regex_full_match(draw: Draw) -> None:
     assert_same(found, np.array(expected))
 
 
-@examples(60)
+@examples(50)
 def test_string_normalizer(draw: Draw) -> None:
     words = ["a", "A", "b", "B", "ab", "aB", "AB", "", "ÄÖ", "äö"]
     shape: Any = (draw.integer(1, 6),)
@@ -161,7 +161,7 @@ def test_string_normalizer(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
-@examples(40)
+@examples(35)
 def test_tf_idf_vectorizer(mode: str, draw: Draw) -> None:
     """Counts of all choices of words that are the same distance apart."""
     strings = draw.flag()
