@@ -1,0 +1,105 @@
+"""Checks of the numbers that say which elements an operator reads and writes.
+
+Axes, permutations and sizes come from attributes, constants and feeds, none of which
+can be trusted.  Each function returns its numbers in their usual form, or raises
+:class:`OutOfBounds`; whoever computes addresses from such numbers has them from here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from operator import index
+from typing import Final
+
+MOST_ELEMENTS: Final = (1 << 63) - 1
+"""The largest int64, in which ONNX counts elements, and engines bytes."""
+
+
+class OutOfBounds(ValueError):
+    """A number of an operator's attribute or input that ONNX does not allow there."""
+
+
+def normal_axis(axis: int, rank: int, what: str = "axis") -> int:
+    """*axis*, which may count from the back, counted from the front.
+
+    Raises:
+        OutOfBounds: a tensor of *rank* has no such axis.
+    """
+    axis = index(axis)
+    if not -rank <= axis < rank:
+        allowed = f"from {-rank} to {rank - 1}" if rank else "none, as it is a scalar"
+        raise OutOfBounds(
+            f"{what} is {axis}, but a tensor of rank {rank} has the axes: {allowed}"
+        )
+    return axis + rank if axis < 0 else axis
+
+
+def normal_axes(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+    """*axes*, each counted from the front, in the order given.
+
+    Raises:
+        OutOfBounds: an axis is not there, or is named twice.
+    """
+    given = [index(axis) for axis in axes]
+    normal = tuple(normal_axis(axis, rank, f"one of {what}") for axis in given)
+    if len(set(normal)) != len(normal):
+        raise OutOfBounds(f"{what} {given} name an axis twice, of a rank of {rank}")
+    return normal
+
+
+def permutation(perm: Iterable[int], rank: int, what: str = "perm") -> tuple[int, ...]:
+    """*perm* as the order in which *rank* axes are to be.
+
+    Raises:
+        OutOfBounds: it is not a permutation of 0 to *rank* - 1.
+    """
+    order = tuple(index(axis) for axis in perm)
+    if sorted(order) != list(range(rank)):
+        raise OutOfBounds(
+            f"{what} is {list(order)}, but for an input of rank {rank} it has to have "
+            f"each of 0 to {rank - 1} once"
+            if rank
+            else f"{what} is {list(order)}, but the input is a scalar"
+        )
+    return order
+
+
+def sizes(
+    shape: Iterable[int], *, itemsize: int = 1, what: str = "the shape"
+) -> tuple[int, ...]:
+    """*shape* of an array whose elements take *itemsize* bytes.
+
+    Raises:
+        OutOfBounds: a size is negative, or their product is beyond int64, sizes of 0
+            not counted.
+    """
+    result = tuple(index(size) for size in shape)
+    if any(size < 0 for size in result):
+        raise OutOfBounds(f"{what} {list(result)} has a negative size")
+    if math.prod(size for size in result if size) * itemsize > MOST_ELEMENTS:
+        raise OutOfBounds(
+            f"{what} {list(result)} has more elements than int64 can count bytes of"
+        )
+    return result
+
+
+def at_least(
+    minimum: int, values: Iterable[int], what: str, *, count: int | None = None
+) -> tuple[int, ...]:
+    """*values*, such as strides, which are all *minimum* or more.
+
+    Args:
+        count: how many there have to be.
+
+    Raises:
+        OutOfBounds: one is smaller or beyond int64, or there are more or fewer.
+    """
+    result = tuple(index(value) for value in values)
+    if any(not minimum <= value <= MOST_ELEMENTS for value in result):
+        raise OutOfBounds(f"{what} is {list(result)}; expected {minimum} or more")
+    if count is not None and len(result) != count:
+        raise OutOfBounds(
+            f"{what} has {len(result)} values {list(result)}; expected {count}"
+        )
+    return result
