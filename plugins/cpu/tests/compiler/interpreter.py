@@ -102,7 +102,7 @@ class Interpreter:
 
     def input(self, array: np.ndarray[Any, Any]) -> View:
         """A view of a copy of *array*."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         buffer = Input(len(self._fed), array.nbytes)
         self._fed.append((buffer, array))
         return View.contiguous(buffer, array.dtype, array.shape)

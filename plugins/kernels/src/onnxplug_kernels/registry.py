@@ -66,7 +66,7 @@ class Kernel(NamedTuple):
 
         Raises:
             UnsupportedAttribute: the kernel has no parameter for an attribute, does not
-                know its value, or needs one that is not set.
+                know its value, takes one of another type, or needs one that is not set.
             WrongInputs: the kernel takes fewer inputs, or needs more.
         """
         form = _form(self.function)
@@ -91,6 +91,13 @@ class Kernel(NamedTuple):
                 raise UnsupportedAttribute(
                     f"{self.op_type} since version {self.since} {what} attribute "
                     f"{', '.join(map(repr, names))}; its attributes: {known}"
+                )
+        for name, value in attributes.items():
+            wanted = form.types.get(name)
+            if wanted is not None and value is not None and not wanted.holds(value):
+                raise UnsupportedAttribute(
+                    f"{self.op_type} since version {self.since} has {name} "
+                    f"{value!r:.60}; expected {wanted.words}"
                 )
         for name, values in self.allowed.items():
             if name in attributes and attributes[name] not in values:
@@ -150,17 +157,55 @@ def all_operators() -> Iterable[tuple[str, str]]:
 _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}
 
 
+class _AttributeType(NamedTuple):
+    """ONNX's type of an attribute: one *element*, or a list of them."""
+
+    element: type | tuple[type, ...]
+    is_list: bool
+    words: str
+
+    def holds(self, value: object) -> bool:
+        """Whether *value* is of the type."""
+        if not self.is_list:
+            return isinstance(value, self.element)
+        return isinstance(value, tuple | list) and all(
+            isinstance(each, self.element) for each in value
+        )
+
+
+_NUMBER: Final = (float, int)
+"""What a parameter for a float takes; some attributes were floats once, and are now
+integers."""
+
+_TYPES: Final = {
+    "int": _AttributeType(int, False, "an integer"),
+    "float": _AttributeType(_NUMBER, False, "a number"),
+    "str": _AttributeType(str, False, "a string"),
+    "[int": _AttributeType(int, True, "a list of integers"),
+    "[float": _AttributeType(_NUMBER, True, "a list of numbers"),
+    "[str": _AttributeType(str, True, "a list of strings"),
+}
+
+
+def _core(annotation: object) -> str:
+    """What an annotation says of elements: ``[int`` for ``Sequence[int] | None``."""
+    outer, bracket, inner = str(annotation).removesuffix(" | None").partition("[")
+    return outer if not bracket else "[" + inner.rstrip("]").split(",")[0]
+
+
 class _Form(NamedTuple):
     """What a kernel's signature says of its operator.
 
     Attributes:
         keywords: the attributes.
         required: those without a default.
+        types: of the attributes that a parameter's annotation states the type of.
         fewest, most: how many inputs it takes.
     """
 
     keywords: frozenset[str]
     required: frozenset[str]
+    types: Mapping[str, _AttributeType]
     fewest: int
     most: float
 
@@ -168,11 +213,14 @@ class _Form(NamedTuple):
 @functools.cache
 def _form(function: Callable[..., Any]) -> _Form:
     keywords, required = set(), set()
+    types: dict[str, _AttributeType] = {}
     fewest, most = -1, -1.0  # the first parameter is the array namespace
     for name, parameter in inspect.signature(function).parameters.items():
         match parameter.kind:
             case parameter.KEYWORD_ONLY:
                 keywords.add(name)
+                if (stated := _TYPES.get(_core(parameter.annotation))) is not None:
+                    types[name] = stated
                 if parameter.default is parameter.empty:
                     required.add(name)
             case parameter.VAR_POSITIONAL:
@@ -180,4 +228,4 @@ def _form(function: Callable[..., Any]) -> _Form:
             case parameter.POSITIONAL_ONLY | parameter.POSITIONAL_OR_KEYWORD:
                 most += 1
                 fewest += parameter.default is parameter.empty
-    return _Form(frozenset(keywords), frozenset(required), fewest, most)
+    return _Form(frozenset(keywords), frozenset(required), types, fewest, most)

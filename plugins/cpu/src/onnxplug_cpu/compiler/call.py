@@ -136,16 +136,18 @@ def integers(call: Call, value: Abstract | None, what: str) -> list[int]:
     """The content of a tensor of integers.
 
     Raises:
-        NotCompiled: it is not known when the plan is made.
+        NotCompiled: it is not known when the plan is made, or is no tensor of integers.
     """
     if value is None or value.content is None:
         raise NotCompiled(f"{what} of {call.op_type} is not known", call)
-    return [int(number) for number in value.content.reshape(-1)]
-
-
-def normal_axis(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
-    return axis + rank if axis < 0 else axis
+    if value.dtype.kind not in "iu" or value.content.ndim > 1:
+        raise NotCompiled(
+            f"{what} of {call.op_type} is {value.dtype}{list(value.shape)}; "
+            "expected integers of rank 0 or 1",
+            call,
+        )
+    numbers: list[int] = value.content.reshape(-1).tolist()
+    return numbers
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import numpy as np
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import place
 from onnxplug_cpu.compiler.kernel import Kernel
-from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 from onnxplug_cpu.compiler.record import (
     Address,
     Buffer,
@@ -116,11 +115,6 @@ class _Linker:
         table = len(words)
         self._begin(driver.COMMANDS, [0] * (3 * len(self._commands)))
         for index, command in enumerate(self._commands):
-            if not 0 < command.chunks <= MAX_CHUNKS:
-                raise ValueError(
-                    f"{command.label or command.kernel.key} has {command.chunks} "
-                    f"chunks; expected 1 to {MAX_CHUNKS}"
-                )
             entry = table + 3 * index
             self._code.append((entry, command.kernel))
             words[entry + 1] = 8 * self._place(command.words, index)

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug.ep.bounds import sizes
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
 from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.matmul import left_factor, rows_collide
-from onnxplug_cpu.compiler.operations.elementwise import StepForm
+from onnxplug_cpu.compiler.operations.elementwise import LIKE_FIRST, StepForm
 from onnxplug_cpu.compiler.operations.registry import find_operation
 from onnxplug_cpu.compiler.operations.views import permutation
 from onnxplug_cpu.compiler.patterns import rewrite
@@ -142,7 +143,8 @@ class _Planner:
         except NotCompiled as refusal:
             refusal.call = refusal.call or call
             raise
-        except IndexError as error:  # an axis that the value does not have
+        except (IndexError, ValueError) as error:
+            # no result is right, which the array tier says in its own words
             raise NotCompiled(str(error), call) from error
 
     def _infer(self, call: Call) -> bool:
@@ -150,7 +152,14 @@ class _Planner:
         results = self._computed(call, inputs)
         if results is None:
             results = self._inferred(call, inputs)
+        if len(results) < len(call.outputs):
+            raise NotCompiled(
+                f"{call.op_type} makes {len(results)} outputs, and not "
+                f"{len(call.outputs)}",
+                call,
+            )
         for name, result in zip(call.outputs, results, strict=False):
+            sizes(result.shape, itemsize=result.dtype.itemsize, what="an output of")
             if name is not None:
                 self.abstracts[name] = result
         return all(result.content is not None for result in results)
@@ -174,7 +183,10 @@ class _Planner:
             shapes = [self.known(n).shape for n in operands if isinstance(n, str)]
             dtype = call.dtypes[0]
             assert dtype is not None
-            return [Abstract(dtype, broadcast_shape(shapes))]
+            shape = broadcast_shape(shapes)
+            if call.op_type in LIKE_FIRST and shape != shapes[0]:
+                raise NotCompiled(f"{shapes[1:]} do not broadcast to {shapes[0]}", call)
+            return [Abstract(dtype, shape)]
         operation = find_operation(call)
         if operation is None:
             raise NotCompiled(f"{call.op_type} has no kernel", call)
@@ -215,7 +227,7 @@ class _Planner:
             return 0
         try:
             return sum(result.size for result in self._inferred(call, inputs))
-        except NotCompiled:
+        except (NotCompiled, IndexError, ValueError):
             return 0
 
     # where values are
@@ -309,6 +321,12 @@ class _Planner:
 
     def alias(self, name: str, view: View) -> None:
         """A value is a view of what was computed."""
+        value = self.known(name)
+        if (view.shape, view.dtype) != (value.shape, value.dtype):
+            raise NotCompiled(
+                f"{name} is {value.dtype}{list(value.shape)}, but would be seen as "
+                f"{view.dtype}{list(view.shape)}"
+            )
         self.views[name] = view
 
     def contiguous(self, view: View) -> View:

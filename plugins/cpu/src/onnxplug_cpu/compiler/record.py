@@ -14,9 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from onnxplug.ep.bounds import OutOfBounds, sizes
+from onnxplug.ep.bounds import permutation as checked_permutation
 from onnxplug_cpu.compiler.arena import Block
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
+from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 
 
 class Buffer:
@@ -186,7 +189,10 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An array somewhere in a buffer.
+    """An array somewhere in a buffer, none of whose elements lies outside.
+
+    That is checked whenever a view is made, so no command that addresses elements of
+    its views leaves their buffers, whatever a model asks for.
 
     Attributes:
         buffer: the memory.
@@ -194,6 +200,9 @@ class View:
         dtype: the elements' numpy dtype (``ml_dtypes`` included).
         shape: sizes.
         strides: in elements, 0 where the array is broadcast.
+
+    Raises:
+        OutOfBounds: a size is negative, or an element lies outside the buffer.
     """
 
     buffer: Buffer
@@ -201,6 +210,25 @@ class View:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        low = high = 0  # the first and the last element, in elements from element 0
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            if size < 1:
+                sizes(self.shape)
+                return  # no elements, which are nowhere
+            if stride > 0:
+                high += (size - 1) * stride
+            elif stride:
+                low += (size - 1) * stride
+        itemsize = self.dtype.itemsize
+        first = self.offset + low * itemsize
+        if first < 0 or self.offset + (high + 1) * itemsize > self.buffer.nbytes:
+            raise OutOfBounds(
+                f"elements of shape {list(self.shape)} and strides "
+                f"{list(self.strides)} from byte {self.offset} on lie outside "
+                f"a buffer of {self.buffer.nbytes} bytes"
+            )
 
     @classmethod
     def contiguous(
@@ -243,10 +271,15 @@ class View:
         return True
 
     def transpose(self, permutation: Sequence[int]) -> View:
-        """The axes in another order."""
+        """The axes in another order.
+
+        Raises:
+            OutOfBounds: it is no permutation of the axes.
+        """
+        order = checked_permutation(permutation, len(self.shape))
         return self._with(
-            tuple(self.shape[axis] for axis in permutation),
-            tuple(self.strides[axis] for axis in permutation),
+            tuple(self.shape[axis] for axis in order),
+            tuple(self.strides[axis] for axis in order),
         )
 
     def broadcast_to(self, shape: Sequence[int]) -> View:
@@ -273,8 +306,14 @@ class View:
         return self._with(shape, tuple(strides))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
-        """The same elements in another shape; ``None`` if that needs a copy."""
+        """The same elements in another shape; ``None`` if that needs a copy.
+
+        Raises:
+            OutOfBounds: the shape has more elements, or fewer.
+        """
         shape = tuple(shape)
+        if math.prod(shape) != self.size:
+            raise OutOfBounds(f"{self.shape} does not reshape to {shape}")
         if self.is_contiguous:
             return self._with(shape, c_strides(shape))
         strides = _reshaped_strides(self.shape, self.strides, shape)
@@ -286,8 +325,20 @@ class View:
         sizes: Sequence[int],
         steps: Sequence[int] | None = None,
     ) -> View:
-        """Along each axis *sizes* elements from *starts* by *steps* (not 0)."""
+        """Along each axis *sizes* elements from *starts* by *steps* (not 0).
+
+        Raises:
+            OutOfBounds: they are not all elements of this view.
+        """
         steps = steps or [1] * len(self.shape)
+        for start, size, step, extent in zip(
+            starts, sizes, steps, self.shape, strict=True
+        ):
+            last = start + (size - 1) * step
+            if size and not (0 <= start < extent and 0 <= last < extent):
+                raise OutOfBounds(
+                    f"{size} elements from {start} by {step} are not among {extent}"
+                )
         begin = sum(a * s for a, s in zip(starts, self.strides, strict=True))
         return View(
             self.buffer,
@@ -481,11 +532,19 @@ class Recorder:
         flops: int = 0,
         nbytes: int = 0,
     ) -> None:
-        """Record a command; *words* are by name, in any order."""
+        """Record a command; *words* are by name, in any order.
+
+        Raises:
+            ValueError: other words than the kernel's, or too many chunks.
+        """
         if words.keys() != set(kernel.words):
             raise ValueError(
                 f"{kernel.key} takes the words {sorted(kernel.words)}; "
                 f"got {sorted(words)}"
+            )
+        if not 0 <= chunks <= MAX_CHUNKS:
+            raise ValueError(
+                f"{label or kernel.key} has {chunks} chunks; expected 0 to {MAX_CHUNKS}"
             )
         if chunks == 0:
             return

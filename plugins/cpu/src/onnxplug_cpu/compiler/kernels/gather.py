@@ -53,9 +53,9 @@ def record_gather(
         axis: from ``-rank`` to ``rank - 1``.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit.
-        IndexError: The axis is empty and the target is not; and, after a run that
-            met it, an index out of range.
+        ValueError: Shapes or dtypes do not fit, or the axis is empty and the target
+            is not.
+        IndexError: After a run that met it, an index out of range.
     """
     axis %= len(data.shape)
     lead, rest = data.shape[:axis], data.shape[axis + 1 :]
@@ -283,8 +283,6 @@ def _record(
         return
     words: dict[str, Word] = {"index_step": index_step}
     for number, (axis, size, stride) in enumerate(indexed):
-        if size == 0:
-            raise IndexError(f"axis {axis} has size 0, so no index is in range")
         words |= {f"limit{number}": size, f"stride{number}": stride}
         # 0 is in range, so an index that is not can stand for itself
         words[f"flag{number}"] = recorder.check(_out_of_range(axis, size))

@@ -92,18 +92,20 @@ def _heads(call: Call, inputs: Inputs) -> _Heads:
         shape = value.shape
         if len(shape) == 3:
             heads = int(call.attributes[attribute] or 0)
-            if not heads or shape[2] % heads:
+            if heads < 1 or shape[2] % heads:
                 raise NotCompiled(f"{shape} does not split into {heads} heads", call)
             shape = (shape[0], heads, shape[1], shape[2] // heads)
         if len(shape) != 4:
             raise NotCompiled(f"attention of rank {len(shape)}", call)
         shapes.append((shape[0], shape[1], shape[2], shape[3]))
     past = 0
-    if call.input(4) is not None:
-        earlier = inputs[4]
-        assert earlier is not None
-        past = earlier.shape[2]
     q, k, v = shapes
+    earlier = [inputs[at] if call.input(at) else None for at in (4, 5)]
+    if earlier != [None, None]:
+        found = [() if value is None else value.shape for value in earlier]
+        past = found[0][2] if len(found[0]) == 4 else 0
+        if found != [(*part[:2], past, part[3]) for part in (k, v)]:
+            raise NotCompiled(f"attention to {found} before {k} and {v}", call)
     return _Heads(q, k, v, past)
 
 
@@ -118,6 +120,7 @@ def _infer_operator(call: Call, inputs: Inputs) -> list[Abstract]:
         or heads.k[0] != batch
         or not heads.k[1]
         or count % heads.k[1]
+        or not heads.q[3]
     ):
         raise NotCompiled(f"attention of {heads.q}, {heads.k} and {heads.v}", call)
     width = heads.v[3]

@@ -25,6 +25,10 @@ _BROADCAST_SINCE: Final = 7
 """The opset before which two inputs were broadcast by an attribute ``axis``."""
 
 
+LIKE_FIRST: Final = frozenset({"Clip", "PRelu"})
+"""Operators whose result has the first input's shape, to which others broadcast."""
+
+
 @functools.cache
 def element_of(dtype: np.dtype[Any]) -> str | None:
     """The IR's name of a dtype's elements; numpy takes a while to say its own."""

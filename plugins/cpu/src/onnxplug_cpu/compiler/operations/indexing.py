@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, normal_axis
+from onnxplug.ep.bounds import at_least, normal_axis
+from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled
 from onnxplug_cpu.compiler.kernels.gather import (
     record_gather,
     record_gather_elements,
@@ -31,6 +32,8 @@ def _accepts(call: Call, dtypes: Dtypes) -> str | None:
         return f"{call.op_type} is not compiled for indices of {dtypes[1]}"
     if call.attributes.get("reduction", "none") not in ("none", None):
         return f"{call.op_type} is not compiled with a reduction"
+    if len(dtypes) > 2 and dtypes[2] != dtypes[0]:
+        return f"{call.op_type} is not compiled for updates of another type"
     return any_fixed_size(call, dtypes[:1])
 
 
@@ -124,10 +127,12 @@ def _gather_nd(call: Call, inputs: Inputs) -> list[Abstract]:
     data, indices = inputs[0], inputs[1]
     assert data is not None and indices is not None
     batch = int(call.attributes.get("batch_dims", 0))
+    at_least(0, [batch], "batch_dims")
     count = indices.shape[-1] if indices.shape else 0
     rest = data.shape[batch + count :]
     if (
         not 0 < count <= len(data.shape) - batch
+        or batch >= len(indices.shape)
         or data.shape[:batch] != indices.shape[:batch]
         or 0 in data.shape
     ):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
 from onnxplug_cpu.compiler.call import (
     Abstract,
     Call,
     NotCompiled,
     integers,
-    normal_axis,
 )
 from onnxplug_cpu.compiler.kernels.layout import (
     record_concat,
@@ -22,6 +24,7 @@ from onnxplug_cpu.compiler.operations.registry import (
     Inputs,
     Operation,
     Plan,
+    all_alike,
     any_fixed_size,
     register,
     same_as_first,
@@ -69,7 +72,7 @@ def _record_concat(plan: Plan, call: Call) -> None:
     )
 
 
-register("Concat", Operation(_concat, _record_concat, any_fixed_size))
+register("Concat", Operation(_concat, _record_concat, all_alike))
 
 
 # Tile
@@ -77,9 +80,8 @@ register("Concat", Operation(_concat, _record_concat, any_fixed_size))
 
 def _tile(call: Call, inputs: Inputs) -> list[Abstract]:
     x = _first(inputs)
-    repeats = integers(call, inputs[1], "the repeats")
-    if len(repeats) != len(x.shape):
-        raise NotCompiled(f"{len(repeats)} repeats for {x.shape}", call)
+    wanted = integers(call, inputs[1], "the repeats")
+    repeats = at_least(0, wanted, "the repeats", count=len(x.shape))
     shape = tuple(n * size for n, size in zip(repeats, x.shape, strict=True))
     return [Abstract(x.dtype, shape)]
 
@@ -115,14 +117,13 @@ def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
         pads = [int(size) for size in call.attributes["pads"]]
     else:
         pads = integers(call, inputs[1], "the pads")
-    axes = list(range(rank))
+    axes: Sequence[int] = range(rank)
     if call.input(3) is not None:
-        axes = [normal_axis(a, rank) for a in integers(call, inputs[3], "the axes")]
+        axes = normal_axes(integers(call, inputs[3], "the axes"), rank)
+    at_least(0, pads, "pads of what is compiled", count=2 * len(axes))
     before, after = [0] * rank, [0] * rank
     for place, axis in enumerate(axes):
         before[axis], after[axis] = pads[place], pads[place + len(axes)]
-    if min((*before, *after), default=0) < 0:
-        raise NotCompiled("Pad that takes away", call)
     return before, after
 
 
@@ -141,8 +142,8 @@ def _record_pad(plan: Plan, call: Call) -> None:
     name = call.input(2)
     if name is not None:
         value = plan.known(name).content
-        assert value is not None
-    assert value is not None
+    if value is None or value.dtype != x.dtype or value.size != 1:
+        raise NotCompiled(f"what is padded with is not one {x.dtype}", call)
     record_fill(plan.recorder, value.reshape(()), out, label="Pad")
     record_copy(plan.recorder, x, out.slice(before, x.shape), label="Pad")
 
@@ -160,19 +161,25 @@ register("Pad", Operation(_pad, _record_pad, _accepts_pad, known=frozenset({1, 2
 # Trilu
 
 
+def _trilu(call: Call, inputs: Inputs) -> list[Abstract]:
+    if len(_first(inputs).shape) < 2:
+        raise NotCompiled("Trilu of what is no matrix", call)
+    return same_as_first(call, inputs)
+
+
 def _record_trilu(plan: Plan, call: Call) -> None:
     x, out = _border(plan, call)
     diagonal = 0
     name = call.input(1)
     if name is not None:
-        diagonal = integers(call, plan.known(name), "the diagonal")[0]
+        (diagonal,) = integers(call, plan.known(name), "the diagonal")
     upper = bool(call.attributes.get("upper", 1))
     record_trilu(plan.recorder, x, out, diagonal, upper=upper)
 
 
 register(
     "Trilu",
-    Operation(same_as_first, _record_trilu, any_fixed_size, known=frozenset({1})),
+    Operation(_trilu, _record_trilu, any_fixed_size, known=frozenset({1})),
 )
 
 
@@ -183,12 +190,12 @@ def _record_cumsum(plan: Plan, call: Call) -> None:
     x, out = _border(plan, call)
     name = call.inputs[1]
     assert name is not None
-    axis = integers(call, plan.known(name), "the axis")[0]
+    (axis,) = integers(call, plan.known(name), "the axis")
     record_cumsum(
         plan.recorder,
         x,
         out,
-        axis,
+        normal_axis(axis, len(x.shape)),
         exclusive=bool(call.attributes.get("exclusive", 0)),
         reverse=bool(call.attributes.get("reverse", 0)),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxplug_cpu.compiler.call import Abstract, Call, integers, normal_axis
+from onnxplug.ep.bounds import normal_axes
+from onnxplug_cpu.compiler.call import Abstract, Call, integers
 from onnxplug_cpu.compiler.kernels.reduce import KINDS, record_reduce
 from onnxplug_cpu.compiler.operations.registry import (
     F32,
@@ -31,7 +32,7 @@ def _axes(call: Call, inputs: Inputs) -> tuple[int, ...]:
         if call.attributes.get("noop_with_empty_axes", 0):
             return ()
         return tuple(range(len(x.shape)))
-    return tuple(sorted({normal_axis(axis, len(x.shape)) for axis in axes}))
+    return tuple(sorted(normal_axes(axes, len(x.shape))))
 
 
 def _infer(call: Call, inputs: Inputs) -> list[Abstract]:

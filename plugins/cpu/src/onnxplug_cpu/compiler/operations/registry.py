@@ -112,6 +112,14 @@ def only_f32(call: Call, dtypes: Dtypes) -> str | None:
     return f"{call.op_type} is compiled for float32; found {found}"
 
 
+def all_alike(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts inputs of one dtype of a fixed size in memory."""
+    if any(dtype != dtypes[0] for dtype in dtypes[1:]):
+        found = ", ".join(str(dtype) for dtype in dtypes)
+        return f"{call.op_type} is compiled for inputs of one type; found {found}"
+    return any_fixed_size(call, dtypes)
+
+
 def any_fixed_size(call: Call, dtypes: Dtypes) -> str | None:
     """Accepts what has a fixed size in memory: not strings, not 4-bit integers."""
     for dtype in dtypes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, normal_axis
+from onnxplug.ep.bounds import normal_axis
+from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled
 from onnxplug_cpu.compiler.kernels.norm import record_norm
 from onnxplug_cpu.compiler.kernels.softmax import record_softmax
 from onnxplug_cpu.compiler.operations.registry import (

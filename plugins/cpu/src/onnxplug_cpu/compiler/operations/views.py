@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
+from onnxplug.ep.bounds import normal_axes, normal_axis
+from onnxplug.ep.bounds import permutation as checked_permutation
 from onnxplug_cpu.compiler.call import (
     Abstract,
     Call,
     NotCompiled,
     broadcast_shape,
     integers,
-    normal_axis,
 )
 from onnxplug_cpu.compiler.operations.registry import (
     Dtypes,
@@ -68,7 +69,10 @@ def _reshape(call: Call, inputs: Inputs) -> list[Abstract]:
 
 def _flatten(call: Call, inputs: Inputs) -> list[Abstract]:
     x = _first(inputs)
-    axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
+    # the axis behind the last one is allowed, too
+    rank = len(x.shape)
+    axis = int(call.attributes["axis"])
+    axis = axis if axis == rank else normal_axis(axis, rank)
     shape = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
     return [Abstract(x.dtype, shape)]
 
@@ -78,7 +82,7 @@ def _squeeze(call: Call, inputs: Inputs) -> list[Abstract]:
     axes = _axes(call, inputs, 1)
     if axes is None:
         axes = [axis for axis, size in enumerate(x.shape) if size == 1]
-    gone = {normal_axis(axis, len(x.shape)) for axis in axes}
+    gone = normal_axes(axes, len(x.shape))
     if any(x.shape[axis] != 1 for axis in gone):
         raise NotCompiled(f"{x.shape} has no size 1 at {sorted(gone)}", call)
     shape = tuple(size for axis, size in enumerate(x.shape) if axis not in gone)
@@ -89,7 +93,7 @@ def _unsqueeze(call: Call, inputs: Inputs) -> list[Abstract]:
     x = _first(inputs)
     axes = _axes(call, inputs, 1) or []
     rank = len(x.shape) + len(axes)
-    new = {normal_axis(axis, rank) for axis in axes}
+    new = normal_axes(axes, rank)
     sizes = iter(x.shape)
     shape = tuple(1 if axis in new else next(sizes) for axis in range(rank))
     return [Abstract(x.dtype, shape)]
@@ -129,7 +133,7 @@ def permutation(call: Call, rank: int) -> tuple[int, ...]:
     perm = call.attributes.get("perm")
     if perm is None:
         return tuple(reversed(range(rank)))
-    return tuple(int(axis) for axis in perm)
+    return checked_permutation(perm, rank)
 
 
 def _transpose(call: Call, inputs: Inputs) -> list[Abstract]:
@@ -198,8 +202,8 @@ def _bounds(call: Call, inputs: Inputs) -> tuple[list[int], list[int], list[int]
             else [1] * len(starts)
         )
     first, size, step = [0] * rank, list(x.shape), [1] * rank
+    axes = [*normal_axes(axes, rank)]
     for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
-        axis = normal_axis(axis, rank)
         span = _span(start, end, by, x.shape[axis])
         first[axis] = span.start if len(span) else 0
         size[axis], step[axis] = len(span), by
