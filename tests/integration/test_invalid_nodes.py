@@ -1,0 +1,154 @@
+"""Nodes whose attributes, constants or feeds no result is right for, in both tiers.
+
+Each is followed and preceded by operators with which the compiled tier joins it, as a
+view in the middle of a program is where a wrong address would come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnxplug
+from onnxplug.errors import OnnxplugError
+
+FLOAT = TensorProto.FLOAT
+MOST = 2**63 - 1
+
+
+def session(nodes: Sequence[Any], tier: str, **constants: Any) -> Any:
+    """A session of *nodes*, from x of no declared shape to y."""
+    graph = helper.make_graph(
+        nodes,
+        "invalid",
+        [helper.make_tensor_value_info("x", FLOAT, None)],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [
+            onnx.numpy_helper.from_array(np.asarray(value), name)
+            for name, value in constants.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    options = {"compile": tier == "compiled"}
+    return onnxplug.InferenceSession(
+        model, providers=[("CPUExecutionProvider", options)]
+    )
+
+
+def after(behind: str) -> list[Any]:
+    """What reads t and makes y."""
+    return {
+        "alone": [helper.make_node("Identity", ["t"], ["y"])],
+        "chain": [helper.make_node("Exp", ["t"], ["y"])],
+        "softmax": [helper.make_node("Softmax", ["t"], ["y"])],
+        "product": [helper.make_node("MatMul", ["t", "t"], ["y"])],
+        "norm": [helper.make_node("LayerNormalization", ["t", "one"], ["y"])],
+    }[behind]
+
+
+def before(ahead: str) -> list[Any]:
+    """What reads x and makes s."""
+    return {
+        "alone": [helper.make_node("Identity", ["x"], ["s"])],
+        "chain": [helper.make_node("Tanh", ["x"], ["s"])],
+        "product": [helper.make_node("MatMul", ["x", "square"], ["s"])],
+    }[ahead]
+
+
+INT = np.int64
+INVALID: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "transpose repeats": ("Transpose", {"perm": [0, 0]}, []),
+    "transpose repeats the last": ("Transpose", {"perm": [1, 1]}, []),
+    "transpose lacks": ("Transpose", {"perm": [0]}, []),
+    "transpose has more": ("Transpose", {"perm": [0, 1, 2]}, []),
+    "transpose negates": ("Transpose", {"perm": [-1, 0]}, []),
+    "transpose far": ("Transpose", {"perm": [0, MOST]}, []),
+    "reduce before": ("ReduceSum", {}, [[-3]]),
+    "reduce behind": ("ReduceSum", {}, [[2]]),
+    "reduce far": ("ReduceMean", {}, [[MOST]]),
+    "expand to negative": ("Expand", {}, [[-4, -4]]),
+    "expand beyond int64": ("Expand", {}, [[2**32, 2**32, 4, 4]]),
+    "reshape to negative": ("Reshape", {}, [[-2, -8]]),
+    "reshape to two unknown": ("Reshape", {}, [[-1, -1]]),
+    "tile by negative": ("Tile", {}, [[-1, -1]]),
+    "tile beyond int64": ("Tile", {}, [[2**32, 2**32]]),
+    "slice on no axis": ("Slice", {}, [[0], [1], [2]]),
+    "slice by no step": ("Slice", {}, [[0], [1], [0], [0]]),
+    "squeeze no axis": ("Squeeze", {}, [[5]]),
+    "unsqueeze twice": ("Unsqueeze", {}, [[0, 0]]),
+    "unsqueeze far": ("Unsqueeze", {}, [[7]]),
+    "flatten far": ("Flatten", {"axis": 3}, []),
+    "softmax far": ("Softmax", {"axis": 2}, []),
+    "softmax before": ("Softmax", {"axis": -3}, []),
+    "cumsum far": ("CumSum", {}, [2]),
+    "pad no axis": ("Pad", {}, [[1, 1], np.float32(0), [2]]),
+    "pad of another length": ("Pad", {}, [[1, 1]]),
+    "pad takes all": ("Pad", {}, [[-100, 0, 100, 0]]),
+    "gather no axis": ("Gather", {"axis": 2}, [[0]]),
+    "gather elements of no axis": ("GatherElements", {"axis": -3}, [[[0]]]),
+    "gather outside": ("GatherElements", {"axis": 0}, [[[4]]]),
+    "gather nd of negative batch": ("GatherND", {"batch_dims": -1}, [[[0]]]),
+    "scatter on no axis": (
+        "ScatterElements",
+        {"axis": 2},
+        [[[0]], np.ones((1, 1), np.float32)],
+    ),
+    "concat on no axis": ("Concat", {"axis": 2}, [np.ones((4, 4), np.float32)]),
+}
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_nodes_are_refused(name: str, tier: str) -> None:
+    op_type, attributes, given = INVALID[name]
+    constants: dict[str, Any] = {
+        f"c{at}": value if isinstance(value, np.ndarray | np.float32) else INT(value)
+        for at, value in enumerate(given)
+    }
+    wrong = helper.make_node(
+        op_type, ["s", *constants], ["t"], name="the wrong one", **attributes
+    )
+    constants["square"] = np.ones((4, 4), np.float32)
+    constants["one"] = np.ones(4, np.float32)
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for ahead in ("alone", "chain", "product"):
+        for behind in ("alone", "chain", "softmax", "product", "norm"):
+            nodes = [*before(ahead), wrong, *after(behind)]
+            with pytest.raises(OnnxplugError, match="the wrong one"):
+                session(nodes, tier, **constants).run(None, {"x": x})
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        ("Transpose", {"perm": [1, 0, 2]}, []),
+        ("ReduceSum", {}, [[-3]]),
+        ("ReduceMax", {"keepdims": 0}, [[2]]),
+        ("Softmax", {"axis": 2}, []),
+        ("Slice", {}, [[1], [2], [2]]),
+        ("Squeeze", {}, [[0]]),
+        ("Gather", {"axis": 2}, [[0]]),
+    ],
+    ids=lambda node: node[0],
+)
+def test_a_feed_of_another_rank_is_refused_each_time(
+    node: tuple[str, dict[str, Any], list[Any]], tier: str
+) -> None:
+    op_type, attributes, given = node
+    constants = {f"c{at}": INT(value) for at, value in enumerate(given)}
+    wrong = helper.make_node(
+        op_type, ["x", *constants], ["t"], name="the wrong one", **attributes
+    )
+    made = session([wrong, *after("chain")], tier, **constants)
+    right = np.ones((1, 2, 3), np.float32)
+    (expected,) = made.run(None, {"x": right})
+    for shape in ((2, 3), (3,), ()):
+        with pytest.raises(OnnxplugError, match="the wrong one"):
+            made.run(None, {"x": np.ones(shape, np.float32)})
+        np.testing.assert_array_equal(made.run(None, {"x": right})[0], expected)
