@@ -163,6 +163,13 @@ class KernelSequence(CompiledPartition):
                 raise
             except Exception as error:
                 raise _node_error(call.node, arguments, error) from error
+            made = len(results) if isinstance(results, tuple) else 1
+            if made < len(call.outputs):
+                raise NodeError(
+                    f"{describe(call.node)} has {len(call.outputs)} outputs, but its "
+                    f"operator makes {made}",
+                    node=call.node.name or describe(call.node),
+                )
             if isinstance(results, tuple):
                 for slot, result in zip(call.outputs, results, strict=False):
                     slots[slot] = result

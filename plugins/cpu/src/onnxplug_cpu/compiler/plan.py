@@ -158,10 +158,15 @@ class _Planner:
                 f"{len(call.outputs)}",
                 call,
             )
-        for name, result in zip(call.outputs, results, strict=False):
-            sizes(result.shape, itemsize=result.dtype.itemsize, what="an output of")
-            if name is not None:
-                self.abstracts[name] = result
+        for name, dtype, result in zip(
+            call.outputs, call.dtypes, results, strict=False
+        ):
+            if name is None:
+                continue
+            sizes(result.shape, itemsize=result.dtype.itemsize, what=repr(name))
+            if dtype is not None and dtype != result.dtype:
+                raise NotCompiled(f"{name!r} is {result.dtype}, not {dtype}", call)
+            self.abstracts[name] = result
         return all(result.content is not None for result in results)
 
     def _needed(self, calls: Sequence[Call]) -> list[Call]:

@@ -109,11 +109,15 @@ def _why_not(
         name = call.input(position)
         if name is not None and name not in known:
             return f"input {position} of {call.op_type} does not follow from shapes"
-    if any(
-        dtype is None and name is not None
-        for dtype, name in zip(call.dtypes, call.outputs, strict=True)
+    for what, names, types in (
+        ("input", call.inputs, dtypes),
+        ("output", call.outputs, call.dtypes),
     ):
-        return f"the type of an output of {call.op_type} is unknown"
+        if any(
+            dtype is None and name is not None
+            for dtype, name in zip(types, names, strict=True)
+        ):
+            return f"the type of an {what} of {call.op_type} is unknown"
     return operation.accepts(call, dtypes)
 
 
