@@ -33,7 +33,7 @@ def session(nodes: Sequence[Any], tier: str, **constants: Any) -> Any:
             for name, value in constants.items()
         ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
     options = {"compile": tier == "compiled"}
     return onnxplug.InferenceSession(
         model, providers=[("CPUExecutionProvider", options)]
@@ -152,3 +152,37 @@ def test_a_feed_of_another_rank_is_refused_each_time(
         with pytest.raises(OnnxplugError, match="the wrong one"):
             made.run(None, {"x": np.ones(shape, np.float32)})
         np.testing.assert_array_equal(made.run(None, {"x": right})[0], expected)
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+def test_a_first_output_may_be_left_out(tier: str) -> None:
+    mean = helper.make_node("LayerNormalization", ["x", "one"], ["", "y"])
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (found,) = session([mean], tier, one=np.ones(4, np.float32)).run(None, {"x": x})
+    np.testing.assert_allclose(found, x.mean(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+def test_a_limit_of_more_axes_is_no_limit(tier: str) -> None:
+    clip = helper.make_node("Clip", ["x", "low"], ["y"], name="the wrong one")
+    made = session([clip], tier, low=np.zeros(3, np.float32))
+    with pytest.raises(OnnxplugError, match="the wrong one"):
+        made.run(None, {"x": np.float32(1).reshape(())})
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+@pytest.mark.parametrize("missing", ["past_key", "past_value"])
+def test_attention_needs_both_parts_of_a_cache(tier: str, missing: str) -> None:
+    past = {"past_key": "", "past_value": ""}
+    past = {name: "" if name == missing else "past" for name in past}
+    node = helper.make_node(
+        "Attention",
+        ["x", "x", "x", "", *past.values()],
+        ["y"],
+        name="the wrong one",
+        q_num_heads=2,
+        kv_num_heads=2,
+    )
+    made = session([node], tier, past=np.ones((2, 2, 5, 2), np.float32))
+    with pytest.raises(OnnxplugError, match="the wrong one"):
+        made.run(None, {"x": np.ones((2, 3, 4), np.float32)})

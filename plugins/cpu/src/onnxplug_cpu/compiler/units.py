@@ -109,6 +109,8 @@ def _why_not(
         name = call.input(position)
         if name is not None and name not in known:
             return f"input {position} of {call.op_type} does not follow from shapes"
+    if call.output(0) is None:
+        return f"{call.op_type} is compiled with its first output only"
     for what, names, types in (
         ("input", call.inputs, dtypes),
         ("output", call.outputs, call.dtypes),
