@@ -93,7 +93,7 @@ def run(case: Any, schema: Any, variable: str, dtype: DataType) -> Any:
         np,
         attributes_of(node),
         output_count=len(node.output),
-        input_count=len(inputs),
+        inputs=inputs,
     )
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -110,7 +110,7 @@ def test_a_missing_attribute_and_a_wrong_number_of_inputs_are_refused() -> None:
     with pytest.raises(UnsupportedAttribute, match="needs the attribute 'axis'"):
         concat.bind(np, {}, output_count=1)
     with pytest.raises(WrongInputs, match="has 1 inputs, and not 2"):
-        relu.bind(np, {}, output_count=1, input_count=2)
+        relu.bind(np, {}, output_count=1, inputs=["x", "y"])
 
 
 def test_signatures_take_as_many_inputs_as_the_schemas() -> None:

@@ -46,7 +46,7 @@ def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
                 np,
                 node.attributes,
                 output_count=_output_count(node),
-                input_count=len(node.inputs),
+                inputs=node.inputs,
             )
         except UnsupportedAttribute as error:
             return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))

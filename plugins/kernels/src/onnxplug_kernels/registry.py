@@ -55,14 +55,14 @@ class Kernel(NamedTuple):
         attributes: Mapping[str, object],
         *,
         output_count: int,
-        input_count: int | None = None,
+        inputs: Sequence[object] | None = None,
     ) -> Callable[..., Any]:
         """A function of the inputs alone, returning one value or a tuple of them.
 
         *output_count* is how many outputs the node asks for, counted to the last one
         that is used; a kernel that can save work takes a parameter of that name.
-        More values than asked for may come back.  *input_count* likewise counts the
-        inputs, which are checked when it is given.
+        More values than asked for may come back.  *inputs* are the names of the
+        node's, ``None`` for one that is left out, which are checked when given.
 
         Raises:
             UnsupportedAttribute: the kernel has no parameter for an attribute, does not
@@ -71,16 +71,26 @@ class Kernel(NamedTuple):
         """
         form = _form(self.function)
         self._check_attributes(attributes, form)
-        if input_count is not None and not form.fewest <= input_count <= form.most:
-            most = "" if form.most == form.fewest else f" to {form.most}"
-            raise WrongInputs(
-                f"{self.op_type} since version {self.since} has {form.fewest}{most} "
-                f"inputs, and not {input_count}"
-            )
+        if inputs is not None:
+            self._check_inputs(inputs, form)
         arguments = dict(attributes)
         if OUTPUT_COUNT in form.keywords:
             arguments[OUTPUT_COUNT] = output_count
         return functools.partial(self.function, xp, **arguments)
+
+    def _check_inputs(self, inputs: Sequence[object], form: _Form) -> None:
+        if not form.fewest <= len(inputs) <= form.most:
+            most = "" if form.most == form.fewest else f" to {form.most}"
+            raise WrongInputs(
+                f"{self.op_type} since version {self.since} has {form.fewest}{most} "
+                f"inputs, and not {len(inputs)}"
+            )
+        for position, name in enumerate(inputs):
+            if name is None and form.needs(position):
+                raise WrongInputs(
+                    f"{self.op_type} since version {self.since} needs input "
+                    f"{position}, which is left out"
+                )
 
     def _check_attributes(self, attributes: Mapping[str, object], form: _Form) -> None:
         unknown = sorted(attributes.keys() - form.keywords)
@@ -94,7 +104,7 @@ class Kernel(NamedTuple):
                 )
         for name, value in attributes.items():
             wanted = form.types.get(name)
-            if wanted is not None and value is not None and not wanted.holds(value):
+            if wanted is not None and not wanted.holds(value):
                 raise UnsupportedAttribute(
                     f"{self.op_type} since version {self.since} has {name} "
                     f"{value!r:.60}; expected {wanted.words}"
@@ -201,6 +211,8 @@ class _Form(NamedTuple):
         required: those without a default.
         types: of the attributes that a parameter's annotation states the type of.
         fewest, most: how many inputs it takes.
+        needed: positions of inputs that are not to be left out.
+        needs_rest: neither are those of an argument list.
     """
 
     keywords: frozenset[str]
@@ -208,6 +220,12 @@ class _Form(NamedTuple):
     types: Mapping[str, _AttributeType]
     fewest: int
     most: float
+    needed: frozenset[int]
+    needs_rest: bool
+
+    def needs(self, position: int) -> bool:
+        """Whether the input at *position* is not to be left out."""
+        return position in self.needed or (self.needs_rest and position >= self.fewest)
 
 
 @functools.cache
@@ -215,7 +233,10 @@ def _form(function: Callable[..., Any]) -> _Form:
     keywords, required = set(), set()
     types: dict[str, _AttributeType] = {}
     fewest, most = -1, -1.0  # the first parameter is the array namespace
+    needed: set[int] = set()
+    needs_rest = False
     for name, parameter in inspect.signature(function).parameters.items():
+        is_optional = str(parameter.annotation).endswith("| None")
         match parameter.kind:
             case parameter.KEYWORD_ONLY:
                 keywords.add(name)
@@ -225,7 +246,19 @@ def _form(function: Callable[..., Any]) -> _Form:
                     required.add(name)
             case parameter.VAR_POSITIONAL:
                 most = math.inf
+                needs_rest = not is_optional
             case parameter.POSITIONAL_ONLY | parameter.POSITIONAL_OR_KEYWORD:
+                if parameter.default is parameter.empty:
+                    if not is_optional:
+                        needed.add(fewest)
+                    fewest += 1
                 most += 1
-                fewest += parameter.default is parameter.empty
-    return _Form(frozenset(keywords), frozenset(required), types, fewest, most)
+    return _Form(
+        frozenset(keywords),
+        frozenset(required),
+        types,
+        fewest,
+        most,
+        frozenset(needed),
+        needs_rest,
+    )

@@ -132,22 +132,32 @@ class Abstract:
         return cls(content.dtype, content.shape, content, varies)
 
 
-def integers(call: Call, value: Abstract | None, what: str) -> list[int]:
-    """The content of a tensor of integers.
+def integers(call: Call, value: Abstract | None, what: str, rank: int = 1) -> list[int]:
+    """The content of a tensor of integers of *rank*.
 
     Raises:
-        NotCompiled: it is not known when the plan is made, or is no tensor of integers.
+        NotCompiled: it is not known when the plan is made, or is no such tensor.
     """
     if value is None or value.content is None:
         raise NotCompiled(f"{what} of {call.op_type} is not known", call)
-    if value.dtype.kind not in "iu" or value.content.ndim > 1:
+    if value.dtype.kind not in "iu" or value.content.ndim != rank:
         raise NotCompiled(
             f"{what} of {call.op_type} is {value.dtype}{list(value.shape)}; "
-            "expected integers of rank 0 or 1",
+            f"expected integers of rank {rank}",
             call,
         )
     numbers: list[int] = value.content.reshape(-1).tolist()
     return numbers
+
+
+def integer(call: Call, value: Abstract | None, what: str) -> int:
+    """The content of a tensor of one integer, of rank 0 or 1.
+
+    Raises:
+        NotCompiled: it is not known when the plan is made, or is no such tensor.
+    """
+    (number,) = integers(call, value, what, 0 if value and not value.shape else 1)
+    return number
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from onnxplug_cpu.compiler.call import (
     Abstract,
     Call,
     NotCompiled,
+    integer,
     integers,
 )
 from onnxplug_cpu.compiler.kernels.layout import (
@@ -172,7 +173,7 @@ def _record_trilu(plan: Plan, call: Call) -> None:
     diagonal = 0
     name = call.input(1)
     if name is not None:
-        (diagonal,) = integers(call, plan.known(name), "the diagonal")
+        diagonal = integer(call, plan.known(name), "the diagonal")
     upper = bool(call.attributes.get("upper", 1))
     record_trilu(plan.recorder, x, out, diagonal, upper=upper)
 
@@ -190,7 +191,7 @@ def _record_cumsum(plan: Plan, call: Call) -> None:
     x, out = _border(plan, call)
     name = call.inputs[1]
     assert name is not None
-    (axis,) = integers(call, plan.known(name), "the axis")
+    axis = integer(call, plan.known(name), "the axis")
     record_cumsum(
         plan.recorder,
         x,

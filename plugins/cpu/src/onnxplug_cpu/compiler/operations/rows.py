@@ -60,6 +60,8 @@ def _norm(call: Call, inputs: Inputs) -> list[Abstract]:
     assert x is not None
     axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
     rest = (*x.shape[:axis], *(1 for _ in x.shape[axis:]))
+    if len(call.outputs) > 1 and not x.size:
+        raise NotCompiled("statistics of no elements", call)
     results = [Abstract(x.dtype, x.shape), Abstract(F32, rest), Abstract(F32, rest)]
     return results[: len(call.outputs)]
 

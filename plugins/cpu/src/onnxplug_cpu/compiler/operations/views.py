@@ -258,6 +258,8 @@ def _pieces(call: Call, inputs: Inputs) -> tuple[int, list[int]]:
         return axis, [int(size) for size in call.attributes["split"]]
     if call.input(1) is not None:
         return axis, integers(call, inputs[1], "the sizes")
+    if call.attributes.get("num_outputs") not in (None, count):
+        raise NotCompiled(f"{count} outputs and another num_outputs", call)
     size = x.shape[axis]
     if call.version < _UNEQUAL_SINCE and size % count:
         raise NotCompiled(f"{x.shape} does not split into {count} equal parts", call)
