@@ -95,6 +95,11 @@ class DataType(StrEnum):
         return _numpy_dtype(self)
 
     @property
+    def is_extension(self) -> bool:
+        """Whether ml_dtypes adds it to numpy, few of whose functions take it then."""
+        return self not in _NUMPYS
+
+    @property
     def bits(self) -> int:
         """Bits that one element takes in a model file; 0 for strings."""
         return _BITS[self]
@@ -106,6 +111,13 @@ _BITS: Final = {DataType.STRING: 0, DataType.BOOL: 8} | {
     for data_type in _ORDER
     if (match := re.search(r"\d+", data_type))
 }
+_NUMPYS: Final = frozenset(
+    data_type
+    for data_type in _ORDER
+    if data_type in ("string", "bool")
+    or (_BITS[data_type] >= 8 and re.fullmatch(r"(u?int|float|complex)\d+", data_type))
+)
+"""Those that numpy has itself."""
 
 
 @functools.cache
@@ -114,7 +126,7 @@ def _numpy_dtype(data_type: DataType) -> np.dtype[Any]:
 
     if data_type is DataType.STRING:
         return np.dtype(object)
-    if hasattr(np, data_type) or data_type is DataType.BOOL:
+    if not data_type.is_extension:
         return np.dtype(str(data_type))
     import ml_dtypes
 

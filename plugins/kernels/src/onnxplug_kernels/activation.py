@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.arrays import in_computing_dtype, is_extension
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,
@@ -23,7 +23,7 @@ from onnxplug_kernels.registry import operator
 
 def relu(xp: Any, x: Any) -> Any:
     # bfloat16 does not take a Python number without turning into float32
-    zero = 0 if x.dtype.isbuiltin == 1 else xp.zeros((), dtype=x.dtype)
+    zero = xp.zeros((), dtype=x.dtype) if is_extension(x.dtype) else 0
     return as_array(xp, xp.maximum(x, zero))
 
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxplug.ep import DataType
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.arrays import is_extension, numpy_dtype
 from onnxplug_kernels.registry import operator
 
 
@@ -72,11 +72,11 @@ def convert(
         return x
     if dtype.kind == "O":
         return _to_strings(x)
-    if x.dtype.isbuiltin != 1:
+    if is_extension(x.dtype):
         # ml_dtypes lacks casts among its own types; these two hold all their values
         wide = np.int8 if "int" in x.dtype.name else np.float32
         x = x.astype(wide)
-    if dtype.isbuiltin == 1:
+    if not is_extension(dtype):
         return x.astype(dtype, copy=False)
     name = dtype.name
     if "int" in name:
@@ -176,7 +176,7 @@ def _to_strings(x: Any) -> Any:
     """
     if x.dtype.kind == "b":
         x = x.astype(np.uint8)
-    elif x.dtype.isbuiltin != 1:
+    elif is_extension(x.dtype):
         x = x.astype(np.int8 if "int" in x.dtype.name else np.float32)
     texts = x.astype(np.str_).astype(object)
     if x.dtype.kind == "f":

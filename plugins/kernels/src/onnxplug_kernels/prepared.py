@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
+import numpy as np
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -24,7 +26,7 @@ def prepared_once(
 ) -> Callable[Parameters, Result]:
     """Remember *prepare*'s latest results by the identity of its arguments.
 
-    Integers and strings are recognised by their values.
+    Integers, strings and dtypes are recognised by their values.
     """
     # the arguments are kept with the result: an identity is theirs while they live
     results: OrderedDict[tuple[Any, ...], tuple[Any, Result]] = OrderedDict()
@@ -48,7 +50,7 @@ def prepared_once(
 
 
 def _identity(value: Any) -> Any:
-    return value if isinstance(value, int | str) else (id(value),)
+    return value if isinstance(value, int | str | np.dtype) else (id(value),)
 
 
 @prepared_once
