@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import compile as compiling
-from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.arrays import as_texts, usual_form
 from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
 from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
@@ -77,7 +78,18 @@ def _replace_initializer(graph: Graph, name: str, array: np.ndarray[Any, Any]) -
             f"the model has no initializer {name!r} to replace; it has "
             f"{', '.join([*graph.constants, *graph.defaults][:10]) or 'none'}"
         )
-    weight = Weight.from_array(array.view())
+    try:
+        dtype = DataType.from_numpy(array.dtype)
+        content = (
+            as_texts(array)
+            if dtype is DataType.STRING
+            else usual_form(array, dtype.numpy)
+        )
+    except TypeError as error:
+        raise OptionError(
+            f"initializer {name!r} is given as an array that is no tensor: {error}"
+        ) from error
+    weight = Weight.from_array(content.view())
     if (weight.dtype, weight.shape) != (known.dtype, known.shape):
         raise OptionError(
             f"initializer {name!r} is given as {weight}; the model's is {known}.  "

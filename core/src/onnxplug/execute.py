@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-import numpy as np
-
 from onnxplug.control_flow import run_bodies
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.errors import EpError, OnnxplugError, OutputMismatch, RunCancelled
 from onnxplug.memory import Hop, Memory
 from onnxplug.options import RunOptions
+from onnxplug.outputs import overlap
 from onnxplug.plan import CopyValue, Plan, RunBodies, RunPartition, Step
 from onnxplug.profiling import Profile
 
@@ -230,7 +229,7 @@ def execute(
     wanted = {
         slot: array
         for slot, array in zip(plan.outputs, bound or (), strict=bool(bound))
-        if array is not None and not any(_overlap(array, value) for value in inputs)
+        if array is not None and not any(overlap(array, value) for value in inputs)
     }
     slots[1 : len(inputs) + 1] = inputs
     perform = _perform if run.profile is None else _perform_recorded
@@ -332,12 +331,6 @@ def check_bound(result: Any, bound: Any) -> None:
             f"an output is {result.dtype}{list(result.shape)}, and the array bound to "
             f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
         )
-
-
-def _overlap(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.may_share_memory(one, other)
-    return one is other
 
 
 def _run_partition(

@@ -23,6 +23,7 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
+from onnxplug.ep.arrays import as_text, as_texts, is_masked, usual_form
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.graph.graph import outside
 from onnxplug.model_info import type_name
@@ -68,11 +69,15 @@ class InputChecker:
         try:
             for name, dtype, shape in expected:
                 value = feed[name]
-                if (
-                    type(value) is not np.ndarray
-                    or value.dtype is not dtype
-                    or not value.flags.c_contiguous
-                ):
+                if type(value) is not np.ndarray:
+                    return None
+                if value.dtype is not dtype:
+                    if value.dtype != dtype:
+                        return None
+                    # as of an unpickled array; native code compares addresses
+                    value = value.view(dtype)
+                flags = value.flags
+                if not flags.carray and not (flags.c_contiguous and flags.aligned):
                     return None
                 if value.shape != shape:
                     sizes_are_known = False
@@ -190,10 +195,10 @@ def _tensor_checker(
 
     def check(value: Any, symbols: Symbols) -> Any:
         if (
-            type(value) is not np.ndarray
+            is_string
+            or type(value) is not np.ndarray
             or value.dtype is not expected
-            or not value.flags.c_contiguous
-            or is_string
+            or not (value.flags.c_contiguous and value.flags.aligned)
         ):
             value = _as_tensor(name, dtype, value)
         found = value.shape
@@ -262,16 +267,13 @@ def _shown(shape: Sequence[Dimension]) -> str:
 
 
 def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
-    """*value* as an array in native byte order and C layout, if it has the dtype."""
+    """*value* in the form that EPs take, if it has the dtype."""
     array = _as_array(name, dtype, value)
     if dtype is DataType.STRING:
         return _as_strings(name, array)
-    expected = dtype.numpy
-    if array.dtype != expected:
-        if array.dtype.newbyteorder("=") != expected:
-            raise _wrong_dtype(name, dtype, array.dtype)
-        array = array.astype(expected)
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    if array.dtype != dtype.numpy and array.dtype.newbyteorder("=") != dtype.numpy:
+        raise _wrong_dtype(name, dtype, array.dtype)
+    return usual_form(array, dtype.numpy)
 
 
 def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
@@ -280,6 +282,12 @@ def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
             f"input {name!r} is None; expected a tensor of {dtype}", input=name
         )
     if isinstance(value, np.ndarray | np.generic):
+        if is_masked(value):
+            raise InputTypeError(
+                f"input {name!r} is a masked array with elements that are hidden; "
+                "expected all elements, which .filled(value) gives",
+                input=name,
+            )
         return np.asarray(value)
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return _from_library(name, value)
@@ -341,35 +349,17 @@ def _from_python(
 def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.kind not in "OUST":
         raise _wrong_dtype(name, DataType.STRING, array.dtype)
-    texts = [_as_text(name, item) for item in array.ravel().tolist()]
-    result = np.empty(array.size, dtype=object)
-    result[:] = texts
-    return result.reshape(array.shape)
-
-
-def _as_text(name: str, item: Any) -> str:
-    if isinstance(item, bytes):
-        try:
-            return item.decode()
-        except UnicodeDecodeError as error:
-            raise InputTypeError(
-                f"input {name!r} has an element that is no text in UTF-8: {error}",
-                input=name,
-            ) from error
-    if isinstance(item, str):
-        return str(item)  # of numpy's own kind of text, too
-    raise InputTypeError(
-        f"input {name!r} has an element of type {type(item).__name__}; "
-        "expected strings",
-        input=name,
-    )
+    try:
+        return as_texts(array)
+    except TypeError as error:
+        raise InputTypeError(f"input {name!r} {error}", input=name) from error
 
 
 def _wrong_dtype(name: str, expected: DataType, found: np.dtype[Any]) -> InputTypeError:
     remedy = f"; convert it with .astype({str(expected)!r})"
     if expected is DataType.STRING:
         remedy = ""
-    elif found.kind == "u" and expected.numpy.kind == "V":
+    elif expected.is_extension and (found.kind == "u" or found.type is np.void):
         remedy = f"; where these are its bits, .view(ml_dtypes.{expected}) reads them"
     return InputTypeError(
         f"Unexpected input data type. Actual: ({_dtype_name(found)}) , expected: "
@@ -424,6 +414,12 @@ def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Chec
             item = check_value(item, dict(symbols))
             is_scalar = isinstance(item, np.ndarray) and item.ndim == 0
             checked[_as_key(name, key, found)] = item[()] if is_scalar else item
+        if len(checked) != len(value):
+            raise InputTypeError(
+                f"input {name!r} has keys that are the same text, once as bytes and "
+                f"once not: {list(value)[:10]}",
+                input=name,
+            )
         return checked
 
     return check
@@ -431,7 +427,10 @@ def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Chec
 
 def _as_key(name: str, dtype: DataType, key: Any) -> str | int:
     if dtype is DataType.STRING:
-        return _as_text(name, key)
+        try:
+            return as_text(key)
+        except TypeError as error:
+            raise InputTypeError(f"input {name!r} {error}", input=name) from error
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         info = np.iinfo(dtype.numpy)
         if info.min <= key <= info.max:

@@ -11,10 +11,11 @@ import numpy as np
 
 from onnxplug.device_memory import DeviceMemory, find_memory
 from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.arrays import has_element_twice
 from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
 from onnxplug.execute import check_bound
-from onnxplug.ort_value import OrtValue, as_data_type
-from onnxplug.outputs import own
+from onnxplug.ort_value import OrtValue, as_data_type, as_sizes
+from onnxplug.outputs import overlap, own
 
 if TYPE_CHECKING:
     from onnxplug.session import InferenceSession
@@ -58,8 +59,8 @@ class IOBinding:
 
         Raises:
             InputError: there is no such input.
-            InvalidArgument: *array* is no contiguous numpy array of numbers, so that a
-                copy would be fed instead.
+            InvalidArgument: *array* is no numpy array of numbers in C layout, aligned
+                and of native byte order, so that a copy would be fed instead.
         """
         if not isinstance(array, np.ndarray):
             raise InvalidArgument(
@@ -69,9 +70,9 @@ class IOBinding:
         value = OrtValue.ortvalue_from_numpy(array)
         if not np.shares_memory(value.raw, array) and array.size:
             raise InvalidArgument(
-                f"input {name!r} is bound to an array that is not C-contiguous or not "
-                "of native byte order, so later changes of it would not be seen; bind "
-                "numpy.ascontiguousarray(array)"
+                f"input {name!r} is bound to an array that is not C-contiguous, not "
+                "aligned or not of native byte order, so later changes of it would not "
+                f"be seen; bind array.astype({str(value.numpy().dtype)!r}, order='C')"
             )
         self.bind_ortvalue_input(name, value)
 
@@ -143,8 +144,23 @@ class IOBinding:
             self.outputs[name] = BoundOutput(memory.location, memory, None)
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
-        """Fill *value* with an output, where it is."""
+        """Fill *value* with an output, where it is.
+
+        It may be the value of an input, which is then read before it is written.
+
+        Raises:
+            UnknownOutput: there is no such output.
+            InvalidArgument: *value* is no ``OrtValue``, or an array that cannot be
+                written to, has an element twice, or shares memory with one that is
+                bound to another output.
+        """
         self._check_output(name)
+        if not isinstance(value, OrtValue):
+            raise InvalidArgument(
+                f"output {name!r} is bound to a {type(value).__name__}; expected an "
+                "OrtValue, such as OrtValue.ortvalue_from_numpy(array)"
+            )
+        self._check_fillable(name, value.raw)
         location = value.location
         memory = (
             None if location == HOST else find_memory(location.space, location.ordinal)
@@ -158,6 +174,29 @@ class IOBinding:
                 f"{self._output_names}"
             )
 
+    def _check_fillable(self, name: str, array: Any) -> None:
+        what = f"output {name!r} is bound to an array that"
+        if isinstance(array, np.ndarray):
+            if not array.flags.writeable:
+                raise InvalidArgument(
+                    f"{what} is read-only; bind a copy of it, or bind no value"
+                )
+            if has_element_twice(array):
+                raise InvalidArgument(
+                    f"{what} has several elements in one place of memory (shape "
+                    f"{list(array.shape)}, strides {list(array.strides)}); bind a copy"
+                )
+        for other, output in self.outputs.items():
+            if (
+                other != name
+                and output.value is not None
+                and overlap(array, output.value.raw)
+            ):
+                raise InvalidArgument(
+                    f"{what} shares memory with the one bound to output {other!r}; "
+                    "one would overwrite the other, so bind arrays of their own"
+                )
+
     # results
 
     def receive(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> None:
@@ -168,24 +207,36 @@ class IOBinding:
         Raises:
             OutputMismatch: a bound array has not the output's shape or element type.
         """
-        bound: list[Any] = []
-        for name, output in self.outputs.items():
-            if output.value is None:
-                continue
-            result, target = results[name], output.value.raw
-            bound.append(target)
-            if result is target:  # the EP has filled it
-                continue
-            check_bound(result, target)
-            if output.memory is None:
-                np.copyto(target, result)
-            else:
-                output.memory.write(result, target)
-        taken = [*inputs, *bound]
-        new = [name for name, output in self.outputs.items() if output.value is None]
+        bound = {
+            name: output.value.raw
+            for name, output in self.outputs.items()
+            if output.value is not None
+        }
+        # what the EP has filled is done
+        unfilled = {
+            name: results[name]
+            for name, target in bound.items()
+            if results[name] is not target
+        }
+        for name, result in unfilled.items():
+            check_bound(result, bound[name])
+        taken = [*inputs, *bound.values()]
+        new = [name for name in self.outputs if name not in bound]
         on_host = [name for name in new if self.outputs[name].memory is None]
+        # first, as a result may be a view of an input, which a bound array may be too
         owned = own([results[name] for name in on_host], taken)
         values = dict(zip(on_host, owned, strict=True))
+        for name, result in unfilled.items():
+            if any(
+                overlap(bound[other], result) for other in unfilled if other != name
+            ):
+                unfilled[name] = _copy(result, self.outputs[name].memory)
+        for name, result in unfilled.items():
+            memory = self.outputs[name].memory
+            if memory is None:
+                np.copyto(bound[name], result)
+            else:
+                memory.write(result, bound[name])
         for name in new:
             memory = self.outputs[name].memory
             if memory is not None:
@@ -240,6 +291,10 @@ class IOBinding:
         return self._session is session
 
 
+def _copy(result: Any, memory: DeviceMemory | None) -> Any:
+    return result.copy() if memory is None else memory.duplicate(result)
+
+
 def _at_address(
     device_type: str, element_type: Any, shape: Sequence[int], address: int
 ) -> np.ndarray[Any, Any]:
@@ -253,8 +308,12 @@ def _at_address(
     data_type = as_data_type(element_type)
     if data_type is DataType.STRING:
         raise InvalidArgument("strings have no address; feed them to run() instead")
-    dtype = data_type.numpy
-    nbytes = math.prod(shape) * dtype.itemsize
+    dtype, sizes = data_type.numpy, as_sizes(shape, data_type)
+    nbytes = math.prod(sizes) * dtype.itemsize
+    if nbytes == 0:
+        return np.empty(sizes, dtype)
+    if not address:
+        raise InvalidArgument(f"{nbytes} bytes are bound at address 0")
     memory = memoryview((ctypes.c_char * nbytes).from_address(address))
     flat: np.ndarray[Any, Any] = np.frombuffer(memory, dtype=dtype)
-    return flat.reshape(tuple(shape))
+    return flat.reshape(sizes)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.device_memory import DeviceMemory, find_memory
-from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor
+from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, bounds
+from onnxplug.ep.arrays import is_masked, usual_form
 from onnxplug.errors import InvalidArgument, OutputMismatch
 from onnxplug.model_info import type_name_of
 
@@ -42,16 +43,14 @@ class OrtValue:
     ) -> OrtValue:
         """A value of *array*: shared on the host, copied to a device.
 
-        An array that is not C-contiguous or not of native byte order is copied.
+        An array that is not C-contiguous, not aligned or not of native byte order is
+        copied.
 
         Raises:
-            InvalidArgument: *array* is no numpy array, or there is no such device.
+            InvalidArgument: *array* is no numpy array of an element type that ONNX has,
+                some of its elements are masked, or there is no such device.
         """
-        if not isinstance(array, np.ndarray | np.generic):
-            raise InvalidArgument(
-                f"a value is made from a {type(array).__name__}; expected a numpy array"
-            )
-        array = _as_stored(np.asarray(array))
+        array = _as_stored(array)
         if device_type.lower() == "cpu":
             return OrtValue(array)
         memory = find_memory(device_type, device_id)
@@ -64,15 +63,20 @@ class OrtValue:
         """A value that reads the bytes of *array* as ONNX's element type of a number.
 
         Raises:
-            InvalidArgument: the two differ in size.
+            InvalidArgument: the two differ in size, one of them is of strings, or bytes
+                other than 0 and 1 are to be truths.
         """
-        dtype = DataType.from_onnx(onnx_element_type).numpy
+        data_type = DataType.from_onnx(onnx_element_type)
+        dtype = data_type.numpy
+        if DataType.STRING in (data_type, _data_type(array)):
+            raise InvalidArgument("strings have no bytes that are another type's")
         if array.dtype.itemsize != dtype.itemsize:
             raise InvalidArgument(
                 f"elements of {array.dtype} have {array.dtype.itemsize} bytes, and "
                 f"those of {dtype} {dtype.itemsize}; expected the same"
             )
-        return OrtValue(_as_stored(array).view(dtype))
+        stored = _as_stored(array)
+        return OrtValue(_as_truths(stored) if dtype == bool else stored.view(dtype))
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -88,13 +92,14 @@ class OrtValue:
             element_type: a numpy dtype or type, or ONNX's number of an element type.
 
         Raises:
-            InvalidArgument: there is no such device.
+            InvalidArgument: there is no such device, or no such shape.
         """
         dtype = as_data_type(element_type)
+        sizes = as_sizes(shape, dtype)
         if device_type.lower() == "cpu":
-            return OrtValue(np.empty(tuple(shape), dtype.numpy))
+            return OrtValue(np.empty(sizes, dtype.numpy))
         memory = find_memory(device_type, device_id)
-        return OrtValue(memory.empty(tuple(shape), dtype), memory.location, memory)
+        return OrtValue(memory.empty(sizes, dtype), memory.location, memory)
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
@@ -102,9 +107,19 @@ class OrtValue:
 
         Args:
             is_bool_tensor: take bytes as booleans, as exporters without booleans do.
+
+        Raises:
+            InvalidArgument: numpy cannot share the memory, or what is to be booleans is
+                not bytes of 0 and 1.
         """
-        array = np.from_dlpack(data)
-        return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
+        try:
+            array = np.from_dlpack(data)
+        # whatever the library raises, such as for memory of a device
+        except Exception as error:
+            raise InvalidArgument(
+                f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
+            ) from error
+        return OrtValue(_as_truths(array) if is_bool_tensor else array)
 
     # asking
 
@@ -203,7 +218,8 @@ class OrtValue:
         """Overwrite the tensor's elements with those of *source*.
 
         Raises:
-            OutputMismatch: shape or element type differ; nothing was written.
+            OutputMismatch: shape or element type differ, or the tensor cannot be
+                written to; nothing was written.
         """
         array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
         tensor = self._tensor()
@@ -214,11 +230,16 @@ class OrtValue:
                 f"a tensor of {tensor.dtype}{list(tensor.shape)} is updated with "
                 f"{array.dtype}{list(array.shape)}; expected the same"
             )
-        if isinstance(tensor, np.ndarray):
-            np.copyto(tensor, array)
-        else:
+        if not isinstance(tensor, np.ndarray):
             assert self._memory is not None
             self._memory.write(_as_stored(array), tensor)
+            return
+        if not tensor.flags.writeable:
+            raise OutputMismatch(
+                "a tensor is updated that is read-only; make the value from a copy of "
+                "the array"
+            )
+        np.copyto(tensor, array)
 
     @property
     def raw(self) -> Any:
@@ -243,13 +264,60 @@ def as_data_type(element_type: Any) -> DataType:
     return DataType.from_numpy(np.dtype(element_type))
 
 
-def _as_stored(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """*array* with C layout and native byte order, itself when it has both."""
-    native = array.dtype.newbyteorder("=")
-    if array.dtype.kind in "US":
+def as_sizes(shape: Sequence[int], dtype: DataType) -> tuple[int, ...]:
+    """The shape of a tensor of *dtype*.
+
+    Raises:
+        InvalidArgument: a size is negative, or there is no room for so many elements.
+    """
+    try:
+        return bounds.sizes(shape, itemsize=dtype.numpy.itemsize)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _data_type(array: Any) -> DataType:
+    """The element type of a numpy array.
+
+    Raises:
+        InvalidArgument: it is no numpy array, or ONNX has no such element type.
+    """
+    if not isinstance(array, np.ndarray | np.generic):
+        raise InvalidArgument(
+            f"a value is made from a {type(array).__name__}; expected a numpy array"
+        )
+    try:
+        return DataType.from_numpy(array.dtype)
+    except TypeError as error:
+        raise InvalidArgument(f"a value cannot be made: {error}") from error
+
+
+def _as_stored(array: Any) -> np.ndarray[Any, Any]:
+    """*array* in the form that EPs take, itself when it has that."""
+    data_type = _data_type(array)
+    if data_type is DataType.STRING and array.dtype.kind != "O":
         raise InvalidArgument(
             "values of text are not made from numpy arrays; feed them to run() instead"
         )
-    if array.dtype != native:
-        return array.astype(native)
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    if is_masked(array):
+        raise InvalidArgument(
+            "a value is made from a masked array with elements that are hidden; "
+            "expected all elements, which .filled(value) gives"
+        )
+    return usual_form(array, data_type.numpy)
+
+
+def _as_truths(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes as booleans, without a copy."""
+    if array.dtype.itemsize != 1:
+        raise InvalidArgument(
+            f"elements of {array.dtype} have {array.dtype.itemsize} bytes, and those "
+            "of bool 1; expected the same"
+        )
+    octets = array.view(np.uint8)
+    if octets.max(initial=0) > 1:
+        raise InvalidArgument(
+            f"a byte is {octets.max()} that is to be a boolean; expected 0 or 1, which "
+            "array != 0 gives"
+        )
+    return octets.view(np.bool_)

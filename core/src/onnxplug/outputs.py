@@ -91,7 +91,7 @@ def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             break
     else:
         return [*results]
-    taken = {id(root) for value in inputs for root in _roots(value)}
+    taken = {id(_root(part)) for value in inputs for part in parts(value)}
     return [_own(result, taken) for result in results]
 
 
@@ -121,8 +121,8 @@ def _own(result: Any, taken: set[int]) -> Any:
             for key, item in result.items()
         }
     if type(result) is not np.ndarray:
-        if not isinstance(result, np.generic):  # an element of a map, or nothing
-            return result
+        if not isinstance(result, np.ndarray | np.generic):
+            return result  # an element of a map, or nothing
         result = np.asarray(result)
     root = _root(result)
     if (
@@ -136,16 +136,28 @@ def _own(result: Any, taken: set[int]) -> Any:
     return result
 
 
-def _roots(value: Any) -> Iterator[Any]:
+def parts(value: Any) -> Iterator[Any]:
+    """The tensors that *value* consists of: itself, if it is no container."""
     if isinstance(value, list):
         for item in value:
-            yield from _roots(item)
+            yield from parts(item)
     elif isinstance(value, dict):
-        yield from _roots(list(value.values()))
+        yield from parts(list(value.values()))
     elif isinstance(value, SparseTensor):
-        yield from (_root(value.values), _root(value.indices))
+        yield from (value.values, value.indices)
     else:
-        yield _root(value)
+        yield value
+
+
+def overlap(array: Any, value: Any) -> bool:
+    """Whether writing to *array* may change something in *value*."""
+    for part in parts(value):
+        if isinstance(array, np.ndarray) and isinstance(part, np.ndarray):
+            if np.may_share_memory(array, part):
+                return True
+        elif array is part:
+            return True
+    return False
 
 
 def _root(value: Any) -> Any:

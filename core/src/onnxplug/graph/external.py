@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.ep import DataType
+from onnxplug.ep.arrays import usual_form
 from onnxplug.errors import ExternalDataError
 
 if TYPE_CHECKING:
@@ -76,14 +78,27 @@ class ExternalData:
         return data[offset : offset + length]
 
     def _given(self, tensor: str, nbytes: int) -> memoryview:
+        from onnxplug.graph.packing import to_raw
+
         array = self._arrays[tensor]
-        if array.nbytes != nbytes:
+        try:
+            dtype = DataType.from_numpy(array.dtype)
+        except TypeError as error:
+            raise ExternalDataError(
+                f"tensor {tensor!r} is given as an array that is no tensor: {error}"
+            ) from error
+        if dtype is DataType.STRING:
+            raise ExternalDataError(
+                f"tensor {tensor!r} is given as strings, which cannot be external data"
+            )
+        raw = to_raw(usual_form(array, dtype.numpy), dtype)
+        if raw.nbytes != nbytes:
             raise ExternalDataError(
                 f"tensor {tensor!r} is given as {array.dtype}{list(array.shape)} of "
-                f"{array.nbytes} bytes; the model needs {nbytes}.  Replacement "
+                f"{raw.nbytes} bytes; the model needs {nbytes}.  Replacement "
                 "tensor's dimensions do not match."
             )
-        return array.reshape(-1).view("u1").data.toreadonly()
+        return raw.data.toreadonly()
 
     def _map(self, location: str, tensor: str) -> memoryview:
         path = self._resolve(location, tensor)

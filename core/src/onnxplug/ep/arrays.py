@@ -1,0 +1,102 @@
+"""Arrays of the host as native code expects them.
+
+Owns: what an array of numpy's may differ in from another one of the same elements.
+numpy is imported when there is an array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def usual_form(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """*array* as no subclass, in C layout, aligned, its dtype the object *dtype*.
+
+    A dtype that was unpickled, or has metadata, is equal to the one that every other
+    array has, and another object; native code compares addresses.
+
+    Args:
+        array: of *dtype*, in any order of bytes.
+
+    Returns:
+        *array* itself or a view where nothing else is needed, a copy otherwise.
+    """
+    import numpy as np
+
+    plain = np.asarray(array)
+    if plain.dtype is not dtype:
+        if plain.dtype != dtype:
+            return np.array(plain, dtype, order="C")
+        plain = plain.view(dtype)
+    flags = plain.flags
+    if flags.c_contiguous and flags.aligned:
+        return plain
+    return np.array(plain, dtype, order="C")
+
+
+def has_element_twice(array: np.ndarray[Any, Any]) -> bool:
+    """Whether elements of *array* may share memory, as those of a broadcast one do.
+
+    Arrays whose axes are interleaved, such that none lies within a step of another, are
+    taken for such, too.
+    """
+    if not array.size:
+        return False
+    extent = array.dtype.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for stride, size in sorted((abs(stride), size) for stride, size in axes):
+        if size > 1 and stride < extent:
+            return True
+        extent += (size - 1) * stride
+    return False
+
+
+def is_masked(array: Any) -> bool:
+    """Whether some elements of *array* are hidden, below which there is anything."""
+    import numpy as np
+
+    return (
+        type(array) is not np.ndarray
+        and isinstance(array, np.ma.MaskedArray)
+        and bool(np.ma.is_masked(array))
+    )
+
+
+def as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """*array* of any of numpy's kinds of text as a new one of objects, each a ``str``.
+
+    Bytes are taken as UTF-8.
+
+    Raises:
+        TypeError: an element is no text.
+    """
+    import numpy as np
+
+    texts = [
+        item if type(item) is str else as_text(item) for item in array.ravel().tolist()
+    ]
+    result = np.empty(array.size, dtype=object)
+    result[:] = texts
+    return result.reshape(array.shape)
+
+
+def as_text(item: Any) -> str:
+    """A text as a ``str``, and no subclass of it; bytes are taken as UTF-8.
+
+    Raises:
+        TypeError: *item* is no text.
+    """
+    if isinstance(item, bytes):
+        try:
+            return item.decode()
+        except UnicodeDecodeError as error:
+            raise TypeError(
+                f"has an element that is no text in UTF-8: {error}"
+            ) from error
+    if isinstance(item, str):
+        # what a subclass, such as an enum's, shows of itself may be another text
+        return str.__str__(item)
+    raise TypeError(f"has an element of type {type(item).__name__}; expected strings")
