@@ -76,7 +76,9 @@ class OrtValue:
                 f"those of {dtype} {dtype.itemsize}; expected the same"
             )
         stored = _as_stored(array)
-        return OrtValue(_as_truths(stored) if dtype == bool else stored.view(dtype))
+        if data_type is DataType.BOOL:
+            return OrtValue(_as_truths(stored))
+        return OrtValue(stored.view(dtype))
 
     @staticmethod
     def ortvalue_from_shape_and_type(

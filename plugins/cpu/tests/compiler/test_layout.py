@@ -24,7 +24,8 @@ from onnxplug_cpu.compiler.record import View
 from .interpreter import ISAS, Interpreter, assembly, source, target_machine
 
 isas = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
-DTYPES = [np.dtype(name) for name in ("bool", "int8", "float16", "float32", "int64")]
+_NAMES = ("bool", "int8", "float16", "float32", "int64", "complex128")
+DTYPES = [np.dtype(name) for name in _NAMES]
 DTYPES.append(np.dtype(ml_dtypes.bfloat16))
 
 
@@ -34,8 +35,8 @@ def some_bits(random_: random.Random, dtype: np.dtype[Any], count: int) -> Any:
 
 
 def as_bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    unsigned = f"u{array.dtype.itemsize}"
-    return np.ascontiguousarray(array).view(unsigned)
+    unsigned = f"u{min(array.dtype.itemsize, 8)}"
+    return np.atleast_1d(np.ascontiguousarray(array)).view(unsigned)
 
 
 def strided(random_: random.Random, shape: Sequence[int], repeat: bool) -> Any:

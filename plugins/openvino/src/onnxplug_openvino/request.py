@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.ep.arrays import usual_form
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import to_tensor
 
@@ -138,8 +139,7 @@ class Request:
         return self._fill(results, bound)
 
     def _set_input(self, position: int, array: Any) -> None:
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+        array = usual_form(array, self._inputs[position].dtype)
         tensor = to_tensor(array, self._inputs[position].kind)
         self._request.set_input_tensor(position, tensor)
         self._set_inputs[position] = array
@@ -156,18 +156,13 @@ class Request:
             if self._set_outputs[position] is not None:
                 self._set_own(position)
             return None
-        if bound is not None and not (
-            bound.flags.c_contiguous
-            and bound.flags.writeable
-            and bound.dtype == port.dtype
-        ):
-            array = np.empty(port.shape, port.dtype)
-        elif bound is not None:
+        if bound is not None and bound.flags.carray:
             array = bound
         else:
             array = np.empty(port.shape, port.dtype)
         if array is not self._set_outputs[position]:
-            tensor = to_tensor(array, port.kind)
+            # of a bound array the dtype may be an equal one, which OpenVINO refuses
+            tensor = to_tensor(array.view(port.dtype), port.kind)
             self._request.set_output_tensor(position, tensor)
             self._set_outputs[position] = array
         return array

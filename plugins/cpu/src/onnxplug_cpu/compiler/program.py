@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.ep.arrays import usual_form
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import (
     ALIGNMENT,
@@ -257,17 +258,23 @@ class Program:
     def _in_usual_form(
         self, inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[Array], list[Array]]:
-        """The arrays without subclasses and, but for outputs, in C order."""
-        usual = [np.require(np.asarray(array), None, ["C", "A"]) for array in inputs]
-        places = [array.view(np.ndarray) for array in outputs]
-        if self._specs is None or len(usual) + len(places) != len(self._specs):
-            return usual, places
-        # dtypes may be equal without being the same object, after unpickling
-        every = [
-            array.view(spec.dtype) if array.dtype == spec.dtype else array
-            for array, spec in zip([*usual, *places], self._specs, strict=True)
+        """The arrays as the entry expects them; outputs are never copied for that."""
+        if self._specs is None or len(inputs) + len(outputs) != len(self._specs):
+            return (
+                [usual_form(array, array.dtype) for array in map(np.asarray, inputs)],
+                [array.view(np.ndarray) for array in outputs],
+            )
+        expected = [spec.dtype for spec in self._specs]
+        usual = [
+            usual_form(array, dtype) if array.dtype == dtype else array
+            for array, dtype in zip(map(np.asarray, inputs), expected, strict=False)
         ]
-        return every[: len(usual)], every[len(usual) :]
+        # like usual_form, of which a copy would be lost
+        places = [
+            array.view(dtype, np.ndarray) if array.dtype == dtype else array
+            for array, dtype in zip(outputs, expected[len(inputs) :], strict=True)
+        ]
+        return usual, places
 
     def _refuse(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         raise ValueError(

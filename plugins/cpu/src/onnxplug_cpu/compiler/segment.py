@@ -288,11 +288,15 @@ def _run_bound(
     bound: Sequence[Array | None],
     context: ep.RunContext | None,
 ) -> Sequence[Array]:
-    """Run into the arrays of *bound* that a program can write to."""
+    """Run into the arrays of *bound* that a program can write to.
+
+    Those are aligned, writeable and in C order, and may be of another dtype object or
+    class.
+    """
     _check(bound, plan.results)
     outputs = [
         array
-        if array is not None and _fits(array, result)
+        if array is not None and array.flags.carray
         else np.empty(result.shape, result.dtype)
         for array, result in zip(bound, plan.results, strict=True)
     ]
@@ -310,8 +314,3 @@ def _check(bound: Sequence[Array | None], results: Sequence[Result]) -> None:
                 f"array bound to it is {array.dtype}{list(array.shape)}; "
                 "bind an array of the same dtype and shape"
             )
-
-
-def _fits(array: Array, result: Result) -> bool:
-    """Whether a program can write to *array*, which is like *result*."""
-    return array.flags.carray and array.dtype is result.dtype

@@ -51,13 +51,17 @@ def from_memory(f: Function, pointer: Value) -> Source:
 
 
 def repeated(f: Function, item: Value) -> Source:
-    """An integer over and over; the row is as long as some of it."""
-    lanes = _VECTOR // item.type.nbytes
-    vector = f.splat(item, lanes)
+    """An integer, or several, over and over; the row is as long as some of it."""
+    lanes = _VECTOR // item.type.scalar.nbytes
+    each = item.type.lanes or 1
+    if each == 1:
+        vector = f.splat(item, lanes)
+    else:
+        vector = f.shuffle(item, item, [lane % each for lane in range(lanes)])
 
     def source(_: Operand, nbytes: int) -> Value:
-        wanted = nbytes // item.type.nbytes
-        if wanted == 1:
+        wanted = nbytes // item.type.scalar.nbytes
+        if wanted == each:
             return item
         return f.shuffle(vector, vector, range(wanted)) if wanted < lanes else vector
 
