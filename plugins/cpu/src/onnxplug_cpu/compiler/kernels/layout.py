@@ -163,7 +163,8 @@ class _Copy:
             if inner.strides[1] == 0:
                 self._repeated(outer, inner)
                 return
-            for place, axis in enumerate(outer):
+            # one element of 16 bytes is a register, of which blocks gain nothing
+            for place, axis in enumerate(outer if width <= 8 else ()):
                 if axis.strides[1] == width and min(axis.size, inner.size) >= 4:
                     rest = [*outer[:place], *outer[place + 1 :]]
                     self._transposed(rest, axis, inner)
