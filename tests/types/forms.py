@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep import DataType
+from onnxplug.ep.arrays import is_extension
 
 from .formats import Array
 
@@ -49,10 +49,11 @@ def reversed_(x: Array) -> Array:
 
 def misaligned(x: Array) -> Array:
     """At an odd address."""
-    packed = np.dtype([("before", np.uint8), ("x", x.dtype)])
-    moved = np.empty(x.shape, packed)["x"] if x.dtype == object else None
-    if moved is None:
-        memory = np.empty(x.nbytes + 16, np.uint8)
+    if x.dtype.hasobject:  # which no memory of bytes may be taken for
+        packed = np.dtype([("before", np.uint8), ("x", x.dtype)])
+        moved = np.empty(x.shape, packed)["x"]
+    else:
+        memory = np.empty(x.nbytes + 2, np.uint8)
         start = (memory.ctypes.data + 1) % 2
         moved = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
     moved[...] = x
@@ -88,23 +89,39 @@ def odd_strides(x: Array) -> Array:
     return np.ndarray(x.shape, x.dtype, x.copy(), strides=strides)
 
 
+def longlong(x: Array) -> Array:
+    """Of C's ``long long``, or ``long``, where numpy's usual type is the other one."""
+    for code in "lLqQiI":
+        if np.dtype(code) == x.dtype and np.dtype(code) is not x.dtype:
+            return x.view(code)
+    return x
+
+
 FORMS: Final[dict[str, Callable[[Array], Any]]] = {
     "unpickled": unpickled,
     "metadata": with_metadata,
+    "longlong": longlong,
     "strided": strided,
     "reversed": reversed_,
     "misaligned": misaligned,
     "byte-swapped": byte_swapped,
     "read-only": read_only,
-    "fortran": np.asfortranarray,
+    "fortran": lambda x: np.array(x, order="F"),
     "odd strides": odd_strides,
     "subclass": lambda x: x.view(Subclass),
     "masked": np.ma.MaskedArray,
     "recarray": lambda x: x.view(np.recarray),
     "memmap": mapped,
-    "matrix": np.matrix,
+    "matrix": lambda x: x.view(np.matrix),
 }
+"""Each makes an array of the same elements; a matrix has two dimensions always."""
 
 
-def applies(form: str, dtype: DataType, shape: tuple[int, ...]) -> bool:
-    return True
+def forms(x: Array) -> Iterator[tuple[str, Any]]:
+    """*x* in every form that an array of its type and shape can have."""
+    for name, make in FORMS.items():
+        if name == "byte-swapped" and is_extension(x.dtype):
+            continue
+        if name == "matrix" and x.ndim != 2:
+            continue
+        yield name, make(x)

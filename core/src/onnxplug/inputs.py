@@ -24,6 +24,7 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.ep.arrays import as_text, as_texts, is_masked, usual_form
+from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.graph.graph import outside
 from onnxplug.model_info import type_name
@@ -359,7 +360,7 @@ def _wrong_dtype(name: str, expected: DataType, found: np.dtype[Any]) -> InputTy
     remedy = f"; convert it with .astype({str(expected)!r})"
     if expected is DataType.STRING:
         remedy = ""
-    elif expected.is_extension and (found.kind == "u" or found.type is np.void):
+    elif expected in EXTENSIONS and (found.kind == "u" or found.type is np.void):
         remedy = f"; where these are its bits, .view(ml_dtypes.{expected}) reads them"
     return InputTypeError(
         f"Unexpected input data type. Actual: ({_dtype_name(found)}) , expected: "

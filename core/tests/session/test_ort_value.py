@@ -75,6 +75,65 @@ def test_dlpack_both_ways() -> None:
     assert value.__dlpack_device__() == (1, 0)
 
 
+class Unwilling:
+    """As a tensor of a device."""
+
+    def __dlpack__(self, **options: object) -> object:
+        raise RuntimeError("not on the host")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_dlpack_shares_odd_arrays_or_refuses_them() -> None:
+    odd = np.empty(4 * X.size + 1, np.uint8)[1:].view(np.float32)
+    odd[:] = X.ravel()
+    read_only = X.copy()
+    read_only.flags.writeable = False
+    for array in (X.T, X[:, ::-1], np.broadcast_to(X[:1], (3, 3)), odd, read_only):
+        value = OrtValue.from_dlpack(array)
+        np.testing.assert_array_equal(value.numpy(), array)
+        assert np.shares_memory(value.numpy(), array)
+        back = np.from_dlpack(OrtValue.ortvalue_from_numpy(array))
+        np.testing.assert_array_equal(back, array)
+    for wrong in (X.astype(">f4"), X.astype(object), Unwilling(), [1, 2]):
+        with pytest.raises(InvalidArgument, match="gives numpy no array by DLPack"):
+            OrtValue.from_dlpack(wrong)
+
+
+def test_only_zeros_and_ones_of_a_byte_are_booleans() -> None:
+    flags = np.array([1, 0, 1], np.uint8)
+    for value in (
+        OrtValue.from_dlpack(flags[::-1], is_bool_tensor=True),
+        OrtValue.ortvalue_from_numpy_with_onnx_type(flags, 9),
+    ):
+        assert value.numpy().tolist() == [True, False, True]
+    for wrong in (2 * flags, X):
+        with pytest.raises(InvalidArgument, match="boolean|and those of bool 1"):
+            OrtValue.from_dlpack(wrong, is_bool_tensor=True)
+        with pytest.raises(InvalidArgument, match="boolean|and those of bool 1"):
+            OrtValue.ortvalue_from_numpy_with_onnx_type(wrong, 9)
+    # a pointer is as long as a number of 64 bits, and none
+    texts = np.array(["a"], object)
+    for array, number in ((texts, 7), (np.array([1]), 8)):
+        with pytest.raises(InvalidArgument, match="strings have no bytes"):
+            OrtValue.ortvalue_from_numpy_with_onnx_type(array, number)
+
+
+def test_shapes_have_sizes_of_zero_or_more() -> None:
+    for shape in ([-1], [2, -3], [1 << 62, 4]):
+        with pytest.raises(InvalidArgument, match="the shape"):
+            OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+
+
+def test_what_is_read_only_is_not_updated() -> None:
+    array = X.copy()
+    array.flags.writeable = False
+    with pytest.raises(OutputMismatch, match="read-only"):
+        OrtValue.ortvalue_from_numpy(array).update_inplace(X + 1)
+    np.testing.assert_array_equal(array, X)
+
+
 def test_update_in_place_checks_shape_and_element_type() -> None:
     array = X.copy()
     value = OrtValue.ortvalue_from_numpy(array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -31,6 +32,26 @@ def test_one_stays_one_in_every_type(source: Any, target: Any, shape: Any) -> No
     assert isinstance(result, np.ndarray)
     assert (result.dtype, result.shape) == (target.numpy, shape)
     assert [float(value) for value in result.reshape(-1)] == [1.0] * x.size
+
+
+@pytest.mark.parametrize("source", TYPES)
+def test_a_dtype_that_is_a_copy_is_the_same_type(source: Any) -> None:
+    """Such as unpickled arrays have, of which numpy says that it is not builtin."""
+    if source is DataType.STRING:
+        x = np.array(["1", "0", "1"], dtype=object)
+    else:
+        largest = {1: 1, 2: 1, 4: 5}.get(source.bits, 240) if source != "bool" else 1
+        x = np.array([0, 1, largest]).astype(source.numpy)
+    if source == "float64":
+        x /= 3
+    copies = [x.view(np.dtype(x.dtype, metadata={"of": "a test"}))]
+    copies.append(pickle.loads(pickle.dumps(x)))
+    for target in TYPES:
+        expected = cast(x, target)
+        for copy in copies:
+            result = cast(copy, target)
+            assert result.dtype == target.numpy
+            assert repr(result.tolist()) == repr(expected.tolist()), target
 
 
 @pytest.mark.parametrize("source", [np.float16, np.float32, np.float64, np.int64])

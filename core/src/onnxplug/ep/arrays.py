@@ -6,10 +6,26 @@ numpy is imported when there is an array.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep.types import EXTENSIONS, DataType
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+@functools.cache
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether *dtype* is one of ml_dtypes', which few functions of numpy take.
+
+    What numpy says of the dtype object is not asked: one that was unpickled is a copy,
+    and says that it is not builtin.
+
+    Raises:
+        TypeError: ONNX has no such element type.
+    """
+    return DataType.from_numpy(dtype) in EXTENSIONS
 
 
 def usual_form(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

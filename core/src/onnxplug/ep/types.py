@@ -95,11 +95,6 @@ class DataType(StrEnum):
         return _numpy_dtype(self)
 
     @property
-    def is_extension(self) -> bool:
-        """Whether ml_dtypes adds it to numpy, few of whose functions take it then."""
-        return self not in _NUMPYS
-
-    @property
     def bits(self) -> int:
         """Bits that one element takes in a model file; 0 for strings."""
         return _BITS[self]
@@ -111,13 +106,13 @@ _BITS: Final = {DataType.STRING: 0, DataType.BOOL: 8} | {
     for data_type in _ORDER
     if (match := re.search(r"\d+", data_type))
 }
-_NUMPYS: Final = frozenset(
+EXTENSIONS: Final = frozenset(
     data_type
     for data_type in _ORDER
-    if data_type in ("string", "bool")
-    or (_BITS[data_type] >= 8 and re.fullmatch(r"(u?int|float|complex)\d+", data_type))
+    if 0 < _BITS[data_type] < 8
+    or not re.fullmatch(r"(u?int|float|complex)\d+|bool|string", data_type)
 )
-"""Those that numpy has itself."""
+"""Those that ml_dtypes adds to numpy, few of whose functions take them."""
 
 
 @functools.cache
@@ -126,7 +121,7 @@ def _numpy_dtype(data_type: DataType) -> np.dtype[Any]:
 
     if data_type is DataType.STRING:
         return np.dtype(object)
-    if not data_type.is_extension:
+    if data_type not in EXTENSIONS:
         return np.dtype(str(data_type))
     import ml_dtypes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import pickle
 import random
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from onnxplug_cpu.compiler import program as program_module
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import (
     Address,
@@ -151,6 +153,33 @@ def test_programs_on_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_arrays_of_an_equal_dtype_or_another_class_are_used_where_they_are() -> None:
+    library = Library.host()
+    recorder = Recorder(library.isa, 1)
+    n = 8
+    given = input_view(0, FLOAT, n)
+    add(recorder, given, given, output_view(0, FLOAT, n))
+    spec = ArraySpec(np.dtype(np.float32), (n,))
+    program = Program(
+        recorder.commands, library, 1, n_inputs=1, n_outputs=1, specs=[spec, spec]
+    )
+    x = np.arange(n, dtype=np.float32)
+    unpickled = pickle.loads(pickle.dumps(x))
+    read_only, subclass = x.copy(), x.view(np.recarray)
+    read_only.flags.writeable = False
+    odd = np.empty(4 * n + 1, np.uint8)[1:].view(np.float32)
+    odd[:] = x
+    for array in (x, unpickled, read_only, subclass, odd, np.repeat(x, 2)[::2]):
+        for out in (np.zeros_like(x), pickle.loads(pickle.dumps(0 * x)), 0 * subclass):
+            program.run([array], [out])
+            assert out.tolist() == (2 * x).tolist()
+    for refused in (odd, read_only, x.astype(np.float64), x[:4]):
+        with pytest.raises(ValueError, match="arrays that it was not made for"):
+            program.run([x], [refused])
+    with pytest.raises(ValueError, match="arrays that it was not made for"):
+        program.run([x.astype(">f4")], [np.zeros_like(x)])
 
 
 def one_command(**named: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.arrays import in_computing_dtype, is_extension
+from onnxplug.ep.arrays import is_extension
+from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,

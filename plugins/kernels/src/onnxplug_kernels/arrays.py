@@ -16,16 +16,6 @@ _NATIVE_FLOATS: Final = frozenset({"float32", "float64", "complex64", "complex12
 
 
 @functools.cache
-def is_extension(dtype: np.dtype[Any]) -> bool:
-    """Whether *dtype* is one of ml_dtypes', which few functions of numpy take.
-
-    What numpy says of the dtype object is not asked: one that was unpickled is a copy,
-    and says that it is not builtin.
-    """
-    return DataType.from_numpy(dtype).is_extension
-
-
-@functools.cache
 def computing_dtype(dtype: Any) -> Any:
     """The dtype to compute in for arrays of *dtype*: float32 for narrower floats.
 

@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from onnxplug.ep import DataType
-from onnxplug_kernels.arrays import is_extension, numpy_dtype
+from onnxplug.ep.arrays import is_extension
+from onnxplug_kernels.arrays import numpy_dtype
 from onnxplug_kernels.registry import operator
 
 
