@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -241,6 +242,102 @@ def test_an_output_bound_to_an_input_is_filled_when_the_input_is_read(
     for found, wanted in zip(binding.copy_outputs_to_cpu(), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(value.numpy(), expected[0])
+
+
+OVERLAPS = onnx.parser.parse_model(
+    """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (float[4] x, seq(float[4]) s) => (float[4] same, float[4] twice, float[4] t)
+    {
+        same = Identity (x)
+        twice = Add (x, x)
+        zero = Constant <value_int = 0> ()
+        first = SequenceAt (s, zero)
+        t = Mul (first, x)
+    }
+    """
+)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("order", [["same", "twice", "t"], ["t", "twice", "same"]])
+@pytest.mark.parametrize("given", ["x", "s"])
+def test_outputs_that_overlap_an_input_are_written_when_all_is_computed(
+    given: str, order: list[str], compiled: bool
+) -> None:
+    """Also when what is asked for besides is a view of that input."""
+    session = onnxplug.InferenceSession(
+        OVERLAPS, providers=[("CPUExecutionProvider", {"compile": compiled})]
+    )
+    names = [output.name for output in session.get_outputs()]
+    for start, bound in itertools.product(range(3), ["twice", "t", "same"]):
+        memory = np.arange(7, dtype=np.float32)
+        arrays = {"x": np.full(4, 3, np.float32), "s": np.full(4, 5, np.float32)}
+        arrays[given] = memory[:4]
+        feed = {"x": arrays["x"], "s": [arrays["s"]]}
+        expected = dict(zip(names, session.run(None, feed), strict=True))
+        binding = session.io_binding()
+        for name, value in feed.items():
+            binding.bind_ortvalue_input(name, onnxplug.OrtValue(value))
+        for name in order:
+            if name == bound:
+                target = memory[start : start + 4]
+                binding.bind_ortvalue_output(name, onnxplug.OrtValue(target))
+            else:
+                binding.bind_output(name)
+        session.run_with_iobinding(binding)
+        for name, found in zip(order, binding.copy_outputs_to_cpu(), strict=True):
+            np.testing.assert_array_equal(found, expected[name], f"{name} {start}")
+
+
+def test_two_outputs_may_be_bound_to_memory_of_the_input_that_they_are() -> None:
+    session = onnxplug.InferenceSession(OVERLAPS)
+    memory = np.arange(8, dtype=np.float32)
+    feed = {"x": memory[2:6], "s": [memory[4:]]}
+    names = [output.name for output in session.get_outputs()]
+    expected = dict(zip(names, session.run(None, feed), strict=True))
+    for names in (["same", "twice"], ["twice", "same"]):
+        memory[:] = np.arange(8)
+        binding = session.io_binding()
+        for name, value in feed.items():
+            binding.bind_ortvalue_input(name, onnxplug.OrtValue(value))
+        for name, target in zip(names, (memory[:4], memory[4:]), strict=True):
+            binding.bind_ortvalue_output(name, onnxplug.OrtValue(target))
+        session.run_with_iobinding(binding)
+        for name, found in zip(names, (memory[:4], memory[4:]), strict=True):
+            np.testing.assert_array_equal(found, expected[name])
+
+
+def test_outputs_are_bound_to_memory_that_can_be_filled() -> None:
+    session = onnxplug.InferenceSession(OVERLAPS)
+    binding = session.io_binding()
+    memory = np.zeros(8, np.float32)
+    read_only = memory[:4].copy()
+    read_only.flags.writeable = False
+    repeated = np.lib.stride_tricks.as_strided(memory, (4,), (0,))
+    for array, message in ((read_only, "is read-only"), (repeated, "several elements")):
+        with pytest.raises(InvalidArgument, match=f"'same' is .* {message}"):
+            binding.bind_ortvalue_output("same", onnxplug.OrtValue(array))
+    with pytest.raises(InvalidArgument, match="is bound to a ndarray"):
+        binding.bind_ortvalue_output("same", memory[:4])  # type: ignore[arg-type]
+    binding.bind_ortvalue_output("same", onnxplug.OrtValue(memory[:4]))
+    binding.bind_ortvalue_output("same", onnxplug.OrtValue(memory[1:5]))
+    with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
+        binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:]))
+    with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
+        binding.bind_output(
+            "twice", "cpu", 0, np.float32, [4], memory.ctypes.data + 16
+        )
+    binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:][::-1][:3]))
+
+
+def test_addresses_are_bound_with_shapes_that_there_are() -> None:
+    binding = onnxplug.InferenceSession(MATMUL_2).io_binding()
+    address = X.ctypes.data
+    for shape, place in (([-3, -2], address), ([3, -2], address), ([3, 2], 0)):
+        with pytest.raises(InvalidArgument, match="negative size|address 0"):
+            binding.bind_input("X", "cpu", 0, np.float32, shape, place)
+    binding.bind_input("X", "cpu", 0, np.float32, [0, 2], 0)
 
 
 def test_a_bound_input_must_be_a_value() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -19,6 +20,7 @@ from onnx import TensorProto
 
 import onnxplug
 from onnxplug.errors import (
+    ExternalDataError,
     InputError,
     OptionError,
     OptionWarning,
@@ -211,6 +213,74 @@ def test_initializers_from_memory_are_kept_alive() -> None:
         wrong.add_initializer(name, onnxplug.OrtValue.ortvalue_from_numpy(value))
         with pytest.raises(OptionError, match=message):
             onnxplug.InferenceSession(MODEL, wrong)
+
+
+def odd_weights() -> dict[str, Any]:
+    """``W`` in memory that is not as usual."""
+    odd = np.empty(W.nbytes + 1, np.uint8)[1:].view(W.dtype).reshape(W.shape)
+    odd[...] = W
+    return {
+        "unpickled": pickle.loads(pickle.dumps(W)),
+        "swapped": W.astype(W.dtype.newbyteorder("S")),
+        "strided": np.repeat(W, 2, axis=1)[:, ::2],
+        "fortran": np.asfortranarray(W),
+        "misaligned": odd,
+        "subclass": W.view(np.matrix),
+    }
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("form", odd_weights())
+def test_initializers_from_memory_have_any_form(form: str, compiled: bool) -> None:
+    value = onnxplug.OrtValue(odd_weights()[form])
+    for source, external in ((MODEL, False), (external_model(), True)):
+        options = onnxplug.SessionOptions()
+        if external:
+            options.add_external_initializers(["w"], [value])
+        else:
+            options.add_initializer("w", value)
+        options.add_provider("CPUExecutionProvider", {"compile": compiled})
+        session = onnxplug.InferenceSession(source, options)
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], Y)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (W.astype("M8[s]"), "no ONNX element type"),
+        (W.astype(object), "element of type float"),
+        (np.empty(W.size // 2, object).reshape(1, -1), "of type NoneType|as strings"),
+    ],
+    ids=["dates", "objects", "pointers"],
+)
+def test_initializers_from_memory_are_tensors(array: Any, message: str) -> None:
+    value = onnxplug.OrtValue(array)
+    options = onnxplug.SessionOptions()
+    options.add_initializer("w", value)
+    with pytest.raises(OptionError, match=message):
+        onnxplug.InferenceSession(MODEL, options)
+    options = onnxplug.SessionOptions()
+    options.add_external_initializers(["w"], [value])
+    with pytest.raises(ExternalDataError, match="no ONNX element type|as strings"):
+        onnxplug.InferenceSession(external_model(), options)
+
+
+def test_narrow_initializers_from_memory_stand_for_packed_ones() -> None:
+    w = np.array([1, -8, 7]).astype(ml_dtypes.int4)
+    tensor = TensorProto(name="w", data_type=TensorProto.INT4, dims=[3])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="gone.bin")
+    graph = onnx.helper.make_graph(
+        [],
+        "graph",
+        [],
+        [onnx.helper.make_tensor_value_info("w", TensorProto.INT4, [3])],
+        [tensor],
+    )
+    options = onnxplug.SessionOptions()
+    options.add_external_initializers(["w"], [onnxplug.OrtValue(w)])
+    session = onnxplug.InferenceSession(onnx.helper.make_model(graph), options)
+    assert session.run(None, {})[0].tolist() == w.tolist()
 
 
 def external_model() -> onnx.ModelProto:

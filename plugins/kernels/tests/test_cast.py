@@ -41,7 +41,7 @@ def test_a_dtype_that_is_a_copy_is_the_same_type(source: Any) -> None:
         x = np.array(["1", "0", "1"], dtype=object)
     else:
         largest = {1: 1, 2: 1, 4: 5}.get(source.bits, 240) if source != "bool" else 1
-        x = np.array([0, 1, largest]).astype(source.numpy)
+        x = np.array([1, 1, largest]).astype(source.numpy)
     if source == "float64":
         x /= 3
     copies = [x.view(np.dtype(x.dtype, metadata={"of": "a test"}))]
