@@ -325,9 +325,7 @@ def test_outputs_are_bound_to_memory_that_can_be_filled() -> None:
     with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
         binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:]))
     with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
-        binding.bind_output(
-            "twice", "cpu", 0, np.float32, [4], memory.ctypes.data + 16
-        )
+        binding.bind_output("twice", "cpu", 0, np.float32, [4], memory.ctypes.data + 16)
     binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:][::-1][:3]))
 
 
@@ -335,7 +333,7 @@ def test_addresses_are_bound_with_shapes_that_there_are() -> None:
     binding = onnxplug.InferenceSession(MATMUL_2).io_binding()
     address = X.ctypes.data
     for shape, place in (([-3, -2], address), ([3, -2], address), ([3, 2], 0)):
-        with pytest.raises(InvalidArgument, match="negative size|address 0"):
+        with pytest.raises(InvalidArgument, match=r"negative size|address 0"):
             binding.bind_input("X", "cpu", 0, np.float32, shape, place)
     binding.bind_input("X", "cpu", 0, np.float32, [0, 2], 0)
 

@@ -261,7 +261,7 @@ def test_initializers_from_memory_are_tensors(array: Any, message: str) -> None:
         onnxplug.InferenceSession(MODEL, options)
     options = onnxplug.SessionOptions()
     options.add_external_initializers(["w"], [value])
-    with pytest.raises(ExternalDataError, match="no ONNX element type|as strings"):
+    with pytest.raises(ExternalDataError, match=r"no ONNX element type|as strings"):
         onnxplug.InferenceSession(external_model(), options)
 
 

@@ -142,7 +142,17 @@ def test_bodies_and_containers_take_every_form(dtype: DataType, compiled: bool) 
         [tensor(name, dtype) for name in names],
         weights=weights,
     )
-    assert_forms_are_one(made, sample(dtype, (7,)), compiled=compiled)
+    for size in (7, 0):
+        assert_forms_are_one(made, sample(dtype, (size,)), compiled=compiled)
+
+
+@pytest.mark.parametrize("dtype", DataType)
+def test_scalars_and_arrays_without_elements_take_every_form(dtype: DataType) -> None:
+    opened = session(identity(dtype))
+    for shape in ((), (0, 3), (1, 1), (2, 0, 1)):
+        x = sample(dtype, shape)
+        for _, fed in forms(x):
+            assert_alike(opened.run(None, {"x": fed})[0], x)
 
 
 @pytest.mark.parametrize("dtype", DataType)
@@ -217,6 +227,8 @@ def test_types_that_onnx_lacks_are_refused(array: Any) -> None:
 
 class Spelled(str):
     """A text that shows itself as another one, as an enum's does."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return "something else"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, DataType, MemoryLocation
-from onnxplug.ep.arrays import as_texts, usual_form
+from onnxplug.ep.arrays import as_texts
 from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
 from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
@@ -79,17 +79,12 @@ def _replace_initializer(graph: Graph, name: str, array: np.ndarray[Any, Any]) -
             f"{', '.join([*graph.constants, *graph.defaults][:10]) or 'none'}"
         )
     try:
-        dtype = DataType.from_numpy(array.dtype)
-        content = (
-            as_texts(array)
-            if dtype is DataType.STRING
-            else usual_form(array, dtype.numpy)
-        )
+        is_text = DataType.from_numpy(array.dtype) is DataType.STRING
+        weight = Weight.from_array(as_texts(array) if is_text else array.view())
     except TypeError as error:
         raise OptionError(
             f"initializer {name!r} is given as an array that is no tensor: {error}"
         ) from error
-    weight = Weight.from_array(content.view())
     if (weight.dtype, weight.shape) != (known.dtype, known.shape):
         raise OptionError(
             f"initializer {name!r} is given as {weight}; the model's is {known}.  "

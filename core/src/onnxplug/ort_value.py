@@ -220,9 +220,14 @@ class OrtValue:
         """Overwrite the tensor's elements with those of *source*.
 
         Raises:
-            OutputMismatch: shape or element type differ, or the tensor cannot be
-                written to; nothing was written.
+            OutputMismatch: shape or element type differ, elements of *source* are
+                masked, or the tensor cannot be written to; nothing was written.
         """
+        if is_masked(source):
+            raise OutputMismatch(
+                "a tensor is updated with a masked array; expected all elements, which "
+                ".filled(value) gives"
+            )
         array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
         tensor = self._tensor()
         if tuple(array.shape) != tuple(tensor.shape) or (

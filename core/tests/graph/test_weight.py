@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 from onnxplug.ep import DataType
 from onnxplug.graph.weight import LARGE, Weight
@@ -32,3 +33,17 @@ def test_a_large_computed_weight_lives_as_long_as_it_is_used():
 def test_a_small_one_is_kept():
     weight = Weight.computed(DataType.UINT8, (3,), lambda: np.ones(3, np.uint8))
     assert weight.array is weight.array
+
+
+def test_an_array_of_another_form_is_held_as_eps_take_arrays():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for array in (x.astype(x.dtype.newbyteorder("S")), x.T.copy().T, x.view(np.matrix)):
+        weight = Weight.from_array(array)
+        assert type(weight.array) is np.ndarray
+        assert weight.array.dtype is np.dtype(np.float32)
+        assert weight.array.flags.c_contiguous and not weight.array.flags.writeable
+        assert weight.raw().tobytes() == x.tobytes()
+    usual = x.copy()
+    assert Weight.from_array(usual).array is usual
+    with pytest.raises(TypeError, match="no ONNX element type"):
+        Weight.from_array(x.astype("M8[s]"))

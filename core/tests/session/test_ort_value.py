@@ -109,9 +109,9 @@ def test_only_zeros_and_ones_of_a_byte_are_booleans() -> None:
     ):
         assert value.numpy().tolist() == [True, False, True]
     for wrong in (2 * flags, X):
-        with pytest.raises(InvalidArgument, match="boolean|and those of bool 1"):
+        with pytest.raises(InvalidArgument, match=r"boolean|and those of bool 1"):
             OrtValue.from_dlpack(wrong, is_bool_tensor=True)
-        with pytest.raises(InvalidArgument, match="boolean|and those of bool 1"):
+        with pytest.raises(InvalidArgument, match=r"boolean|and those of bool 1"):
             OrtValue.ortvalue_from_numpy_with_onnx_type(wrong, 9)
     # a pointer is as long as a number of 64 bits, and none
     texts = np.array(["a"], object)
@@ -142,6 +142,8 @@ def test_update_in_place_checks_shape_and_element_type() -> None:
     for wrong in (X.astype(np.float64), X.astype(np.int8), X.reshape(3, 2), X[0]):
         with pytest.raises(OutputMismatch, match="expected the same"):
             value.update_inplace(wrong)
+    with pytest.raises(OutputMismatch, match="masked array"):
+        value.update_inplace(np.ma.masked_less(X, 1))
     np.testing.assert_array_equal(array, X + 1)
     value.update_inplace(OrtValue.ortvalue_from_numpy(X))
     np.testing.assert_array_equal(array, X)

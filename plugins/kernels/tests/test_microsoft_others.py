@@ -130,6 +130,19 @@ def test_hashes(seed: int, positive: int, kind: int) -> None:
         )
 
 
+def test_hashes_are_of_the_bytes_that_a_text_was_read_from() -> None:
+    """Bytes of a model that are no UTF-8 become lone surrogates, and no others do."""
+    octets = b"\xff\xfe\x01a"
+    text = np.array([octets.decode(errors="surrogateescape")], object)
+    number = np.frombuffer(octets, np.uint32)
+    hashes = [
+        run("MurmurHash3", x, domain=MICROSOFT, version=1) for x in (text, number)
+    ]
+    assert hashes[0] == hashes[1]
+    with pytest.raises(UnicodeEncodeError):
+        run("MurmurHash3", np.array(["\ud800"], object), domain=MICROSOFT, version=1)
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("rows", [0, 1, 5])

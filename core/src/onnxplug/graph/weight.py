@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
+from onnxplug.ep.arrays import usual_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,8 +56,17 @@ class Weight:
 
     @classmethod
     def from_array(cls, array: np.ndarray[Any, Any]) -> Weight:
-        """A weight that holds *array*, which is made read-only."""
-        weight = cls(DataType.from_numpy(array.dtype), array.shape, lambda: array)
+        """A weight that holds *array*, which is made read-only.
+
+        It holds another one if *array* is not in the form that EPs take.
+
+        Raises:
+            TypeError: ONNX has no such element type.
+        """
+        dtype = DataType.from_numpy(array.dtype)
+        if dtype is not DataType.STRING:
+            array = usual_form(array, dtype.numpy)
+        weight = cls(dtype, array.shape, lambda: array)
         array.flags.writeable = False
         weight._array = array
         weight._materialise = None

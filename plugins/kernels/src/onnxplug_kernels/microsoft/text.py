@@ -130,7 +130,8 @@ def murmur_hash_3(xp: Any, x: Any, *, positive: int = 1, seed: int = 0) -> Any:
     """
     if x.dtype == object:
         hashes = np.zeros(x.size, dtype=np.uint32)
-        encoded = [text.encode() for text in x.flat]
+        # bytes that are no UTF-8 are in texts of a model as lone surrogates
+        encoded = [text.encode(errors="surrogateescape") for text in x.flat]
         order = sorted(range(x.size), key=lambda i: len(encoded[i]))
         for length, group in itertools.groupby(order, key=lambda i: len(encoded[i])):
             members = list(group)
