@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -141,6 +142,29 @@ def test_bound_outputs_are_filled_and_then_left_alone(
     np.testing.assert_array_equal(target, before)
 
 
+@pytest.mark.parametrize("size", [4, 1 << 16], ids=["small", "large"])
+def test_bound_arrays_may_have_any_form(
+    parse: Callable[..., Any], alone: Callable[..., Any], size: int
+) -> None:
+    model = parse("y = Add (x, x)", f"int64[{size}] x", f"int64[{size}] y")
+    session = alone(model, int64_in_32_bits=True)
+    x = np.arange(size)
+    other = np.dtype("q") if np.dtype("q") is not x.dtype else np.dtype("l")
+    odd = np.empty(x.nbytes + 1, np.uint8)[1:]
+    for target in (
+        x.astype(other),
+        pickle.loads(pickle.dumps(0 * x)),
+        (0 * x).view(np.recarray),
+        np.zeros(2 * size, x.dtype)[::2],
+        odd.view(x.dtype),
+    ):
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", onnxplug.OrtValue(x.astype(target.dtype)))
+        binding.bind_ortvalue_output("y", onnxplug.OrtValue(target))
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(target, 2 * x)
+
+
 def test_a_bound_output_of_another_shape_is_an_error_and_not_written(
     alone: Callable[..., Any],
 ) -> None:
@@ -165,7 +189,9 @@ def test_inputs_may_lie_anyhow_in_memory(alone: Callable[..., Any]) -> None:
     odd[...] = x
     frozen = x.copy()
     frozen.setflags(write=False)
-    for given in (x, odd, frozen, np.asfortranarray(x), np.repeat(x, 2, 0)[::2]):
+    unpickled = pickle.loads(pickle.dumps(x))
+    strided = np.repeat(x, 2, 0)[::2]
+    for given in (x, odd, frozen, unpickled, np.asfortranarray(x), strided):
         before = given.copy()
         found = session.run(None, {"x": given})[0]
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
