@@ -16,6 +16,7 @@ CORE: Final = ROOT / "core" / "src" / "onnxplug"
 PLUGINS: Final = ROOT / "plugins"
 
 LAYERS: Final = (
+    {"escape"},
     {"errors", "ep"},
     {"hookspecs"},
     {"plugins", "hardware"},

@@ -6,6 +6,7 @@ The stages in order: load, choose EPs, prepare, partition and compile, plan.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections import Counter
@@ -43,18 +44,25 @@ from onnxplug.selection.warn import warn_user
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.ep.files import Identity
+
 
 def load(
-    source: Path | memoryview, options: SessionOptions, taps: Sequence[str]
+    source: Path | memoryview,
+    options: SessionOptions,
+    taps: Sequence[str],
+    files: Mapping[Path, Identity] | None = None,
 ) -> Model:
     """The model of a session, with replaced initializers and more outputs.
 
     Args:
         taps: names of values that become outputs after the model's own.
+        files: those of the model when it was loaded before.
 
     Raises:
-        ModelError: it cannot be loaded.
-        OptionError: an initializer that was to be replaced does not exist or differs.
+        ModelError: it cannot be loaded, or is not in these files any more.
+        OptionError: an initializer that was to be replaced does not exist or differs,
+            or the prepared model would be written over the model.
         UnknownOutput: there is no value of a name in *taps*.
     """
     folder = options.config["session.model_external_initializers_file_folder_path"]
@@ -63,11 +71,37 @@ def load(
         external_data_folder=Path(folder) if folder else None,
         external_files=options.external_files,
         external_arrays=options.initializers,
+        mapped=options.config["session.use_memory_mapped_model"] == "1",
     )
+    if files is not None:
+        _require_same(model, files)
+    _keep_apart(model, options.optimized_model_filepath)
     for name, array in options.initializers.items():
         _replace_initializer(model.graph, name, array)
     _add_outputs(model.graph, taps)
     return model
+
+
+def _require_same(model: Model, before: Mapping[Path, Identity]) -> None:
+    changed = [path for path in model.files if before.get(path) != model.files[path]]
+    if changed or len(before) != len(model.files):
+        raise InvalidModel(
+            f"{', '.join(repr(str(path)) for path in changed) or 'the model'} is not as "
+            "it was when the session was created, and one session cannot be of two "
+            "models; create another session"
+        )
+
+
+def _keep_apart(model: Model, written: str) -> None:
+    """Refuse to write over a file of the model, which may be mapped."""
+    with contextlib.suppress(OSError):  # it is not there yet
+        status = os.stat(written)
+        for path, identity in model.files.items():
+            if identity[:2] == (status.st_dev, status.st_ino):
+                raise OptionError(
+                    f"optimized_model_filepath is {written!r}, and the model is in "
+                    f"{str(path)!r}, the same file; choose another"
+                )
 
 
 def _replace_initializer(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> None:

@@ -128,6 +128,18 @@ class InvalidModel(ModelError, InvalidGraph):
     """The model's bytes or structure are not valid ONNX."""
 
 
+class ModelUnreadable(InvalidModel, OSError):
+    """What is at the model's path cannot be read, or is no regular file."""
+
+
+class ModelIsFolder(ModelUnreadable, IsADirectoryError):
+    """There is a folder at the model's path."""
+
+
+class ModelForbidden(ModelUnreadable, PermissionError):
+    """The process may not read the file at the model's path."""
+
+
 class MalformedModel(InvalidModel, InvalidProtobuf):
     """The model's bytes are not a protobuf message as ONNX defines it."""
 

@@ -51,6 +51,7 @@ _MEANINGFUL: Final = {
     "session.model_external_initializers_file_folder_path": "",
     "session.record_ep_graph_assignment_info": "0",
     "session.intra_op_num_threads": "0",
+    "session.use_memory_mapped_model": "1",
     "optimization.disable_specified_optimizers": "",
 }
 """Config entries that mean something here, with their defaults."""
@@ -59,6 +60,7 @@ _EXPECTED: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
     "session.disable_cpu_ep_fallback": (("0", "1").__contains__, "'0' or '1'"),
     "session.record_ep_graph_assignment_info": (("0", "1").__contains__, "'0' or '1'"),
     "session.intra_op_num_threads": (str.isdecimal, "a number of threads"),
+    "session.use_memory_mapped_model": (("0", "1").__contains__, "'0' or '1'"),
 }
 """Tests of the values of config entries, and what is expected in words."""
 

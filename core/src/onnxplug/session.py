@@ -35,6 +35,7 @@ from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.straight import never_straight, straight_run
 
 if TYPE_CHECKING:
+    from onnxplug.ep.files import Identity
     from onnxplug.graph import Model
     from onnxplug.io_binding import IOBinding
     from onnxplug.ort_value import OrtValue
@@ -50,7 +51,11 @@ _MAX_TAPPED = 4
 
 
 class _Request(NamedTuple):
-    """What a session was asked for, enough to make it anew."""
+    """What a session was asked for, enough to make it anew.
+
+    Attributes:
+        files: those of the model as they were; ``None`` before it was loaded.
+    """
 
     source: Path | memoryview
     options: SessionOptions
@@ -58,6 +63,7 @@ class _Request(NamedTuple):
     provider_options: Any
     policy: Any
     disabled: tuple[str, ...]
+    files: Mapping[Path, Identity] | None = None
 
 
 class InferenceSession:
@@ -130,7 +136,8 @@ class InferenceSession:
             source = self._request.source
             kind = "array" if isinstance(source, memoryview) else "uri"
             with stage(self._profile, f"model_loading_{kind}"):
-                model = load(source, options, taps)
+                model = load(source, options, taps, self._request.files)
+            self._request = self._request._replace(files=model.files)
             with stage(self._profile, "session_initialization"):
                 self._initialize(model, taps, requests)
         except BaseException:
@@ -216,7 +223,9 @@ class InferenceSession:
         request = self._request
         source = request.source
         plain = source.tobytes() if isinstance(source, memoryview) else source
-        return _reopen, (request._replace(source=plain),)  # type: ignore[arg-type]
+        # elsewhere the same files are others
+        request = request._replace(source=plain, files=None)  # type: ignore[arg-type]
+        return _reopen, (request,)
 
     # running
 

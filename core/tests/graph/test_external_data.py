@@ -108,7 +108,7 @@ def test_what_onnx_saves_is_read(tmp_path: Path) -> None:
         assert np.array_equal(loaded.constant(name), array)
 
 
-def test_each_file_is_mapped_once(
+def test_each_file_is_opened_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -118,11 +118,14 @@ def test_each_file_is_mapped_once(
         copy = model.graph.initializer.add()
         copy.CopyFrom(model.graph.initializer[0])
         copy.name = f"w{index}"
+        copy.external_data[0].value = "./" * index + "w.bin"
     monkeypatch.setattr(
-        os, "open", lambda path, *a: opened.append(path) or really_open(path, *a)
+        os,
+        "open",
+        lambda path, *a, **more: opened.append(path) or really_open(path, *a, **more),
     )
     load_model(model, external_data_folder=folder)
-    assert len(opened) == 1
+    assert opened.count("w.bin") == 1
 
 
 def test_an_empty_tensor_may_be_at_the_end_of_its_file(folder: Path) -> None:
@@ -242,14 +245,16 @@ def test_a_missing_file_is_refused(folder: Path) -> None:
 
 def test_a_folder_is_refused(folder: Path) -> None:
     (folder / "sub").mkdir()
-    with pytest.raises(ExternalDataError, match="not a regular file"):
+    with pytest.raises(ExternalDataError, match="cannot be read: Is a directory"):
         load_model(save(folder, location="sub"))
+    with pytest.raises(ExternalDataError, match="which is the model's folder"):
+        load_model(save(folder, location="."))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_refused_without_waiting_for_it(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ExternalDataError, match="not a regular file"):
+    with pytest.raises(ExternalDataError, match="it is a pipe; expected a regular"):
         load_model(save(folder, location="pipe"))
 
 

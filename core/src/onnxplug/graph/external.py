@@ -1,24 +1,30 @@
 """Weights in files beside the model.
 
 Owns: the promise that a model reads nothing but regular files in its own folder, and
-nothing beyond their ends.  Each file is mapped once, and shared by its weights.
+nothing beyond their ends, whatever is renamed there meanwhile.  Each file is opened
+once, and shared by its weights.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
+import errno
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import usual_form
+from onnxplug.ep.files import NO_LINK, open_regular
 from onnxplug.errors import ExternalDataError
+from onnxplug.graph.contents import Contents
 
 if TYPE_CHECKING:
     import numpy as np
+
+_BY_FOLDERS: Final = os.open in os.supports_dir_fd
+"""Whether files can be opened relative to open folders, as Windows cannot."""
 
 
 class ExternalData:
@@ -29,6 +35,7 @@ class ExternalData:
         model: the model's file, if it came from one.
         files: contents by location, which are used instead of files.
         arrays: weights by the tensor's name, whose files are not looked at.
+        contents: maps or reads the files; by default those of a model from memory.
     """
 
     def __init__(
@@ -38,6 +45,7 @@ class ExternalData:
         *,
         files: Mapping[str, memoryview] | None = None,
         arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        contents: Contents | None = None,
     ) -> None:
         self._folder: Final = folder
         roots = [] if folder is None else [folder.resolve()]
@@ -48,6 +56,8 @@ class ExternalData:
         self._roots: Final = roots
         self._files: dict[str, memoryview] = dict(files or {})
         self._arrays: Final = dict(arrays or {})
+        self._contents: Final = contents or Contents()
+        self._opened: dict[Path, memoryview] = {}  # a file may have several locations
 
     def read(self, entries: Mapping[str, str], nbytes: int, tensor: str) -> memoryview:
         """The *nbytes* bytes of *tensor*, which its ``external_data`` describes.
@@ -60,7 +70,7 @@ class ExternalData:
             return self._given(tensor, nbytes)
         location = entries.get("location", "")
         if location not in self._files:
-            self._files[location] = self._map(location, tensor)
+            self._files[location] = self._load(location, tensor)
         data = self._files[location]
         offset = _number(entries, "offset", 0, tensor)
         length = _number(entries, "length", nbytes, tensor)
@@ -100,19 +110,17 @@ class ExternalData:
             )
         return raw.data.toreadonly()
 
-    def _map(self, location: str, tensor: str) -> memoryview:
-        path = self._resolve(location, tensor)
+    def _load(self, location: str, tensor: str) -> memoryview:
+        root, path = self._resolve(location, tensor)
+        if path not in self._opened:
+            self._opened[path] = self._open(root, path, tensor)
+        return self._opened[path]
+
+    def _open(self, root: Path, path: Path, tensor: str) -> memoryview:
         try:
-            # a FIFO would block, so whatever it is must open at once
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            descriptor, status = _open_within(root, path)
             try:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
-                    raise ExternalDataError(
-                        f"external data of tensor {tensor!r}: {str(path)!r} is not a "
-                        "regular file"
-                    )
-                return map_file(descriptor, status.st_size)
+                return self._contents.of(path, descriptor, status)
             finally:
                 os.close(descriptor)
         except FileNotFoundError as error:
@@ -122,11 +130,14 @@ class ExternalData:
             ) from error
         except OSError as error:
             raise ExternalDataError(
-                f"external data of tensor {tensor!r} cannot be read: {error}"
+                f"external data of tensor {tensor!r}: {str(path)!r} cannot be read: "
+                f"{error.strerror or error}"
             ) from error
 
-    def _resolve(self, location: str, tensor: str) -> Path:
-        """The file at *location*, once it is known to be in the folder."""
+    def _resolve(self, location: str, tensor: str) -> tuple[Path, Path]:
+        """The folder that the file at *location* is in or below, and the file.
+
+        Both are without links, when this looks."""
         where = f"external data of tensor {tensor!r} is at {location!r}"
         if not location or "\0" in location:
             raise ExternalDataError(f"{where}, which is not a path")
@@ -143,21 +154,45 @@ class ExternalData:
             )
         try:
             path = (self._folder / location).resolve()
-        except (OSError, RuntimeError) as error:  # a loop of links
+        # a loop of links, or half of a surrogate pair
+        except (OSError, RuntimeError, ValueError) as error:
             raise ExternalDataError(f"{where}, which leads nowhere: {error}") from error
-        if not any(path.is_relative_to(root) for root in self._roots):
-            raise ExternalDataError(
-                f"{where}, which links to {str(path)!r}, outside the model's folder "
-                f"{str(self._roots[0])!r}; put the file there"
-            )
-        return path
+        for root in self._roots:
+            if path == root:
+                raise ExternalDataError(f"{where}, which is the model's folder")
+            if path.is_relative_to(root):
+                return root, path
+        raise ExternalDataError(
+            f"{where}, which links to {str(path)!r}, outside the model's folder "
+            f"{str(self._roots[0])!r}; put the file there"
+        )
 
 
-def map_file(descriptor: int, size: int) -> memoryview:
-    """The bytes of an open file, read-only, without reading them yet."""
-    if size == 0:  # which mmap refuses
-        return memoryview(b"")
-    return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+def _open_within(root: Path, path: Path) -> tuple[int, os.stat_result]:
+    """Open *path*, which has no links from *root* on, without following any.
+
+    Raises:
+        OSError: as of ``open_regular``, and if a part of the path is a link by now.
+    """
+    if not _BY_FOLDERS:
+        descriptor, status = open_regular(path)
+        # the name still leads to what was opened, and not by way of a link
+        with contextlib.suppress(OSError):
+            if path.resolve() == path and os.path.samestat(status, os.stat(path)):
+                return descriptor, status
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "it was replaced while it was opened")
+    *folders, name = path.relative_to(root).parts
+    way = os.O_RDONLY | os.O_DIRECTORY | getattr(os, "O_PATH", 0)
+    folder = os.open(root, way)
+    try:
+        for part in folders:
+            below = os.open(part, way | NO_LINK, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return open_regular(name, flags=NO_LINK, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _number(entries: Mapping[str, str], key: str, default: int, tensor: str) -> int:

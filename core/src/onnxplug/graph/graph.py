@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import ep
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
+from onnxplug.ep.files import Identity
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph.node import Node
 from onnxplug.graph.weight import Weight
@@ -238,6 +239,7 @@ class Model:
         graph: the main graph.
         functions: model-local functions by (domain, name, overload).
         path: the file it came from; ``None`` when from memory.
+        files: what each file that it is in was when it was opened.
         metadata: custom ``metadata_props``.
     """
 
@@ -251,6 +253,7 @@ class Model:
     model_version: int = 0
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    files: Mapping[Path, Identity] = field(default_factory=dict)
 
 
 def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:

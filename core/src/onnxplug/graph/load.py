@@ -6,21 +6,26 @@ not read: they stay ranges of the mapped file until they are asked for.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.ep.files import open_regular
 from onnxplug.errors import (
     InvalidModel,
     MalformedModel,
     ModelError,
+    ModelForbidden,
+    ModelIsFolder,
     ModelNotFound,
+    ModelUnreadable,
     UnsupportedModel,
 )
 from onnxplug.graph import tags
-from onnxplug.graph.external import ExternalData, map_file
+from onnxplug.graph.contents import Contents
+from onnxplug.graph.external import ExternalData
 from onnxplug.graph.graph import Function, Model
 from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
@@ -33,9 +38,11 @@ _NEWEST_IR: Final = 14
 _LAST_IR_WITHOUT_OPSETS: Final = 2
 _NEWEST_OPSETS: Final = {"": 28, "ai.onnx.ml": 5}
 
-# A smaller file is read rather than mapped, since a mapped file that is overwritten
-# in place takes the process down with it, and reading this much costs a millisecond.
-_MAPPED_FROM: Final = 1 << 20
+_UNREADABLE: Final[Mapping[int, type[ModelUnreadable]]] = {
+    errno.EISDIR: ModelIsFolder,
+    errno.EACCES: ModelForbidden,
+    errno.EPERM: ModelForbidden,
+}
 
 
 def load_model(
@@ -44,6 +51,7 @@ def load_model(
     external_data_folder: Path | None = None,
     external_files: Mapping[str, memoryview] | None = None,
     external_arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    mapped: bool = True,
 ) -> Model:
     """Read a model.
 
@@ -54,28 +62,36 @@ def load_model(
             path, the model's own folder unless given.
         external_files: contents by location, used instead of files.
         external_arrays: weights by name, used instead of external data.
+        mapped: large files are mapped; otherwise all are read, see ``Contents``.
 
     Raises:
         ModelNotFound: there is no file at the path.
+        ModelUnreadable: what is there cannot be read, or is no regular file.
         InvalidModel: the source is not a valid model; ``ExternalDataError`` if the
             fault is in its external data.
         UnsupportedModel: it is newer than this onnxplug.
     """
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     folder = external_data_folder
+    contents = Contents(mapped=mapped)
     if path is None:
         data, described = in_memory(source)
     else:
-        data, described = _on_disk(path), repr(str(path))
+        data, described = _on_disk(path, contents), repr(str(path))
         folder = path.parent if folder is None else folder
+    external = ExternalData(
+        folder, path, files=external_files, arrays=external_arrays, contents=contents
+    )
     try:
-        model = _read_model(
-            data,
-            ExternalData(folder, path, files=external_files, arrays=external_arrays),
-        )
+        try:
+            model = _read_model(data, external)
+        finally:
+            # first, as what is wrong with the model may come of it
+            contents.require_unchanged()
     except ModelError as error:
         raise type(error)(f"cannot load {described}: {error}") from error
     model.path = path
+    model.files = contents.files
     return model
 
 
@@ -89,25 +105,34 @@ def parse_function(data: bytes) -> Function:
     return GraphParser(ExternalData(None)).function(message, {"": 1})
 
 
-def _on_disk(path: Path) -> memoryview:
+def _on_disk(path: Path, contents: Contents) -> memoryview:
+    where = f"the model at {str(path)!r}"
     try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size >= _MAPPED_FROM:
-                return map_file(file.fileno(), status.st_size)
-            return memoryview(file.read())
+        descriptor, status = open_regular(path)
+        try:
+            return contents.of(path, descriptor, status)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError as error:
         raise ModelNotFound(
-            f"there is no model at {str(path)!r} (in {os.getcwd()!r})"
+            f"there is no model at {str(path)!r} (in {_working_folder()})"
         ) from error
-    except IsADirectoryError as error:
-        raise InvalidModel(
-            f"{str(path)!r} is a folder; name the model file in it"
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL character
-        raise InvalidModel(
-            f"cannot read the model at {str(path)!r}: {error}"
-        ) from error
+    except OSError as error:
+        kind = _UNREADABLE.get(error.errno or 0, ModelUnreadable)
+        if kind is ModelIsFolder:
+            raise kind(
+                f"{str(path)!r} is a folder; name the model file in it"
+            ) from error
+        raise kind(f"cannot read {where}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL character, or half of a surrogate pair
+        raise ModelUnreadable(f"cannot read {where}: {error}") from error
+
+
+def _working_folder() -> str:
+    try:
+        return repr(os.getcwd())
+    except OSError:
+        return "a working folder that was deleted"
 
 
 def in_memory(source: Any) -> tuple[memoryview, str]:
@@ -130,15 +155,18 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
         source = source.read()
     try:
         view = memoryview(source)
+        # weights are views of the bytes, which must therefore be flat and stay as they
+        # are
+        if not (view.readonly and view.c_contiguous and view.nbytes):
+            view = memoryview(view.tobytes())
+        return view.cast("B"), kind
     except TypeError as error:
         raise InvalidModel(
             f"{kind} gave {type(source).__name__}; expected a path, bytes, a file "
             "opened in binary mode, or an onnx.ModelProto"
         ) from error
-    # weights are views of the bytes, which must therefore be flat and stay as they are
-    if not (view.readonly and view.c_contiguous):
-        view = memoryview(view.tobytes())
-    return view.cast("B"), kind
+    except (ValueError, BufferError) as error:  # it was released, or is of no bytes
+        raise InvalidModel(f"{kind} has no bytes to be read: {error}") from error
 
 
 def _read_model(data: memoryview, external: ExternalData) -> Model:

@@ -1,0 +1,144 @@
+"""Opening files to read them: regular ones, and no others.
+
+A pipe waits for a writer, a terminal for its user, and ``/dev/zero`` has no end.  What a
+path leads to is therefore asked of the file that was opened, not of its name, which may
+lead elsewhere a moment later.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final, NamedTuple
+
+_READ: Final = (
+    os.O_RDONLY
+    # Windows has the last only, and no pipes or devices in the way of a path
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+"""A flag of ``os.open``: the last part of the path is no link; 0 on Windows."""
+
+_KINDS: Final = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+_Path = str | os.PathLike[str]
+
+
+class Identity(NamedTuple):
+    """What tells a state of a file from every other, short of its bytes.
+
+    Attributes:
+        size: in bytes.
+        modified: when it was last written to, in ns since 1970.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """That of the file with this status."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def open_regular(
+    path: _Path, *, flags: int = 0, dir_fd: int | None = None
+) -> tuple[int, os.stat_result]:
+    """A descriptor of a regular file, to read, and the status of what it is of.
+
+    It is closed in programs that this one starts.
+
+    Args:
+        path: the file; what it links to unless *flags* have :data:`NO_LINK`.
+        flags: more flags of ``os.open``.
+        dir_fd: the folder that *path* is relative to, where the system knows that.
+
+    Raises:
+        IsADirectoryError: it is a folder.
+        OSError: it is not there, may not be read, or is no file.
+    """
+    descriptor = os.open(path, _READ | flags, dir_fd=dir_fd)
+    try:
+        status = os.fstat(descriptor)
+        kind = stat.S_IFMT(status.st_mode)
+        if kind == stat.S_IFDIR:
+            raise IsADirectoryError(
+                errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)
+            )
+        if kind != stat.S_IFREG:
+            raise OSError(
+                errno.EINVAL,
+                f"it is {_KINDS.get(kind, 'something else')}; expected a regular file",
+                os.fspath(path),
+            )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+@contextmanager
+def opened(path: _Path) -> Iterator[BinaryIO]:
+    """A regular file, open to read.
+
+    Raises:
+        OSError: as of :func:`open_regular`.
+    """
+    descriptor, _ = open_regular(path)
+    with open(descriptor, "rb") as file:
+        yield file
+
+
+def read_file(path: _Path) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: as of :func:`open_regular` and :func:`read_descriptor`.
+    """
+    descriptor, status = open_regular(path)
+    try:
+        return bytes(read_descriptor(descriptor, status))
+    finally:
+        os.close(descriptor)
+
+
+def read_descriptor(descriptor: int, status: os.stat_result) -> memoryview:
+    """The content, read-only, of a file that was just opened and has *status*.
+
+    Raises:
+        OSError: it cannot be read, is larger than memory, or was written to meanwhile.
+    """
+    try:
+        content = memoryview(bytearray(status.st_size))
+    except (MemoryError, OverflowError) as error:
+        raise OSError(
+            errno.ENOMEM, f"its {status.st_size} bytes are more than there is memory"
+        ) from error
+    position = 0
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        while position < len(content):
+            count = file.readinto(content[position:])
+            if not count:  # 0 at the end, None if there is nothing yet
+                break
+            position += count
+    after = os.fstat(descriptor)
+    if position < len(content) or Identity.of(after) != Identity.of(status):
+        raise OSError(
+            errno.EIO,
+            f"it was written to while it was read: {position} of {status.st_size} "
+            f"bytes were there, and it has {after.st_size} now; read it again when "
+            "it is complete",
+        )
+    return content.toreadonly()

@@ -1,0 +1,71 @@
+"""The bytes of the files that a model is in: mapped, or read.
+
+Owns: which of the two, and that no file changed while the model was loaded.  What is
+mapped is the file itself, so that whoever makes it shorter afterwards ends the process
+(SIGBUS), and whoever writes into it changes the weights; what is read is a copy.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Final
+
+from onnxplug.ep.files import Identity, read_descriptor
+from onnxplug.errors import InvalidModel
+
+MAPPED_FROM: Final = 1 << 20
+"""Bytes from which on files are mapped.  Reading fewer takes less than a millisecond,
+and then what happens to the file does not matter."""
+
+
+class Contents:
+    """The files of one model.
+
+    Args:
+        mapped: large files are mapped; otherwise all are read.
+
+    Attributes:
+        files: what each file was when it was opened, by its path without links.
+    """
+
+    def __init__(self, *, mapped: bool = True) -> None:
+        self._mapped: Final = mapped
+        self.files: dict[Path, Identity] = {}
+
+    def of(self, path: Path, descriptor: int, status: os.stat_result) -> memoryview:
+        """The bytes of the file that was just opened at *path* and has *status*.
+
+        Raises:
+            OSError: they cannot be mapped or read.
+        """
+        # of the descriptor, so that nothing that happens to the name matters
+        self.files[path.resolve()] = Identity.of(status)
+        if not self._mapped or status.st_size < MAPPED_FROM:
+            return read_descriptor(descriptor, status)
+        try:
+            mapping = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        except (ValueError, OverflowError) as error:  # it has become shorter
+            raise OSError(f"it cannot be mapped: {error}") from error
+        return memoryview(mapping)
+
+    def require_unchanged(self) -> None:
+        """Refuse files that were written to after they were opened.
+
+        A file that another one was moved over is as it was, and its bytes stay.
+
+        Raises:
+            InvalidModel: one was.
+        """
+        for path, before in self.files.items():
+            try:
+                now = Identity.of(os.stat(path))
+            except OSError:
+                continue
+            if now[:2] == before[:2] and now != before:
+                raise InvalidModel(
+                    f"{str(path)!r} was written to while it was loaded: it had "
+                    f"{before.size} bytes, and has {now.size}; load it when it is "
+                    "complete, and replace models by moving others over them"
+                )
