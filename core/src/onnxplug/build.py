@@ -85,10 +85,10 @@ def load(
 def _require_same(model: Model, before: Mapping[Path, Identity]) -> None:
     changed = [path for path in model.files if before.get(path) != model.files[path]]
     if changed or len(before) != len(model.files):
+        names = ", ".join(repr(str(path)) for path in changed) or "the model"
         raise InvalidModel(
-            f"{', '.join(repr(str(path)) for path in changed) or 'the model'} is not as "
-            "it was when the session was created, and one session cannot be of two "
-            "models; create another session"
+            f"{names} is not as it was when the session was created, and one session "
+            "cannot be of two models; create another session"
         )
 
 

@@ -98,7 +98,7 @@ def test_what_cannot_be_opened_is_told_in_builtin_errors_too(tmp_path: Path) -> 
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(ValueError, match="found 0 graphs in its 0 bytes"):
         load_model(tmp_path / "empty")
-    with pytest.raises(OSError, match="Too many levels|too long") as loop:
+    with pytest.raises(OSError, match=r"cannot read the model .* too long") as loop:
         load_model(tmp_path / ("x" * 300))
     assert isinstance(loop.value, ModelError)
 
@@ -154,7 +154,7 @@ def test_a_file_cut_off_after_it_was_opened_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, size: int
 ) -> None:
     read_with(monkeypatch, lambda: os.truncate(path, size))
-    with pytest.raises(ModelUnreadable, match="written to while it was|be mapped"):
+    with pytest.raises(ModelUnreadable, match=r"written to while it was|be mapped"):
         load_model(path, mapped=mapped)
 
 

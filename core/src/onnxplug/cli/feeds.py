@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,23 @@ if TYPE_CHECKING:
     from onnxplug.model_info import NodeArg
 
 RANDOM: Final = "random"
+
+_DAMAGED: Final = (
+    ValueError,
+    EOFError,
+    # of the header, which numpy reads as Python
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+    # of sizes and lengths that are not so
+    OverflowError,
+    MemoryError,
+    # of what is packed in a way that is not known, or not well
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy and zipfile raise of damaged files."""
 
 
 def add_feed_arguments(
@@ -275,18 +294,22 @@ def _as_type(array: NDArray[Any], item: NodeArg) -> NDArray[Any]:
 def _read_npy(path: Path) -> NDArray[Any]:
     import numpy as np
 
+    from onnxplug.ep.files import opened
+
     try:
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        with opened(path) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except _DAMAGED as error:
         raise CommandFailed(f"cannot read {path}: {error}") from error
-    return array
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     import numpy as np
 
+    from onnxplug.ep.files import opened
+
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with opened(path) as file, np.load(file, allow_pickle=False) as archive:
             return dict(archive)
-    except (ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise CommandFailed(f"cannot read {path}: {error}") from error

@@ -17,6 +17,7 @@ from onnxplug.cli.failure import CommandFailed, MissingPackage, UsageError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from PIL import Image
 
 SUFFIXES: Final = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
@@ -120,28 +121,29 @@ def read_picture(
 
     Raises:
         MissingPackage: pillow is not installed.
-        OSError: *path* is not there, or no picture.
+        CommandFailed: *path* is no picture, or a damaged one.
+        OSError: it is not there, or no regular file.
     """
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise MissingPackage("pillow", f"reading the picture {path}") from None
     import numpy as np
 
-    with Image.open(path) as opened:
-        colours = "grey" if opened.mode == "L" else opened.mode
-        words = f"{opened.width}×{opened.height}, {colours}"
-        # phones store pictures lying on their side, with a note to turn them
-        picture = ImageOps.exif_transpose(opened)
-        if picture.mode.startswith("I"):  # 16 bits, which pillow would clip to 8
-            picture = Image.fromarray((np.asarray(picture) // 256).astype(np.uint8))
-        if picture.has_transparency_data and layout.channels != 4:
-            picture = picture.convert("RGBA")
-            paper = Image.new("RGBA", picture.size, "white")
-            picture = Image.alpha_composite(paper, picture)
-        picture = picture.convert(_MODES[layout.channels])
-        size = (layout.width or picture.width, layout.height or picture.height)
-        picture = picture.resize(size, Image.Resampling.BILINEAR)
+    from onnxplug.ep.files import opened
+
+    damaged = (OSError, ValueError, SyntaxError, OverflowError, MemoryError)
+    with opened(path) as file:
+        try:
+            with Image.open(file) as stored:
+                picture, words = _fitted(stored, layout)
+        except UnidentifiedImageError as error:  # whose text names the open file
+            raise CommandFailed(
+                f"cannot read {path}: pillow knows no kind of picture that begins so"
+            ) from error
+        # each of pillow's readers raises errors of its own choice
+        except (*damaged, Image.DecompressionBombError) as error:
+            raise CommandFailed(f"cannot read {path}: {error}") from error
     pixels = np.asarray(picture, np.float64)
     if scaling.invert:
         pixels = 255 - pixels
@@ -150,6 +152,26 @@ def read_picture(
     if not layout.channels_last:
         scaled = scaled.transpose(2, 0, 1)
     return np.ascontiguousarray(scaled[None]), words
+
+
+def _fitted(stored: Image.Image, layout: Layout) -> tuple[Image.Image, str]:
+    """A picture of *layout*, and the one it is made of in words."""
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    colours = "grey" if stored.mode == "L" else stored.mode
+    words = f"{stored.width}×{stored.height}, {colours}"
+    # phones store pictures lying on their side, with a note to turn them
+    picture = ImageOps.exif_transpose(stored)
+    if picture.mode.startswith("I"):  # 16 bits, which pillow would clip to 8
+        picture = Image.fromarray((np.asarray(picture) // 256).astype(np.uint8))
+    if picture.has_transparency_data and layout.channels != 4:
+        picture = picture.convert("RGBA")
+        paper = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(paper, picture)
+    picture = picture.convert(_MODES[layout.channels])
+    size = (layout.width or picture.width, layout.height or picture.height)
+    return picture.resize(size, Image.Resampling.BILINEAR), words
 
 
 def read_labels(path: str | None, metadata: Mapping[str, str]) -> list[str]:
@@ -171,7 +193,9 @@ def read_labels(path: str | None, metadata: Mapping[str, str]) -> list[str]:
 
 
 def _read_text(path: Path) -> str:
+    from onnxplug.ep.files import read_file
+
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{path} is not text in UTF-8: {error}") from error

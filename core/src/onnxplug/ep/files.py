@@ -1,8 +1,8 @@
 """Opening files to read them: regular ones, and no others.
 
-A pipe waits for a writer, a terminal for its user, and ``/dev/zero`` has no end.  What a
-path leads to is therefore asked of the file that was opened, not of its name, which may
-lead elsewhere a moment later.
+A pipe waits for a writer, a terminal for its user, and ``/dev/zero`` has no end.  What
+a path leads to is therefore asked of the file that was opened, not of its name, which
+may lead elsewhere a moment later.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from onnxplug.ep.files import opened
+
 _Data: TypeAlias = bytes | mmap.mmap
 
 _ELF: Final = b"\x7fELF"
@@ -35,7 +37,7 @@ def exported_symbols(path: Path) -> frozenset[str]:
     Raises:
         NotALibrary: it is none that can be read.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not file.read(1):
             raise NotALibrary("it is an empty file")
         # some libraries are gigabytes, and what is read of them is little

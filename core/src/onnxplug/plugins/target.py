@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
 
+from onnxplug.ep.files import read_file
 from onnxplug.errors import (
     OptionError,
     PluginIncompatible,
@@ -155,7 +156,9 @@ def _describe(target: object) -> str:
 def _existing(handle: str, target: str | os.PathLike[str]) -> Path:
     path = Path(target).resolve()
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        what = "does not exist"
+        if path.exists():
+            what = "is a folder" if path.is_dir() else "is no regular file"
         raise PluginNotFound(
             f"library {handle!r} is to come from the file {path}, which {what}; "
             "expected a Python file, or an extension module",
@@ -164,12 +167,19 @@ def _existing(handle: str, target: str | os.PathLike[str]) -> Path:
     return path
 
 
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Loads regular files only, whatever became of the path since it was looked at."""
+
+    def get_data(self, path: str) -> bytes:
+        return read_file(path)
+
+
 def _file(handle: str, path: Path) -> Library:
     name = _private_name(handle)
 
     def find() -> object:
         if path.suffix == ".py":
-            return _execute(name, importlib.machinery.SourceFileLoader(name, str(path)))
+            return _execute(name, _SourceLoader(name, str(path)))
         stem = _extension_stem(handle, path)
         # the last part of the name says which function initialises the module
         loader = importlib.machinery.ExtensionFileLoader

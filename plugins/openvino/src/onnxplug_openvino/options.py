@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from onnxplug.ep import DeviceType, EpDevice, Option, OptionError, OptionValue
+from onnxplug.ep.files import read_file
 
 PRECISIONS: Final = ("FP32", "FP16", "BF16", "ACCURACY")
 
@@ -268,8 +268,8 @@ def _load_config(text: str, device: str) -> dict[str, Any]:
         return {}
     if not text.lstrip().startswith("{"):
         try:
-            text = Path(text).read_text(encoding="utf-8")
-        except OSError as error:
+            text = read_file(text).decode()
+        except (OSError, ValueError) as error:
             raise OptionError(
                 f"option 'load_config' names a file that cannot be read: {error}"
             ) from error
