@@ -1,4 +1,4 @@
-"""Files named on the command line that are none, or damaged: never a wait or a crash."""
+"""Files on the command line that are none, or damaged: never a wait or a crash."""
 
 from __future__ import annotations
 

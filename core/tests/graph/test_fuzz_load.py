@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxplug.errors import InvalidModel, OnnxplugError
+from onnxplug.errors import ExternalDataError, InvalidModel, OnnxplugError
 from onnxplug.graph import Graph, Weight
 from onnxplug.graph.export import export_graph
 from onnxplug.graph.load import load_model, parse_function
@@ -324,3 +327,107 @@ def test_a_weight_is_not_kept_half_made() -> None:
     for _ in range(2):
         with pytest.raises(InvalidModel):
             assert weight.array is None
+
+
+@pytest.mark.parametrize("wire_type", [3, 4, 6, 7])
+def test_groups_are_refused_however_deep(wire_type: int) -> None:
+    groups = bytes([1 << 3 | wire_type]) * 200_000
+    for data in (groups, field(7, groups), field(7, field(1, groups))):
+        with pytest.raises(InvalidModel, match=f"wire type {wire_type} is "):
+            load_model(b"\x08\x02" + data)
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        b"\xff" * 9 + b"\x01",  # 2**64 - 1
+        b"\xff" * 9 + b"\x7f",  # what is beyond 64 bits is not looked at
+        b"\x80" * 9 + b"\x01",
+        b"\xff" * 10,
+        b"\xff" * 100_000,
+        b"\x80",
+    ],
+    ids=lambda length: f"{length[:3].hex()}x{len(length)}",
+)
+def test_a_length_beyond_64_bits_is_refused_wherever_it_is(length: bytes) -> None:
+    for number in (1, 5, 7, 8, 11):
+        tag = bytes([number << 3 | 2])
+        assert not use(b"\x08\x02" + tag + length)
+        assert not use(b"\x08\x02" + field(7, tag + length))
+        assert not use(b"\x08\x02" + field(7, field(5, tag + length)))
+
+
+def test_bodies_as_deep_as_can_be_leave_most_of_the_stack() -> None:
+    """Each body takes a few frames, so that the limit of messages is met first."""
+    data = nested_bodies(32)
+    depth = len(inspect.stack(0))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 250)
+    try:
+        assert use(data)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_every_entry_of_external_data_that_is_no_range_is_refused(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(24))
+    model = rich_model()
+    tensor = tensor_claiming([6], data_location=TensorProto.EXTERNAL)
+    model.graph.initializer.append(tensor)
+    numbers = ["-1", "1", "2305843009213693952", str(2**63 - 1), str(2**63)]
+    numbers += [str(2**64 - 23), str(2**64), "-9223372036854775808", "9" * 5000]
+    for key in ("offset", "length"):
+        for number in numbers:
+            damaged = model.graph.initializer[-1]
+            del damaged.external_data[:]
+            damaged.external_data.add(key="location", value="w.bin")
+            damaged.external_data.add(key=key, value=number)
+            with pytest.raises(ExternalDataError):
+                load_model(model, external_data_folder=tmp_path)
+
+
+def test_a_million_empty_nodes_are_refused_at_the_first() -> None:
+    start = time.process_time()
+    with pytest.raises(InvalidModel, match="names no operator"):
+        load_model(b"\x08\x02" + field(7, field(1, b"") * 1_000_000))
+    assert time.process_time() - start < 5
+
+
+def test_the_time_of_loading_grows_as_the_nodes() -> None:
+    def seconds(count: int) -> float:
+        node = field(1, field(4, b"A"))
+        data = b"\x08\x02" + field(7, node * count)
+        start = time.process_time()
+        assert len(load_model(data).graph.nodes) == count
+        return time.process_time() - start
+
+    few = min(seconds(2000) for _ in range(3))
+    assert seconds(20_000) < 40 * few
+
+
+def test_many_tensors_of_one_file_open_it_once(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(24))
+    model = rich_model()
+    for index in range(3000):
+        location = "./" * (index % 50) + "w.bin"
+        tensor = tensor_claiming([6], name=f"w{index}", data_location=1)
+        tensor.external_data.add(key="location", value=location)
+        model.graph.initializer.append(tensor)
+    loaded = load_model(model, external_data_folder=tmp_path)
+    assert len(loaded.files) == 1
+
+
+def test_initializers_that_appear_twice_are_refused() -> None:
+    model = rich_model()
+    for name in ("raw", "sparse", "default"):
+        twice = rich_model()
+        twice.graph.initializer.append(
+            numpy_helper.from_array(np.zeros(3, np.float32), name)
+        )
+        with pytest.raises(InvalidModel, match=f"two initializers named '{name}'"):
+            load_model(twice)
+    model.graph.sparse_initializer.append(model.graph.sparse_initializer[0])
+    with pytest.raises(InvalidModel, match="two initializers named 'sparse'"):
+        load_model(model)
