@@ -30,7 +30,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 
 def test_a_cell_may_have_several_lines() -> None:
-    rows = [("a", "one\ntwo"), ("b", "")]
+    rows = [("a", ["one", "two"]), ("b", "")]
     assert format_table(("X", "WHY"), rows) == ["X  WHY", "a  one", "   two", "b"]
 
 

@@ -13,7 +13,6 @@ from onnxplug.graph.load import load_model
 
 from . import damaged_models as models
 
-
 pytestmark = [
     # what is said of models that are damaged is not what is tested
     pytest.mark.filterwarnings("ignore"),

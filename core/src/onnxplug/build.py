@@ -110,7 +110,7 @@ def _replace_initializer(graph: Graph, name: str, array: np.ndarray[Any, Any]) -
     if known is None:
         raise OptionError(
             f"the model has no initializer {name!r} to replace; it has "
-            f"{', '.join([*graph.constants, *graph.defaults][:10]) or 'none'}"
+            f"{[*graph.constants, *graph.defaults][:10] or 'none'}"
         )
     try:
         is_text = DataType.from_numpy(array.dtype) is DataType.STRING

@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug.ep import SequenceType, TensorType
 from onnxplug.errors import NodeError
+from onnxplug.escape import escape
 from onnxplug.graph import Node
 
 RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
@@ -170,4 +171,4 @@ def _pad_to(array: Any, length: int) -> Any:
 
 
 def _wrong(node: Node, what: str) -> NodeError:
-    return NodeError(f"{node.op_type} {node.name!r}: {what}", node=node.name)
+    return NodeError(f"{escape(node.op_type)} {node.name!r}: {what}", node=node.name)

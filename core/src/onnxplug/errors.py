@@ -1,7 +1,8 @@
 """Every exception that onnxplug raises.
 
 Each inherits the builtin that a caller would expect as well as ours, and its text
-says what failed, what was found and expected, and the remedy.
+says what failed, what was found and expected, and the remedy.  Names in it may be of
+anybody's choosing, so ``str()`` shows control characters escaped.
 """
 
 from __future__ import annotations
@@ -9,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from onnxplug.escape import escape_lines
+
 if TYPE_CHECKING:
     from onnxplug.ep.graph import Node
 
 
 class OnnxplugError(Exception):
     """Base of all errors of onnxplug."""
+
+    def __str__(self) -> str:
+        return escape_lines(super().__str__())
+
+
+class OnnxplugWarning(UserWarning):
+    """Base of all warnings of onnxplug."""
+
+    def __str__(self) -> str:
+        return escape_lines(super().__str__())
 
 
 # The statuses of ONNX Runtime, by its names, for code that catches them...
@@ -105,7 +118,7 @@ class OptionError(InvalidArgument):
     """An option that does not exist, or a value that it does not accept."""
 
 
-class OptionWarning(UserWarning):
+class OptionWarning(OnnxplugWarning):
     """An option of ONNX Runtime was set that has no effect here."""
 
 
@@ -116,7 +129,7 @@ class ModelError(OnnxplugError, ValueError):
     """The model cannot be used."""
 
 
-class ModelWarning(UserWarning):
+class ModelWarning(OnnxplugWarning):
     """What a model states of itself is not so."""
 
 
@@ -169,7 +182,7 @@ class EpError(EPFail):
         self.stage = stage
 
 
-class EpWarning(UserWarning):
+class EpWarning(OnnxplugWarning):
     """An EP that was asked for is not used, or runs nothing; the text says why."""
 
 

@@ -26,6 +26,7 @@ from onnxplug.ep import (
 from onnxplug.ep.arrays import as_text, as_texts, is_masked, usual_form
 from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
+from onnxplug.escape import escape
 from onnxplug.graph.graph import outside
 from onnxplug.model_info import type_name
 
@@ -154,7 +155,7 @@ class InputChecker:
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return InputError(
-            f"Invalid input name: {name}{hint}  The model's inputs are {known}",
+            f"Invalid input name: {escape(name)}{hint}  The model's inputs are {known}",
             input=str(name),
         )
 
@@ -235,7 +236,7 @@ def _check_shape(
 ) -> None:
     if len(found) != len(expected):
         raise InputError(
-            f"Invalid rank for input: {name} Got: {len(found)} Expected: "
+            f"Invalid rank for input: {escape(name)} Got: {len(found)} Expected: "
             f"{len(expected)} (shape {list(found)} where the model has "
             f"{_shown(expected)}).  Please fix either the inputs/outputs or the model.",
             input=name,
@@ -246,7 +247,7 @@ def _check_shape(
             continue
         if isinstance(dimension, int):
             raise InputError(
-                f"Got invalid dimensions for input: {name} for the following "
+                f"Got invalid dimensions for input: {escape(name)} for the following "
                 f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
                 f"(shape {list(found)} where the model has {_shown(expected)}).  "
                 "Please fix either the inputs/outputs or the model.",
@@ -263,7 +264,7 @@ def _check_shape(
 
 
 def _shown(shape: Sequence[Dimension]) -> str:
-    sizes = ("?" if size is None else str(size) for size in shape)
+    sizes = ("?" if size is None else escape(size) for size in shape)
     return f"[{', '.join(sizes)}]"
 
 

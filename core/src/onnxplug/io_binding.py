@@ -13,6 +13,7 @@ from onnxplug.device_memory import DeviceMemory, find_memory
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import has_element_twice
 from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
+from onnxplug.escape import escape
 from onnxplug.execute import check_bound
 from onnxplug.ort_value import OrtValue, as_data_type, as_sizes
 from onnxplug.outputs import overlap, own
@@ -104,8 +105,8 @@ class IOBinding:
         """
         if name not in self._input_names:
             raise InputError(
-                f"Failed to find NodeArg with name: {name} in the def list; the "
-                f"model's inputs are {self._input_names}",
+                f"Failed to find NodeArg with name: {escape(name)} in the def list; "
+                f"the model's inputs are {self._input_names}",
                 input=name,
             )
         if not isinstance(value, OrtValue):
@@ -170,7 +171,7 @@ class IOBinding:
     def _check_output(self, name: str) -> None:
         if name not in self._output_names:
             raise UnknownOutput(
-                f"Invalid output name: {name}; the model's outputs are "
+                f"Invalid output name: {escape(name)}; the model's outputs are "
                 f"{self._output_names}"
             )
 

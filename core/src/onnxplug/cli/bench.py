@@ -28,7 +28,13 @@ from onnxplug.cli.opening import (
 )
 from onnxplug.cli.profile import RunProfile, print_profile, read_profile
 from onnxplug.cli.progress import Progress
-from onnxplug.cli.text import duration, plural, print_json, print_table
+from onnxplug.cli.text import (
+    duration,
+    plural,
+    print_json,
+    print_table,
+    say,
+)
 from onnxplug.cli.values import count, names, positive, seconds
 
 if TYPE_CHECKING:
@@ -220,7 +226,7 @@ def _print(
     arguments: argparse.Namespace, feeds: Mapping[str, Feed], results: Sequence[Result]
 ) -> None:
     print_feeds(feeds)
-    print()
+    say()
     header = ["EP", "LOAD", "FIRST", "MEDIAN", "MIN", "P90", "P99", "RUNS/S"]
     rows = [
         [
@@ -237,19 +243,19 @@ def _print(
         for row, result in zip(rows, results, strict=True):
             row.append(f"{result.ratio:.2f}")
     print_table(header, rows, right=header[1:])
-    print()
+    say()
     for result in results:
         where = ", ".join(
             f"{plural(number, 'node')} on {ep}" for ep, number in result.nodes.items()
         )
         runs = plural(result.runs, "run")
         in_threads = f" in {arguments.threads} threads" if arguments.threads > 1 else ""
-        print(f"{where or 'no node left to run'}: {runs}{in_threads}")
+        say(f"{where or 'no node left to run'}: {runs}{in_threads}")
     for result in results:
         if result.profile is not None:
-            print()
+            say()
             if arguments.compare:
-                print(f"{result.providers[0]}: ", end="")
+                say(f"{result.providers[0]}: ", end="")
             print_profile(result.profile, result.latency.median)
 
 

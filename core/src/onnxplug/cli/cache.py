@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxplug.cli.failure import CommandFailed
-from onnxplug.cli.text import data_size, plural, print_json, print_table
+from onnxplug.cli.text import (
+    data_size,
+    plural,
+    print_json,
+    print_table,
+    say,
+)
+from onnxplug.escape import escape
 
 _PREFIX = "onnxplug-"
 
@@ -63,11 +70,11 @@ def _list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"path": str(root), "distributions": [_data(each) for each in kept]})
         return
-    print(root)
+    say(escape(root))
     if not kept:
-        print("Nothing is kept there.")
+        say("Nothing is kept there.")
         return
-    print()
+    say()
     print_table(
         ("DISTRIBUTION", "ENTRIES", "SIZE", "OLDEST", "NEWEST"),
         [
@@ -97,7 +104,7 @@ def _clear(arguments: argparse.Namespace) -> None:
         folders = [folder for folder in folders if folder.name in wanted]
         if not folders:
             raise CommandFailed(
-                f"{arguments.name} keeps nothing in {root}; "
+                f"{escape(arguments.name)} keeps nothing in {escape(root)}; "
                 f"found {', '.join(known) or 'nothing'}"
             )
     cleared = []
@@ -109,9 +116,9 @@ def _clear(arguments: argparse.Namespace) -> None:
         return
     for each in cleared:
         entries = plural(each.entries, "file")
-        print(f"{each.folder.name}: deleted {entries}, {data_size(each.nbytes)}")
+        say(f"{each.folder.name}: deleted {entries}, {data_size(each.nbytes)}")
     if not cleared:
-        print(f"Nothing is kept in {root}.")
+        say(f"Nothing is kept in {escape(root)}.")
 
 
 def _folders(root: Path) -> Iterator[Path]:

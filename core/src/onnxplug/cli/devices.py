@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.cli.text import print_json, print_table
+from onnxplug.cli.text import (
+    print_json,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, HardwareDevice
@@ -43,9 +47,9 @@ def _devices(arguments: argparse.Namespace) -> None:
             for device in hardware
         ],
     )
-    print()
+    say()
     if not ep_devices:
-        print("No installed EP drives any of it; `onnxplug eps` lists the EPs.")
+        say("No installed EP drives any of it; `onnxplug eps` lists the EPs.")
         return
     print_table(
         ("EP", "HARDWARE", "DESCRIPTION", "VERSION"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from onnxplug.cli.text import print_json, print_table
+from onnxplug.cli.text import (
+    print_json,
+    print_table,
+    say,
+)
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -37,7 +41,7 @@ def _eps(arguments: argparse.Namespace) -> None:
         )
         return
     if not records:
-        print("No EP is installed.  onnxplug-cpu, for one, supplies the CPU's.")
+        say("No EP is installed.  onnxplug-cpu, for one, supplies the CPU's.")
         return
     print_table(
         ("EP", "STATE", "DISTRIBUTION", "VERSION"),
@@ -45,4 +49,4 @@ def _eps(arguments: argparse.Namespace) -> None:
     )
     for record in records:
         if record.reason:
-            print(f"\n{record.reason}")
+            say(f"\n{record.reason}")

@@ -12,7 +12,12 @@ from onnxplug.cli.opening import (
     check_ep_options,
     open_session,
 )
-from onnxplug.cli.text import print_json, print_table
+from onnxplug.cli.text import (
+    print_json,
+    print_table,
+    say,
+)
+from onnxplug.escape import escape
 
 if TYPE_CHECKING:
     from onnxplug.partition.report import Explanation, NodePlacement, PassedOver
@@ -52,9 +57,9 @@ def _explain(arguments: argparse.Namespace) -> None:
     if arguments.why is not None:
         _print_reasons(nodes)
         return
-    print(explanation)
+    say(explanation)
     if arguments.nodes:
-        print()
+        say()
         _print_nodes(nodes)
 
 
@@ -82,7 +87,7 @@ def _print_nodes(nodes: list[NodePlacement]) -> None:
             node.graph,
             node.ep,
             "" if node.partition < 0 else str(node.partition),
-            "\n".join(map(str, _preferred(node))),
+            list(map(str, _preferred(node))),
         )
         for node in nodes
     ]
@@ -102,16 +107,16 @@ def _print_nodes(nodes: list[NodePlacement]) -> None:
 
 def _print_reasons(nodes: list[NodePlacement]) -> None:
     for node in nodes:
-        where = f" in {node.graph}" if node.graph else ""
+        where = f" in {escape(node.graph)}" if node.graph else ""
         number = "" if node.partition < 0 else f", partition {node.partition}"
         tier = f", {node.tier} tier" if node.tier else ""
-        print(f"{node.node}{where} runs on {node.ep}{number}{tier}")
+        say(f"{escape(node.node)}{where} runs on {node.ep}{number}{tier}")
         if node.note:
-            print(f"  {node.note}")
+            say(f"  {escape(node.note)}")
         for passed in node.passed_over:
-            print(f"  not on {passed}")
+            say(f"  not on {passed}")
         if not node.passed_over:
-            print("  no other EP was asked")
+            say("  no other EP was asked")
 
 
 def _preferred(node: NodePlacement) -> list[PassedOver]:

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.cli.failure import CommandFailed, UsageError
 from onnxplug.cli.image import SUFFIXES, Layout, Scaling, read_picture
-from onnxplug.cli.text import shape_text
+from onnxplug.cli.text import (
+    say,
+    shape_text,
+)
 from onnxplug.cli.values import assignment, count, size
+from onnxplug.escape import escape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +113,8 @@ def print_feeds(feeds: Mapping[str, Feed]) -> None:
     """What was fed, for people."""
     for name, feed in feeds.items():
         array = feed.array
-        print(f"{feed.source} → {name}: {array.dtype}{shape_text(array.shape)}")
+        shape = shape_text(array.shape)
+        say(f"{escape(feed.source)} → {escape(name)}: {array.dtype}{shape}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,8 @@ class FeedReader:
             if name not in feeds:
                 raise UsageError(
                     f"there is no value for input {name!r}, {_describe(item)}; "
-                    f"give a file or numbers at random: --input {name}=FILE, "
-                    f"--input {name}={RANDOM}"
+                    f"give a file or numbers at random: --input {escape(name)}=FILE, "
+                    f"--input {escape(name)}={RANDOM}"
                 )
         # in the model's order, whatever that of the command line was
         return {name: feeds[name] for name in self._inputs}
@@ -182,8 +187,9 @@ class FeedReader:
             open_inputs = [item for item in open_inputs if len(item.shape) == 4]
         if len(open_inputs) != 1:
             raise UsageError(
-                f"{what} could be for any of several inputs, or none; "
-                f"say which: --input NAME={what}; the model has {self._list_inputs()}"
+                f"{escape(what)} could be for any of several inputs, or none; "
+                f"say which: --input NAME={escape(what)}; "
+                f"the model has {self._list_inputs()}"
             )
         return {open_inputs[0].name: self._read_one(open_inputs[0], what)}
 
@@ -205,7 +211,7 @@ class FeedReader:
             arrays = _read_npz(path)
             if item.name not in arrays and len(arrays) != 1:
                 raise UsageError(
-                    f"{what} has no array {item.name!r}; it has {', '.join(arrays)}"
+                    f"{escape(what)} has no array {item.name!r}; it has {list(arrays)}"
                 )
             array = arrays.get(item.name, next(iter(arrays.values())))
         elif path.suffix.lower() == ".npy":
@@ -237,7 +243,7 @@ class FeedReader:
         if shape is None:
             raise UsageError(
                 f"input {item.name!r} is {_describe(item)}, so there is no shape for "
-                f"a value at random; give a file: --input {item.name}=FILE"
+                f"a value at random; give a file: --input {escape(item.name)}=FILE"
             )
         sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
         dtype = _numpy_dtype(item)
@@ -250,7 +256,7 @@ class FeedReader:
             return rng.standard_normal(sizes).astype(dtype)
         raise UsageError(
             f"input {item.name!r} is {_describe(item)}, of which there are no values "
-            f"at random; give a file: --input {item.name}=FILE"
+            f"at random; give a file: --input {escape(item.name)}=FILE"
         )
 
     def _list_inputs(self) -> str:
@@ -300,7 +306,7 @@ def _read_npy(path: Path) -> NDArray[Any]:
         with opened(path) as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except _DAMAGED as error:
-        raise CommandFailed(f"cannot read {path}: {error}") from error
+        raise CommandFailed(f"cannot read {escape(path)}: {error}") from error
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -312,4 +318,4 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         with opened(path) as file, np.load(file, allow_pickle=False) as archive:
             return dict(archive)
     except _DAMAGED as error:
-        raise CommandFailed(f"cannot read {path}: {error}") from error
+        raise CommandFailed(f"cannot read {escape(path)}: {error}") from error

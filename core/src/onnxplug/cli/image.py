@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.cli.failure import CommandFailed, MissingPackage, UsageError
+from onnxplug.escape import escape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +128,7 @@ def read_picture(
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise MissingPackage("pillow", f"reading the picture {path}") from None
+        raise MissingPackage("pillow", f"reading the picture {escape(path)}") from None
     import numpy as np
 
     from onnxplug.ep.files import opened
@@ -139,11 +140,11 @@ def read_picture(
                 picture, words = _fitted(stored, layout)
         except UnidentifiedImageError as error:  # whose text names the open file
             raise CommandFailed(
-                f"cannot read {path}: pillow knows no kind of picture that begins so"
+                f"cannot read {escape(path)}: it begins as no picture that pillow knows"
             ) from error
         # each of pillow's readers raises errors of its own choice
         except (*damaged, Image.DecompressionBombError) as error:
-            raise CommandFailed(f"cannot read {path}: {error}") from error
+            raise CommandFailed(f"cannot read {escape(path)}: {error}") from error
     pixels = np.asarray(picture, np.float64)
     if scaling.invert:
         pixels = 255 - pixels
@@ -189,7 +190,9 @@ def read_labels(path: str | None, metadata: Mapping[str, str]) -> list[str]:
     try:
         return [str(label) for label in json.loads(text)]
     except ValueError as error:
-        raise CommandFailed(f"the labels of {source} are not JSON: {error}") from error
+        raise CommandFailed(
+            f"the labels of {escape(source)} are not JSON: {error}"
+        ) from error
 
 
 def _read_text(path: Path) -> str:
@@ -198,4 +201,4 @@ def _read_text(path: Path) -> str:
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
-        raise CommandFailed(f"{path} is not text in UTF-8: {error}") from error
+        raise CommandFailed(f"{escape(path)} is not text in UTF-8: {error}") from error

@@ -14,12 +14,14 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from onnxplug import __version__
 from onnxplug.cli import bench, cache, devices, doctor, eps, explain, ops, run
 from onnxplug.cli.failure import CommandFailed, UsageError
+from onnxplug.cli.text import say
 from onnxplug.errors import OnnxplugError, PluginError
+from onnxplug.escape import escape, escape_lines
 
 _COMMANDS = (run, bench, explain, devices, eps, ops, doctor, cache)
 
@@ -64,14 +66,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _tell(arguments: argparse.Namespace, *errors: BaseException) -> None:
     if arguments.debug:
-        traceback.print_exc()
+        say(traceback.format_exc(), end="", file=sys.stderr)
     for error in errors:
-        print(f"onnxplug {arguments.command_name}: {error}", file=sys.stderr)
+        say(f"onnxplug {arguments.command_name}: {error}", file=sys.stderr)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="onnxplug",
         description="Run ONNX models, and see on which execution provider and why.",
     )
@@ -98,13 +100,27 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Shows what was written on the command line, which may have come from files."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escape(message))
+
+
+class _Formatter(logging.Formatter):
+    """Formats what EPs and their libraries log, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_lines(super().format(record))
+
+
 @contextmanager
 def _diagnostics(level: int) -> Iterator[None]:
     """Send the library's log and warnings to stderr, one line each."""
     logger = logging.getLogger("onnxplug")
     before = logger.level
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("onnxplug: %(message)s"))
+    handler.setFormatter(_Formatter("onnxplug: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
@@ -124,4 +140,4 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    print(f"onnxplug: {message}", file=sys.stderr)
+    say(f"onnxplug: {message}", file=sys.stderr)

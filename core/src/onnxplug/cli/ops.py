@@ -8,7 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.cli.failure import UsageError
-from onnxplug.cli.text import plural, print_json, print_table
+from onnxplug.cli.text import (
+    plural,
+    print_json,
+    print_table,
+    say,
+)
 from onnxplug.cli.values import names
 
 if TYPE_CHECKING:
@@ -92,9 +97,9 @@ def _ops(arguments: argparse.Namespace) -> None:
         )
         return
     for domain, group in groupby(rows(versions), key=lambda row: row.domain):
-        print(f"{domain_name(domain)}\n")
+        say(f"{domain_name(domain)}\n")
         print_table(HEADER, _without_repeats([row.cells() for row in group]))
-        print()
+        say()
     _print_ends(listing, versions)
 
 
@@ -111,16 +116,16 @@ def _print_ends(listing: Listing, versions: Sequence[Version]) -> None:
     from onnxplug.operators import summary
 
     operators = {(each.domain, each.op_type) for each in versions}
-    print(
+    say(
         f"{plural(len(operators), 'operator')} in {plural(len(versions), 'version')}; "
         "the newest of each by what runs it first:"
     )
     for runner, tier, count in sorted(summary(versions)):
-        print(f"  {' '.join(filter(None, (runner, tier))) or 'nothing'}: {count}")
+        say(f"  {' '.join(filter(None, (runner, tier))) or 'nothing'}: {count}")
     for reason, refused in refusals(versions).items():
-        print(f"{', '.join(refused)} cannot be run: {reason}.")
+        say(f"{', '.join(refused)} cannot be run: {reason}.")
     for name in listing.silent:
-        print(f"{name} does not say which operators it runs.")
+        say(f"{name} does not say which operators it runs.")
 
 
 def rows(versions: Iterable[Version]) -> Iterator[Row]:

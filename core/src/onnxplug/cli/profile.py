@@ -10,7 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from onnxplug.cli.text import duration, plural, print_table
+from onnxplug.cli.text import (
+    duration,
+    plural,
+    print_table,
+    say,
+)
+from onnxplug.escape import escape
 
 _REST: Final = {
     "Session": "checks and steps",
@@ -188,11 +194,11 @@ def print_profile(profile: RunProfile, usual: float) -> None:
     """Print it; *usual* is what a run takes when nothing is taken down, in seconds."""
     runs = profile.runs
     which = f"the {runs} fastest runs, each" if runs > 1 else "the fastest run,"
-    print(
+    say(
         f"where the time goes, in {which} of {duration(profile.seconds / runs)} "
         f"({duration(usual)} when nothing is taken down):"
     )
-    print()
+    say()
     header = ("KERNEL", "TIER", "CALLS", "TIME", "SHARE", "RATE", "OF PEAK")
     shown = [row for row in profile.rows if row.share >= _LEAST_SHARE]
     rows = [
@@ -217,13 +223,13 @@ def print_profile(profile: RunProfile, usual: float) -> None:
         rows.append((of_them, "", f"{calls / runs:.3g}", taken, f"{share:.1%}", "", ""))
     print_table(header, rows, right=header[2:])
     if profile.remarks:
-        print()
+        say()
     for tier in dict.fromkeys(remark.tier for remark in profile.remarks):
-        print(f"on the {tier} tier:")
+        say(f"on the {escape(tier)} tier:")
         remarks = [remark for remark in profile.remarks if remark.tier == tier]
         counts: Counter[tuple[str, str]] = Counter()
         for remark in remarks:
             counts[remark.op_type, remark.note] += len(remark.nodes)
         for (op_type, note), count in counts.most_common():
             times = f"×{count}" if count > 1 else ""
-            print(f"  {op_type}{times}: {note}")
+            say(f"  {escape(op_type)}{times}: {escape(note)}")

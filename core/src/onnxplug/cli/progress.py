@@ -11,6 +11,8 @@ import threading
 from types import TracebackType
 from typing import Final
 
+from onnxplug.escape import escape
+
 PATIENCE: Final = 1.0
 """Seconds that work may take before anything is shown."""
 
@@ -55,6 +57,7 @@ class Progress:
 
     def _write(self, line: str) -> None:
         # an older line that was longer is covered with blanks
+        line = escape(line)
         sys.stderr.write(f"{line.ljust(self._width)}\r")
         sys.stderr.flush()
         self._width = len(line)

@@ -31,9 +31,11 @@ from onnxplug.cli.text import (
     plural,
     print_json,
     print_table,
+    say,
     shape_text,
 )
 from onnxplug.cli.values import count
+from onnxplug.escape import escape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -214,7 +216,7 @@ def _classes(
     if labels and len(labels) != len(scores):
         if arguments.labels is not None:
             raise UsageError(
-                f"{arguments.labels} names {plural(len(labels), 'class')}, "
+                f"{escape(arguments.labels)} names {plural(len(labels), 'class')}, "
                 f"but the model tells {len(scores)} apart"
             )
         labels = ()
@@ -227,13 +229,14 @@ def _classes(
 def _print_classes(classes: Sequence[Class]) -> None:
     # scores of any other range, such as logits, are shown as they are
     are_shares = all(0 <= item.score <= 1 for item in classes)
-    width = max(len(item.label) for item in classes)
-    for item in classes:
-        label = item.label.ljust(width)
+    labels = [escape(item.label) for item in classes]
+    width = max(map(len, labels))
+    for item, label in zip(classes, labels, strict=True):
+        label = label.ljust(width)
         if are_shares:
-            print(f"  {label}  {item.score:6.1%}  {bar(item.score)}".rstrip())
+            say(f"  {label}  {item.score:6.1%}  {bar(item.score)}".rstrip())
         else:
-            print(f"  {label}  {item.score:10.4g}")
+            say(f"  {label}  {item.score:10.4g}")
 
 
 # Reports...
@@ -247,19 +250,19 @@ def _print(
     times: Times,
 ) -> None:
     print_feeds(feeds)
-    print()
+    say()
     if classes:
         _print_classes(classes)
     else:
         _print_outputs(outputs)
-    print()
+    say()
     for part in session.explain().partitions:
-        print(f"{plural(part.nodes, 'node')} on {part.ep} ({part.device})")
+        say(f"{plural(part.nodes, 'node')} on {part.ep} ({part.device})")
     line = f"loaded in {duration(times.load)}, first run {duration(times.first_run)}"
     if times.median_run is not None:
         median = duration(times.median_run)
         line += f", then {median} (median of {times.repeat})"
-    print(line)
+    say(line)
 
 
 def _print_outputs(outputs: Mapping[str, Any]) -> None:

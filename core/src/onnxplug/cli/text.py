@@ -11,9 +11,22 @@ import json
 import sys
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TextIO
+
+from onnxplug.escape import escape, escape_lines
 
 _GAP = "  "
+
+Cell = str | Sequence[str]
+"""Of a table: a line, or several."""
+
+
+def say(text: object = "", *, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print *text*, which may have several lines, without control characters.
+
+    Names that are to be in one line have to be escaped before.
+    """
+    print(escape_lines(text), end=end, file=file)
 
 
 def print_json(data: Any) -> None:
@@ -23,7 +36,7 @@ def print_json(data: Any) -> None:
 
 def print_table(
     header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Cell]],
     *,
     right: Collection[str] = (),
 ) -> None:
@@ -31,17 +44,17 @@ def print_table(
     if sys.stdout.isatty() and _print_rich_table(header, rows, right):
         return
     for line in format_table(header, rows, right=right):
-        print(line)
+        say(line)
 
 
 def format_table(
     header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Cell]],
     *,
     right: Collection[str] = (),
 ) -> list[str]:
-    """The lines of a plain table; a cell may have several lines."""
-    cells = [[cell.split("\n") for cell in row] for row in (header, *rows)]
+    """The lines of a plain table."""
+    cells = [[_lines(cell) or [""] for cell in row] for row in (header, *rows)]
     widths = [
         max(len(line) for row in cells for line in row[column])
         for column in range(len(header))
@@ -57,8 +70,12 @@ def format_table(
     return lines
 
 
+def _lines(cell: Cell) -> list[str]:
+    return [escape(line) for line in ([cell] if isinstance(cell, str) else cell)]
+
+
 def _print_rich_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]
+    header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Collection[str]
 ) -> bool:
     try:
         from rich.console import Console
@@ -75,7 +92,7 @@ def _print_rich_table(
         )
     for row in rows:
         # Text, because a cell's brackets are a shape and not rich's markup
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text("\n".join(_lines(cell))) for cell in row))
     Console().print(table)
     return True
 
@@ -106,7 +123,7 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
     """``[N, 3, 224, ?]``."""
     if shape is None:
         return "of any shape"
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+    return f"[{', '.join('?' if size is None else escape(size) for size in shape)}]"
 
 
 def bar(share: float, width: int = 24) -> str:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from onnxplug.ep.graph import Graph, Node
+from onnxplug.escape import escape
 
 
 class RefusalCode(StrEnum):
@@ -33,7 +34,7 @@ class Reason(NamedTuple):
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.detail}" if self.detail else str(self.code)
+        return escape(f"{self.code}: {self.detail}" if self.detail else self.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.errors import NodeError, OutputMismatch, RunCancelled
+from onnxplug.escape import escape
 
 
 class HostFunction(CompiledPartition):
@@ -249,8 +250,10 @@ def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequenc
 
 
 def describe(node: Node) -> str:
-    """A node in words: its operator, and its name or else its first output."""
+    """A node in words, in one line: its operator, and its name or else its first
+    output."""
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    operator = escape(operator)
     if node.name:
         return f"{operator} {node.name!r}"
     return f"{operator} giving {next(filter(None, node.outputs), '')!r}"

@@ -17,6 +17,7 @@ from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
 from onnxplug.ep.files import Identity
 from onnxplug.errors import InvalidModel, UnsupportedModel
+from onnxplug.escape import escape
 from onnxplug.graph.node import Node
 from onnxplug.graph.weight import Weight
 
@@ -207,7 +208,8 @@ def _in_topological_order(nodes: list[Node], graph_name: str) -> list[Node]:
     if len(order) != len(nodes):
         stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
         raise InvalidModel(
-            f"graph {graph_name!r} has a cycle through {stuck.op_type} {stuck.name!r}; "
+            f"graph {graph_name!r} has a cycle through {escape(stuck.op_type)} "
+            f"{stuck.name!r}; "
             "ONNX graphs are acyclic"
         )
     return order

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from onnxplug.escape import escape
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ class Node:
         return self._since_version
 
     def __repr__(self) -> str:
-        return f"Node({self.op_type} {self.name!r} {self.inputs} -> {self.outputs})"
+        return (
+            f"Node({escape(self.op_type)} {self.name!r} {self.inputs} -> "
+            f"{self.outputs})"
+        )
 
 
 def _plain(value: Any) -> Any:

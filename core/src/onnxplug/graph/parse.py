@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from onnxplug.ep import TensorType, ValueType
 from onnxplug.errors import InvalidModel
+from onnxplug.escape import escape
 from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData
 from onnxplug.graph.graph import Function, Graph
@@ -395,7 +396,7 @@ def _require_single_assignment(parts: _Parts) -> None:
         for name in filter(None, node.outputs):
             if name in made:
                 raise InvalidModel(
-                    f"{node.op_type} {node.name!r} in graph {graph!r} makes value "
+                    f"{_named(node)} in graph {graph!r} makes value "
                     f"{name!r}, which is an input, an initializer or another node's "
                     "output already; every value has one producer"
                 )
@@ -420,18 +421,18 @@ def _user(graph: Graph, name: str) -> str | None:
     for node in graph.nodes:
         for position, used in enumerate(node.inputs):
             if used == name:
-                return (
-                    f"{node.op_type} {node.name!r} in graph {graph.name!r} "
-                    f"(its input {position})"
-                )
+                return f"{_named(node)} in graph {graph.name!r} (its input {position})"
         for body in node.subgraphs.values():
             if name in body.captures():
                 return (
                     _user(body, name)
-                    or f"body {body.name!r} of {node.op_type} "
-                    f"{node.name!r}, as its output,"
+                    or f"body {body.name!r} of {_named(node)}, as its output,"
                 )
     return None
+
+
+def _named(node: Node) -> str:
+    return f"{escape(node.op_type)} {node.name!r}"
 
 
 def _float(message: Message, start: int, end: int) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
+from onnxplug.escape import escape
 
 
 class PassedOver(NamedTuple):
@@ -24,7 +25,7 @@ class PassedOver(NamedTuple):
     reason: Reason
 
     def __str__(self) -> str:
-        return f"{self.ep}: {self.reason}"
+        return f"{escape(self.ep)}: {self.reason}"
 
 
 class NodePlacement(NamedTuple):
@@ -210,7 +211,10 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        """A summary: EPs, partitions, copies, and the commonest reasons."""
+        """A summary: EPs, partitions, copies, and the commonest reasons.
+
+        Each is in one line, whatever names are in it.
+        """
         lines = [_plural(len(self.nodes), "node") + _on_what(self)]
         for outcome in self.eps:
             if outcome.state != "used":
@@ -241,7 +245,7 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
-        return "\n".join(lines)
+        return "\n".join(map(escape, lines))
 
 
 def _on_what(explanation: Explanation) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxplug.errors import InvalidModel
+from onnxplug.escape import escape
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
 from onnxplug.prepare.scopes import Names
 from onnxplug.prepare.types import is_known, without_names
@@ -104,6 +105,7 @@ def label(node: Node) -> str:
 def describe(node: Node) -> str:
     """The node in words, for errors and reports."""
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    operator = escape(operator)
     if node.name:
         return f"{operator} {node.name!r}"
     made = ", ".join(repr(name) for name in node.outputs if name)

@@ -14,6 +14,7 @@ from typing import IO, Final
 
 from onnxplug.cli.doctor.checkup import Checkup, Crash, begin
 from onnxplug.ep import Finding, Level
+from onnxplug.escape import escape_lines
 from onnxplug.plugins import PluginRecord
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.settings import BLOCK
@@ -30,7 +31,7 @@ def examine_isolated(record: PluginRecord, timeout: float) -> Checkup:
         lines = _read(out).splitlines()
         written = _read(err).strip()
     if written:
-        _LOG.info("%s wrote:\n%s", record, written)
+        _LOG.info("%s wrote:\n%s", record, escape_lines(written))
     checkup = begin(record)
     for line in lines:
         try:

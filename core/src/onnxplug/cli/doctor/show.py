@@ -10,7 +10,12 @@ from onnxplug.cli.devices import description, hardware_data
 from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
 from onnxplug.cli.doctor.report import Report
-from onnxplug.cli.text import duration, plural, print_table
+from onnxplug.cli.text import (
+    duration,
+    plural,
+    print_table,
+    say,
+)
 from onnxplug.ep import HardwareDevice, Level
 from onnxplug.plugins import PluginState
 
@@ -80,37 +85,37 @@ def _plugin_data(plugin: Checkup) -> dict[str, Any]:
 
 def print_report(report: Report) -> None:
     """The report for people."""
-    print(f"onnxplug {report.onnxplug}, SPI {report.spi}")
-    print(f"Python {report.python}, {report.executable}")
+    say(f"onnxplug {report.onnxplug}, SPI {report.spi}")
+    say(f"Python {report.python}, {report.executable}")
     packages = report.packages.items()
-    print(", ".join(f"{name} {version or 'broken'}" for name, version in packages))
-    print(report.platform)
+    say(", ".join(f"{name} {version or 'broken'}" for name, version in packages))
+    say(report.platform)
     for name, value in report.settings.items():
-        print(f"{name}={value}")
+        say(f"{name}={value}")
     for hint in report.hints:
-        print(f"  {hint}")
-    print()
+        say(f"  {hint}")
+    say()
     names = _Names(report.hardware)
     print_table(
         ("HARDWARE", "VENDOR", "DESCRIPTION"),
         [(names.of(d), d.vendor, description(d)) for d in report.hardware],
     )
     if report.plugins:
-        print()
+        say()
         _print_plugins(report.plugins, names)
     for plugin in report.plugins:
         _print_details(plugin, names)
     if report.missing:
-        print()
+        say()
     for missing in report.missing:
-        print(f"no working EP for {names.of(missing.device)}: {missing.remedy}")
-    print()
+        say(f"no working EP for {names.of(missing.device)}: {missing.remedy}")
+    say()
     if not report.problems:
-        print("no problems")
+        say("no problems")
         return
-    print(f"{plural(len(report.problems), 'problem')}:")
+    say(f"{plural(len(report.problems), 'problem')}:")
     for problem in report.problems:
-        print(_indented(problem))
+        say(_indented(problem))
 
 
 class _Names:
@@ -139,9 +144,9 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
                 plugin.distribution,
                 plugin.version,
                 "" if plugin.load_ms is None else duration(plugin.load_ms / 1e3),
-                "\n".join(names.of(driven.device) for driven in plugin.devices)
+                [names.of(driven.device) for driven in plugin.devices]
                 or ("none" if plugin.state == PluginState.READY else ""),
-                "\n".join(map(_summary, plugin.devices)),
+                list(map(_summary, plugin.devices)),
             )
             for plugin in plugins
         ],
@@ -168,12 +173,12 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
                 lines.append((text, check.remedy))
     if not lines:
         return
-    print(f"\n{plugin.ep}")
+    say(f"\n{plugin.ep}")
     for text, remedy in lines:
-        print(_indented(text))
+        say(_indented(text))
         if remedy:
-            print(_indented(f"→ {remedy}"))
+            say(_indented(f"→ {remedy}"))
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    return "\n".join(f"  {line}" for line in text.split("\n"))

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from onnxplug.ep import Dimension, TensorType, ValueType
 from onnxplug.errors import InvalidModel
+from onnxplug.escape import escape
 from onnxplug.graph import Graph
 from onnxplug.prepare.symbolic.dimension import Extent
 from onnxplug.prepare.symbolic.facts import UNKNOWN, Scope, Shape, Value
@@ -106,7 +107,7 @@ def warn_of_declaration(graph: Graph, name: str, follows: ValueType | None) -> N
     _log.warning(
         "%s of graph %r is declared as %s, but is inferred as %s; "
         "the declaration is ignored",
-        name,
+        escape(name),
         graph.name,
         graph.types.get(name),
         follows,
