@@ -106,3 +106,31 @@ def test_a_folder_that_makes_no_sense_is_told(cli, monkeypatch) -> None:
 
 def test_an_action_is_needed(cli) -> None:
     assert cli("cache").code == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="about files of POSIX")
+def test_what_only_looks_like_a_cache_is_left_alone(cli, root: Path) -> None:
+    (root / "piped").mkdir()
+    os.mkfifo(root / "piped/CACHEDIR.TAG")
+    (root / "linked").mkdir()
+    (root / "linked/CACHEDIR.TAG").symlink_to(root / "second/CACHEDIR.TAG")
+    (root / "endless").mkdir()
+    (root / "endless/CACHEDIR.TAG").symlink_to("/dev/zero")
+    os.symlink(root / "precious", root / "onnxplug-first/deep/link")
+    names = [line.split()[0] for line in cli("cache", "ls").out.splitlines()[3:]]
+    assert names == ["onnxplug-first", "second"]
+    assert cli("cache", "clear").code == 0
+    assert sorted(path.name for path in root.iterdir()) == [
+        "endless", "linked", "piped", "precious",
+    ]  # fmt: skip
+    assert (root / "precious/thesis.txt").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
+def test_nothing_is_deleted_where_others_may_rename(cli, root: Path) -> None:
+    root.chmod(0o777)
+    outcome = cli("cache", "clear")
+    assert outcome.code == 1
+    assert f"chmod go-w {root}" in outcome.err
+    assert (root / "onnxplug-first/a").exists()
+    assert cli("cache", "ls").code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,9 +96,12 @@ def _list(arguments: argparse.Namespace) -> None:
 def _clear(arguments: argparse.Namespace) -> None:
     import shutil
 
-    from onnxplug.ep.cache import cache_root
+    from onnxplug.ep.cache import cache_root, require_own_way
 
     root = cache_root()
+    if root.is_dir():
+        # where others may rename folders, what is looked at need not be what is deleted
+        require_own_way(root)
     folders = list(_folders(root))
     if arguments.name is not None:
         known = [folder.name for folder in folders]
@@ -127,16 +132,19 @@ def _folders(root: Path) -> Iterator[Path]:
     No others are touched, whatever ``ONNXPLUG_CACHE_DIR`` is.
     """
     from onnxplug.ep.cache import TAG, TAG_TEXT
+    from onnxplug.ep.files import NO_LINK, open_regular
 
     if not root.is_dir():
         return
     for folder in sorted(root.iterdir()):
         if folder.is_dir() and not folder.is_symlink():
             try:
-                tag = (folder / TAG).read_text("ascii", "replace")
+                file, _ = open_regular(folder / TAG, flags=NO_LINK)
             except OSError:
                 continue
-            if tag == TAG_TEXT:
+            with open(file, "rb") as opened:
+                tag = opened.read(len(TAG_TEXT) + 1)
+            if tag == TAG_TEXT.encode("ascii"):
                 yield folder
 
 
@@ -144,12 +152,11 @@ def _look(folder: Path) -> Kept:
     from onnxplug.ep.cache import TAG
 
     statuses = []
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and path != folder / TAG:
-                statuses.append(path.lstat())
-        except FileNotFoundError:  # it was replaced or deleted meanwhile
-            continue
+    for path, _, names in os.walk(folder):  # which follows no links
+        for name in names:
+            if Path(path, name) != folder / TAG:
+                with contextlib.suppress(FileNotFoundError):  # it is gone already
+                    statuses.append(os.lstat(os.path.join(path, name)))
     times = [status.st_mtime for status in statuses]
     return Kept(
         folder,

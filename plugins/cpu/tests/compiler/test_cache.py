@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -163,6 +165,123 @@ def test_a_folder_that_cannot_be_written_is_read(open_cache) -> None:
         assert cache.load("two") is None
     finally:
         cache.folder.chmod(0o700)
+
+
+@posix
+@pytest.mark.parametrize("in_its_place", ["folder", "link"])
+def test_a_folder_put_in_its_place_is_not_read(
+    open_cache, tmp_path: Path, in_its_place: str
+) -> None:
+    """Whoever may rename it cannot have other code run."""
+    cache = open_cache()
+    cache.store("one", b"mine")
+    evil = tmp_path / "evil"
+    shutil.copytree(cache.folder, evil)
+    evil.chmod(0o700)
+    entry(cache, "one").rename(tmp_path / "one")
+    (tmp_path / "one").rename(evil / "two.entry")
+    cache.folder.rename(tmp_path / "away")
+    if in_its_place == "folder":
+        evil.rename(tmp_path / "root/made-up")
+    else:
+        (tmp_path / "root/made-up").symlink_to(evil)
+    assert cache.load("one") is None
+    assert cache.names() == []
+    cache.store("three", b"mine")
+    assert cache.load("three") == b"mine"
+    assert (tmp_path / "away/three.entry").exists()
+    assert not (cache.folder / "three.entry").exists()
+    if in_its_place == "link":
+        assert "is no folder, or a link to one" in open_cache().problem
+
+
+@posix
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("pipe", "it is a pipe"),
+        ("device", "it is a device"),
+        ("link", "symbolic link"),
+        ("second name", "it has 2 names"),
+        ("folder", "Is a directory"),
+        ("others may write", "may be written to by other users"),
+    ],
+)
+def test_what_is_no_file_of_the_users_is_refused_and_told(
+    open_cache, tmp_path: Path, what: str, told: str
+) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    path = entry(cache, "one")
+    if what == "others may write":
+        path.chmod(0o622)
+    elif what == "second name":
+        os.link(path, tmp_path / "second")
+    else:
+        path.rename(tmp_path / "real")
+    if what == "pipe":
+        os.mkfifo(path, 0o600)
+    elif what == "device":
+        try:  # that of /dev/zero
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.stat("/dev/zero").st_rdev)
+        except OSError:
+            pytest.skip("only a privileged user makes devices")
+    elif what == "link":
+        path.symlink_to(tmp_path / "real")
+    elif what == "folder":
+        path.mkdir()
+    assert cache.load("one") is None
+    assert told in cache.refused
+    assert repr(str(path)) in cache.refused
+    assert cache.problem is None
+    if what != "folder":
+        cache.store("one", b"other content")
+        assert open_cache().load("one") == b"other content"
+
+
+@posix
+def test_an_entry_larger_than_all_may_be_is_not_read(open_cache) -> None:
+    cache = open_cache(limit=1000)
+    cache.store("one", b"content")
+    os.truncate(entry(cache, "one"), 1 << 40)
+    assert cache.load("one") is None
+
+
+@posix
+def test_where_others_may_rename_nothing_is_kept(open_cache, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    cache = open_cache()
+    cache.store("one", b"content")
+    assert cache.load("one") is None
+    assert f"chmod go-w {tmp_path}" in cache.problem
+    assert not (tmp_path / "root").exists()
+    tmp_path.chmod(0o1777)  # as /tmp is
+    cache = open_cache()
+    cache.store("one", b"content")
+    assert cache.load("one") == b"content"
+    assert cache.problem is None
+
+
+@posix
+def test_a_folder_made_anew_by_another_user_is_not_used(
+    open_cache, monkeypatch
+) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    shutil.rmtree(cache.folder)
+    cache.folder.mkdir(mode=0o777)
+    cache.folder.chmod(0o777)
+    cache.store("one", b"some content")
+    assert cache.load("one") is None
+    assert "open to other users" in cache.problem
+
+
+@posix
+def test_a_program_that_closes_all_files_has_its_cache_again(open_cache) -> None:
+    cache = open_cache()
+    cache.store("one", b"some content")
+    os.close(cache._opened._descriptor)
+    assert cache.load("one") == b"some content"
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "replace"])

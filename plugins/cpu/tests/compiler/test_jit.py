@@ -202,6 +202,38 @@ def test_an_unsafe_folder_is_told_and_not_used(folder, compiled, caplog) -> None
 
 
 @needs_host
+@pytest.mark.skipif(os.name != "posix", reason="about files of POSIX")
+@pytest.mark.parametrize("what", ["pipe", "link", "second name", "swapped folder"])
+def test_code_that_others_may_have_put_there_is_compiled_again(
+    folder: Path, tmp_path: Path, compiled, caplog, what: str
+) -> None:
+    first, second = kernel(2), kernel(3)
+    Library(HOST).addresses([first])
+    library = Library(HOST)
+    (path,) = folder.glob("*.entry")
+    if what == "swapped folder":
+        folder.rename(tmp_path / "away")
+        folder.mkdir(mode=0o700)
+        # the code of another kernel, which loads under no name but its own
+        (tmp_path / "away" / path.name).rename(path)
+    elif what == "second name":
+        os.link(path, tmp_path / "second")
+    else:
+        path.rename(tmp_path / "real")
+        if what == "pipe":
+            os.mkfifo(path, 0o600)
+        else:
+            path.symlink_to(tmp_path / "real")
+    found = library.addresses([first, second])
+    expect_factor(found[first], 2)
+    expect_factor(found[second], 3)
+    assert compiled == ["test.jit 2", "test.jit 2", "test.jit 3"]
+    if what != "swapped folder":
+        assert caplog.text.count("a kernel that was kept is compiled again") == 1
+        assert repr(str(path)) in caplog.text
+
+
+@needs_host
 def test_one_kernel_that_fails_costs_no_other(folder, compiled) -> None:
     library = Library(HOST)
     with pytest.raises(KernelUnavailable, match=r"test\.jit broken .* calls printf"):

@@ -1,9 +1,10 @@
 """Entries on disk that outlast the process; losing any of them costs time only.
 
 Entries are trusted with the user's rights: they are read from a folder that belongs to
-the user alone, are files of the user that nobody else may write to, and carry a
-checksum that also depends on their name.  Whatever else happens to them, from a full
-disk to a folder that is deleted while the program runs, is as if they were not there.
+the user alone and is held open, are files of the user that nobody else may write to,
+and carry a checksum that also depends on their name.  Whatever else happens to them,
+from a full disk to a folder that is deleted while the program runs, is as if they were
+not there.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from onnxplug import ep
+from onnxplug.ep.cache import CacheFolder
 
 try:  # hashlib loads OpenSSL, which takes longer than all that is done here
     from _blake2 import blake2b
@@ -32,9 +32,6 @@ DEFAULT_SIZE: Final = 256 << 20
 _DAY: Final = 24 * 60 * 60
 _DIGEST: Final = 16
 _ENTRY, _TEMPORARY = ".entry", ".new"
-_OPEN_FLAGS: Final = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-)
 
 
 class Cache:
@@ -47,51 +44,62 @@ class Cache:
     Attributes:
         problem: why nothing is read or written although it should; ``None`` if all is
             well.
+        refused: an entry that was not read although it is there, and why; ``None`` if
+            there was none.
     """
 
     def __init__(self, distribution: str, limit: int | None = None) -> None:
         self.problem: str | None = None
+        self.refused: str | None = None
         self._distribution = distribution
         self._limit = size_limit() if limit is None else limit
-        self._folder = self._open()
+        self._opened = self._open()
         self._unlooked = self._limit  # bytes stored since the folder was looked at
 
     @property
     def folder(self) -> Path | None:
         """Where the entries are; ``None`` if there are none."""
-        return self._folder
+        return None if self._opened is None else self._opened.path
 
-    def _open(self) -> Path | None:
+    def _open(self) -> CacheFolder | None:
         if not self._limit:
             return None
         try:
-            return ep.cache_directory(self._distribution)
+            return CacheFolder(self._distribution)
         except OSError as error:
             self.problem = str(error)
             return None
 
+    def _folder(self) -> CacheFolder | None:
+        """The folder, made anew if it was deleted."""
+        if self._opened is not None and not self._opened.is_there:
+            self._opened = self._open()
+        return self._opened
+
     def load(self, name: str) -> bytes | None:
         """The content of an entry; ``None`` if there is none that can be trusted."""
-        if self._folder is None:
-            return None
-        path = os.path.join(self._folder, name + _ENTRY)
-        try:
-            file = os.open(path, _OPEN_FLAGS)
-        except OSError:
+        folder = self._folder()
+        if folder is None:
             return None
         try:
-            status = os.fstat(file)
-            if not _is_trusted(status):
-                return None
-            content = os.read(file, status.st_size)
-            # the time of the last change is that of the last use, to the day
-            if time.time() - status.st_mtime > _DAY:
-                with contextlib.suppress(OSError):
-                    os.utime(path)
-        except OSError:
+            file, status = folder.open(name + _ENTRY)
+            try:
+                # no entry is larger than all together may be
+                if status.st_size > self._limit + _DIGEST:
+                    return None
+                content = os.read(file, status.st_size)
+                # the time of the last change is that of the last use, to the day
+                if time.time() - status.st_mtime > _DAY:
+                    with contextlib.suppress(OSError):
+                        folder.touch(file, name + _ENTRY)
+            finally:
+                os.close(file)
+        except FileNotFoundError:
             return None
-        finally:
-            os.close(file)
+        except OSError as error:
+            path = str(folder.path / (name + _ENTRY))
+            self.refused = f"{path!r} cannot be trusted: {error.strerror or error}"
+            return None
         digest, content = content[:_DIGEST], content[_DIGEST:]
         return content if digest == _digest(name, content) else None
 
@@ -105,25 +113,20 @@ class Cache:
 
     def store(self, name: str, content: bytes) -> None:
         """Write an entry, all of it or nothing."""
-        if self._folder is None:
+        folder = self._folder()
+        if folder is None:
             return
-        path = os.path.join(self._folder, name)
-        temporary = f"{path}.{os.getpid():x}.{time.monotonic_ns():x}{_TEMPORARY}"
+        temporary = f"{name}.{os.getpid():x}.{time.monotonic_ns():x}{_TEMPORARY}"
         try:
-            self._write(temporary, _digest(name, content) + content)
-            os.replace(temporary, path + _ENTRY)
+            self._write(folder, temporary, _digest(name, content) + content)
+            folder.replace(temporary, name + _ENTRY)
             self._unlooked += len(content)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                folder.remove(temporary)
 
-    def _write(self, path: str, content: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        try:
-            file = os.open(path, flags, 0o600)
-        except FileNotFoundError:  # the folder was deleted
-            ep.cache_directory(self._distribution)
-            file = os.open(path, flags, 0o600)
+    def _write(self, folder: CacheFolder, name: str, content: bytes) -> None:
+        file = folder.create(name)
         try:
             written = 0
             while written < len(content):
@@ -140,7 +143,8 @@ class Cache:
     def prune(self) -> None:
         """Delete what was not used for longest, down to the size allowed; and what
         writers that ended early left behind."""
-        if self._folder is None:
+        folder = self._folder()
+        if folder is None:
             return
         self._unlooked = 0
         yesterday = time.time() - _DAY
@@ -150,28 +154,20 @@ class Cache:
             stale = file.endswith(_TEMPORARY) and changed < yesterday
             if total > self._limit or stale:
                 with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._folder, file))
+                    folder.remove(file)
 
     def _files(self) -> list[tuple[float, int, str]]:
         """When each file was last used, its size and its name."""
-        found: list[tuple[float, int, str]] = []
-        if self._folder is None:
-            return found
-        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
-            for entry in entries:
-                if entry.name.endswith((_ENTRY, _TEMPORARY)):
-                    with contextlib.suppress(OSError):
-                        status = entry.stat(follow_symlinks=False)
-                        found.append((status.st_mtime, status.st_size, entry.name))
-        return found
-
-
-def _is_trusted(status: os.stat_result) -> bool:
-    if not stat.S_ISREG(status.st_mode):
-        return False
-    return sys.platform == "win32" or (
-        status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    )
+        folder = self._folder()
+        if folder is None:
+            return []
+        with contextlib.suppress(OSError):
+            return [
+                (status.st_mtime, status.st_size, name)
+                for name, status in folder.files()
+                if name.endswith((_ENTRY, _TEMPORARY))
+            ]
+        return []
 
 
 def _digest(name: str, content: bytes) -> bytes:

@@ -6,6 +6,7 @@ import struct
 from typing import Final, NamedTuple
 
 _HEADER: Final = struct.Struct("<II")
+_MOST_ALIGNED: Final = 1 << 16  # the largest page of any processor
 
 
 class Image(NamedTuple):
@@ -26,6 +27,10 @@ class Image(NamedTuple):
         return _HEADER.pack(self.alignment, self.entry) + self.code
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Image:
-        """What :meth:`to_bytes` gave."""
-        return cls(data[_HEADER.size :], *_HEADER.unpack_from(data))
+    def from_bytes(cls, data: bytes) -> Image | None:
+        """What :meth:`to_bytes` gave; ``None`` if that cannot be it."""
+        if len(data) < _HEADER.size:
+            return None
+        image = cls(data[_HEADER.size :], *_HEADER.unpack_from(data))
+        fits = image.entry < len(image.code) and image.alignment.bit_count() == 1
+        return image if fits and image.alignment <= _MOST_ALIGNED else None

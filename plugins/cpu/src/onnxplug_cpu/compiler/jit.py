@@ -118,14 +118,21 @@ class Library:
         self._identity = f"{__version__}\0{_source_state()}\0{isa!r}\0"
         self._lock = threading.Lock()
         self._addresses: dict[str, int] = {}
+        self._warned: set[str] = set()
         _libraries.add(self)
-        if self.cache.problem:
-            import logging
+        self._warn_of_cache()
 
-            logging.getLogger("onnxplug.cpu").warning(
-                "compiled kernels are not kept for the next start: %s",
-                self.cache.problem,
-            )
+    def _warn_of_cache(self) -> None:
+        """Log what is wrong with the cache, each problem once."""
+        for said, problem in (
+            ("compiled kernels are not kept for the next start", self.cache.problem),
+            ("a kernel that was kept is compiled again", self.cache.refused),
+        ):
+            if problem is not None and said not in self._warned:
+                import logging
+
+                self._warned.add(said)
+                logging.getLogger("onnxplug.cpu").warning("%s: %s", said, problem)
 
     @staticmethod
     def host() -> Library:
@@ -163,10 +170,11 @@ class Library:
         names = self._names(kernels)
         for key, kernel in kernels.items():
             stored = self.cache.load(names[key]) if key in names else None
-            if stored is None:
+            image = None if stored is None else Image.from_bytes(stored)
+            if image is None:
                 missing.append(kernel)
             else:
-                images[key] = Image.from_bytes(stored)
+                images[key] = image
         try:
             for kernel in missing:
                 image = self._compile(kernel)
@@ -175,6 +183,7 @@ class Library:
         finally:
             if missing:
                 self.cache.prune_if_due()
+                self._warn_of_cache()
             # what a kernel before a broken one gave is not lost
             self._place(images)
 
