@@ -69,14 +69,17 @@ def open_regular(
         IsADirectoryError: it is a folder.
         OSError: it is not there, may not be read, or is no file.
     """
-    descriptor = os.open(path, _READ | flags, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, _READ | flags, dir_fd=dir_fd)
+    except PermissionError as error:
+        if dir_fd is None and os.path.isdir(path):  # Windows opens no folders
+            raise _is_folder(path) from error
+        raise
     try:
         status = os.fstat(descriptor)
         kind = stat.S_IFMT(status.st_mode)
         if kind == stat.S_IFDIR:
-            raise IsADirectoryError(
-                errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)
-            )
+            raise _is_folder(path)
         if kind != stat.S_IFREG:
             raise OSError(
                 errno.EINVAL,
@@ -87,6 +90,10 @@ def open_regular(
         os.close(descriptor)
         raise
     return descriptor, status
+
+
+def _is_folder(path: _Path) -> OSError:
+    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
 
 
 @contextmanager
