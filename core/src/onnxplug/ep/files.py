@@ -24,6 +24,9 @@ _READ: Final = (
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 """A flag of ``os.open``: the last part of the path is no link; 0 on Windows."""
 
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are read by one call, which gives them all or comes to the end."""
+
 _KINDS: Final = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -127,25 +130,35 @@ def read_descriptor(descriptor: int, status: os.stat_result) -> memoryview:
     Raises:
         OSError: it cannot be read, is larger than memory, or was written to meanwhile.
     """
-    try:
-        content = memoryview(bytearray(status.st_size))
-    except (MemoryError, OverflowError) as error:
-        raise OSError(
-            errno.ENOMEM, f"its {status.st_size} bytes are more than there is memory"
-        ) from error
-    position = 0
-    with open(descriptor, "rb", buffering=0, closefd=False) as file:
-        while position < len(content):
-            count = file.readinto(content[position:])
-            if not count:  # 0 at the end, None if there is nothing yet
-                break
-            position += count
+    if status.st_size <= _AT_ONCE:
+        content = memoryview(os.read(descriptor, status.st_size))
+        found = len(content)
+    else:
+        content, found = _read_in_parts(descriptor, status.st_size)
     after = os.fstat(descriptor)
-    if position < len(content) or Identity.of(after) != Identity.of(status):
+    if found < status.st_size or Identity.of(after) != Identity.of(status):
         raise OSError(
             errno.EIO,
-            f"it was written to while it was read: {position} of {status.st_size} "
-            f"bytes were there, and it has {after.st_size} now; read it again when "
-            "it is complete",
+            f"it was written to while it was read: {found} of {status.st_size} bytes "
+            f"were there, and it has {after.st_size} now; read it again when it is "
+            "complete",
         )
-    return content.toreadonly()
+    return content
+
+
+def _read_in_parts(descriptor: int, size: int) -> tuple[memoryview, int]:
+    """*size* bytes of a file, and how many of them are from it."""
+    try:
+        content = memoryview(bytearray(size))
+    except (MemoryError, OverflowError) as error:
+        raise OSError(
+            errno.ENOMEM, f"its {size} bytes are more than there is memory"
+        ) from error
+    found = 0
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        while found < size:
+            count = file.readinto(content[found:])
+            if not count:  # 0 at the end, None if there is nothing yet
+                break
+            found += count
+    return content.toreadonly(), found

@@ -27,12 +27,13 @@ class Contents:
         mapped: large files are mapped; otherwise all are read.
 
     Attributes:
-        files: what each file was when it was opened, by its path without links.
+        files: what each file was when it was opened, by its path.
     """
 
     def __init__(self, *, mapped: bool = True) -> None:
         self._mapped: Final = mapped
         self.files: dict[Path, Identity] = {}
+        self._maps: list[Path] = []
 
     def of(self, path: Path, descriptor: int, status: os.stat_result) -> memoryview:
         """The bytes of the file that was just opened at *path* and has *status*.
@@ -41,24 +42,26 @@ class Contents:
             OSError: they cannot be mapped or read.
         """
         # of the descriptor, so that nothing that happens to the name matters
-        self.files[path.resolve()] = Identity.of(status)
+        self.files[path] = Identity.of(status)
         if not self._mapped or status.st_size < MAPPED_FROM:
             return read_descriptor(descriptor, status)
         try:
             mapping = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
         except (ValueError, OverflowError) as error:  # it has become shorter
             raise OSError(f"it cannot be mapped: {error}") from error
+        self._maps.append(path)
         return memoryview(mapping)
 
     def require_unchanged(self) -> None:
-        """Refuse files that were written to after they were opened.
+        """Refuse files that are mapped and were written to since.
 
         A file that another one was moved over is as it was, and its bytes stay.
 
         Raises:
             InvalidModel: one was.
         """
-        for path, before in self.files.items():
+        for path in self._maps:
+            before = self.files[path]
             try:
                 now = Identity.of(os.stat(path))
             except OSError:
