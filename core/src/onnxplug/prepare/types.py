@@ -103,6 +103,31 @@ def _merged_size(ours: Dimension, theirs: Dimension) -> Dimension:
     return ours
 
 
+def joined(ours: ValueType | None, theirs: ValueType | None) -> ValueType | None:
+    """What is known of a value that is of one of two types, whichever it is."""
+    if ours == theirs:
+        return ours
+    match ours, theirs:
+        case TensorType(), TensorType():
+            shape = _joined_shape(ours.shape, theirs.shape)
+            return TensorType(ours.dtype if ours.dtype is theirs.dtype else None, shape)
+        case SequenceType(), SequenceType():
+            return SequenceType(joined(ours.element, theirs.element))
+        case OptionalType(), OptionalType():
+            return OptionalType(joined(ours.element, theirs.element))
+    return None
+
+
+def _joined_shape(
+    ours: tuple[Dimension, ...] | None, theirs: tuple[Dimension, ...] | None
+) -> tuple[Dimension, ...] | None:
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return None
+    return tuple(
+        one if one == other else None for one, other in zip(ours, theirs, strict=True)
+    )
+
+
 def with_sizes(
     type: ValueType | None, sizes: Mapping[str, int | str]
 ) -> ValueType | None:
@@ -133,6 +158,20 @@ def without_names(type: ValueType | None, part: str = "") -> ValueType | None:
     return type
 
 
+def without_shapes(type: ValueType | None) -> ValueType | None:
+    """The kind of *type* and its element types, and no more."""
+    match type:
+        case TensorType(dtype):
+            return TensorType(dtype)
+        case SparseTensorType(dtype):
+            return SparseTensorType(dtype)
+        case SequenceType(element):
+            return SequenceType(without_shapes(element))
+        case OptionalType(element):
+            return OptionalType(without_shapes(element))
+    return type
+
+
 def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
     """The names of dimensions in *type*."""
     match type:
@@ -154,7 +193,12 @@ def _sized(
 def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     if size in sizes or size.isidentifier():
         return sizes.get(size, size)
-    from onnxplug.prepare.symbolic.dimension import named, parse, substituted
+    from onnxplug.prepare.symbolic.dimension import (
+        TooLong,
+        named,
+        parse,
+        substituted,
+    )
 
     expression = parse(size)
     if expression is None:
@@ -162,7 +206,10 @@ def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     known = {
         name: named(new) if isinstance(new, str) else new for name, new in sizes.items()
     }
-    found = substituted(expression, known)
+    try:
+        found = substituted(expression, known)
+    except TooLong:
+        return size
     if found is None or found == expression:
         return size
     return found if isinstance(found, int) else str(found)

@@ -8,6 +8,7 @@ import pytest
 
 from onnxplug.prepare.symbolic.dimension import (
     Extent,
+    TooLong,
     broadcast,
     differ,
     exact_quotient,
@@ -168,7 +169,45 @@ def test_what_may_be_empty_or_one_is_not_taken_for_different():
             for text in ("", "?", "3", "floor(h/2)", "a b", "a +", "(a", "N - N")
         ],
         ("(" * 9000, None),
+        ("(" * 200 + "N" + ")" * 200, None),
+        ("min(" * 100 + "N" + ", 1)" * 100, None),
+        ("-" * 301 + "N", -named("N")),
+        ("N//0", None),
     ],
 )
 def test_names_in_models_are_read(text, size):
     assert parse(text) == size
+
+
+def _many(kind: str) -> Extent:
+    """What would be of millions of terms, or of characters."""
+    if kind == "terms":
+        return product(named(f"a{i}") + named(f"b{i}") for i in range(40))
+    if kind == "factors":
+        return product([N] * 10_000)
+    if kind == "sum":
+        return sum(named(f"a{i}") for i in range(10_000))
+    combine = {"min": minimum, "max": maximum, "broadcast": broadcast}[kind]
+    size: Extent = N
+    for i in range(1000):
+        found = combine(size, named(f"a{i}") * 3 + 2)
+        assert found is not None
+        size = found
+    return size
+
+
+@pytest.mark.parametrize("kind", ["terms", "factors", "sum", "min", "max", "broadcast"])
+def test_what_would_grow_without_end_gets_a_name(kind):
+    size = _many(kind)
+    assert len(str(size)) < 5000
+    assert size == _many(kind) and differ(size + 1, 0)
+
+
+def test_what_may_be_negative_gets_no_name():
+    with pytest.raises(TooLong):
+        sum(-named(f"a{i}") for i in range(1000))
+
+
+def test_an_expression_in_a_model_does_not_grow_without_end():
+    text = "*".join(f"(a{i} + b{i})" for i in range(30))
+    assert parse(text) == parse(text) is not None

@@ -225,10 +225,12 @@ def test_free_dimensions_are_found_within_expressions(parse):
     assert model.graph.types["a"].shape == (10, "S")
 
 
-def test_nodes_that_are_wrong_are_for_others_to_refuse(parse):
+def test_sizes_that_do_not_go_together_are_for_others_to_refuse(parse):
     model = parse(
-        """g (float[N,2] x) => (y) {
-            a = Transpose <perm = [0, 5]> (x)
+        """g (float[N,2] x, float[3,7] z) => (y) {
+            a = MatMul (x, z)
+            b = Concat <axis = 0> (x, z)
+            c = Add (x, z)
             y = Neg (x)
         }"""
     )

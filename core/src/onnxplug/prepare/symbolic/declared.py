@@ -14,8 +14,8 @@ from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
 from onnxplug.graph import Graph
 from onnxplug.prepare.symbolic.dimension import Extent
-from onnxplug.prepare.symbolic.facts import UNKNOWN, Scope, Shape, Value
-from onnxplug.prepare.types import GENERATED, merged, without_names
+from onnxplug.prepare.symbolic.facts import UNKNOWN, Fact, Scope, Shape, Value
+from onnxplug.prepare.types import GENERATED, Contradiction, merged, without_names
 
 _log = logging.getLogger("onnxplug.prepare")
 
@@ -23,41 +23,40 @@ _log = logging.getLogger("onnxplug.prepare")
 def settled(
     graph: Graph,
     name: str,
-    follows: Value,
+    follows: Fact,
     scope: Scope,
     *,
     believes_names: bool = True,
-) -> Value:
-    """What to believe of the tensor *name* of *graph*, of which *follows* follows.
+) -> Fact:
+    """What to believe of the value *name* of *graph*, of which *follows* follows.
 
     Args:
         believes_names: whether names of sizes mean the same as elsewhere in the model.
 
     Raises:
-        InvalidModel: it is declared otherwise than as a tensor of that element type.
+        InvalidModel: it is declared to be of another kind or element type.
     """
     declared = graph.types.get(name)
     if declared is None:
         return follows
-    if not isinstance(declared, TensorType):
-        if follows != UNKNOWN:
-            contradict(graph, name, follows)
-        return UNKNOWN
+    if not (isinstance(declared, TensorType) and isinstance(follows, Value)):
+        stated = declared if believes_names else without_names(declared)
+        return _other(graph, name, follows, stated, scope)
     dtype = follows.dtype or declared.dtype
     if declared.dtype not in (None, dtype):
         contradict(graph, name, follows)
-    stated = declared.shape
-    if stated is None:
+    stated_shape = declared.shape
+    if stated_shape is None:
         return Value(dtype, follows.shape)
     if follows.shape is None:
-        sizes = (_read(size, None, scope, believes_names) for size in stated)
+        sizes = (_read(size, None, scope, believes_names) for size in stated_shape)
         return Value(dtype, tuple(sizes))
-    if tuple(map(scope.write, follows.shape)) == stated:
+    if tuple(map(scope.write, follows.shape)) == stated_shape:
         return Value(dtype, follows.shape)
-    if _contradicts(follows.shape, stated):
+    if _contradicts(follows.shape, stated_shape):
         believed = Value(dtype, follows.shape)
         if name not in graph.outputs:
-            warn_of_declaration(graph, name, written(believed, scope))
+            warn_of_declaration(graph, name, scope.stated(believed))
         return believed
     return Value(
         dtype,
@@ -65,9 +64,21 @@ def settled(
             _read(size, found, scope, believes_names)
             if scope.is_made_up(found)
             else found
-            for found, size in zip(follows.shape, stated, strict=True)
+            for found, size in zip(follows.shape, stated_shape, strict=True)
         ),
     )
+
+
+def _other(
+    graph: Graph, name: str, follows: Fact, stated: ValueType | None, scope: Scope
+) -> Fact:
+    """What to believe of what is no dense tensor, or is said not to be one."""
+    if follows == UNKNOWN:
+        return scope.fact(stated)
+    try:
+        return scope.fact(merged(scope.stated(follows), stated))
+    except Contradiction:
+        contradict(graph, name, follows)
 
 
 def _read(
@@ -87,14 +98,7 @@ def _contradicts(follows: Shape, stated: tuple[Dimension, ...]) -> bool:
     )
 
 
-def written(value: Value, scope: Scope) -> TensorType:
-    """*value* as a graph states it."""
-    if value.shape is None:
-        return TensorType(value.dtype)
-    return TensorType(value.dtype, tuple(map(scope.write, value.shape)))
-
-
-def shown(declared: ValueType | None, follows: TensorType) -> ValueType | None:
+def shown(declared: ValueType | None, follows: ValueType) -> ValueType | None:
     """The type of an output of the main graph.
 
     It keeps what is declared, and has no names that nobody but inference knows.
@@ -114,7 +118,7 @@ def warn_of_declaration(graph: Graph, name: str, follows: ValueType | None) -> N
     )
 
 
-def contradict(graph: Graph, name: str, follows: Value | ValueType | None) -> NoReturn:
+def contradict(graph: Graph, name: str, follows: Fact) -> NoReturn:
     """Complain of what is declared of *name*.
 
     Raises:
@@ -131,7 +135,7 @@ def contradict(graph: Graph, name: str, follows: Value | ValueType | None) -> No
     ) from None
 
 
-def _in_words(type: Value | ValueType | None) -> str:
+def _in_words(type: Fact | ValueType | None) -> str:
     if isinstance(type, TensorType | Value):
         return f"a tensor of {type.dtype}"
     return str(type)

@@ -10,11 +10,26 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from onnxplug.prepare.types import GENERATED
+
 MOST_TERMS: Final = 16
 """Terms above which a size is not worth following."""
 
 MOST_TEXT: Final = 120
 """Characters above which a size is not worth writing down."""
+
+MOST_FOLLOWED: Final = 4 * MOST_TEXT
+"""Characters above which nothing more is made of a size but a name for it."""
+
+_LIMIT: Final = 4 * MOST_TERMS
+"""Terms, and factors of one, above which a size gets a name."""
+
+_DEEPEST: Final = 32
+"""Brackets in one another that are read."""
+
+
+class TooLong(ValueError):
+    """A size that would take too long to work with, and may be negative."""
 
 
 class Call(NamedTuple):
@@ -37,6 +52,9 @@ Monomial: TypeAlias = tuple[Atom, ...]
 
 class Size:
     """A sum of products of sizes that is not just a number; it never changes.
+
+    Of what would grow without end arithmetic makes a name, the same for the same
+    size; as a name is never negative, it raises :class:`TooLong` for what may be.
 
     Attributes:
         terms: products with their coefficients, which are not 0, in canonical order.
@@ -81,9 +99,13 @@ class Size:
             if other == 0:
                 return 0
             return Size(tuple((m, c * other) for m, c in self.terms))
+        if len(self.terms) * len(other.terms) > _LIMIT * MOST_TERMS:
+            return _shortened(self) * _shortened(other)
         table: dict[Monomial, int] = {}
         for mine, times in self.terms:
             for theirs, count in other.terms:
+                if len(mine) + len(theirs) > _LIMIT:
+                    return _shortened(self) * _shortened(other)
                 product = tuple(sorted(mine + theirs, key=_text))
                 table[product] = table.get(product, 0) + times * count
         return _canonical(table)
@@ -136,7 +158,7 @@ def quotient(dividend: Extent, divisor: int) -> Extent | None:
         found = quotient(inner.first + inner.second * added, inner.second * divisor)
         assert found is not None
         return whole + found
-    return whole + named(Call("//", rest, divisor))
+    return whole + _called("//", rest, divisor)
 
 
 def exact_quotient(dividend: Extent, divisor: Extent) -> Extent | None:
@@ -168,7 +190,7 @@ def minimum(one: Extent, other: Extent) -> Extent | None:
         return other
     if not (is_natural(one) and is_natural(other)):
         return None
-    return named(Call("min", *_in_order(one, other)))
+    return _called("min", *_in_order(one, other))
 
 
 def maximum(one: Extent, other: Extent) -> Extent | None:
@@ -179,7 +201,7 @@ def maximum(one: Extent, other: Extent) -> Extent | None:
         return other
     if not (is_natural(one) or is_natural(other)):
         return None
-    return named(Call("max", *_in_order(one, other)))
+    return _called("max", *_in_order(one, other))
 
 
 def broadcast(one: Extent, other: Extent) -> Extent:
@@ -198,7 +220,7 @@ def broadcast(one: Extent, other: Extent) -> Extent:
         limit = call.second if size == call.first else call.first
         if call.function == "min" and is_natural(limit - 1):
             return size  # or else the two sizes do not go together
-    return named(Call("broadcast", *_in_order(one, other)))
+    return _called("broadcast", *_in_order(one, other))
 
 
 def product(sizes: Iterable[Extent]) -> Extent:
@@ -232,7 +254,7 @@ def substituted(size: Extent, sizes: Mapping[str, Extent]) -> Extent | None:
             factor = (
                 sizes.get(atom, named(atom))
                 if isinstance(atom, str)
-                else _called(atom, sizes)
+                else _substituted_call(atom, sizes)
             )
             if factor is None:
                 return None
@@ -241,7 +263,7 @@ def substituted(size: Extent, sizes: Mapping[str, Extent]) -> Extent | None:
     return total
 
 
-def _called(call: Call, sizes: Mapping[str, Extent]) -> Extent | None:
+def _substituted_call(call: Call, sizes: Mapping[str, Extent]) -> Extent | None:
     first, second = substituted(call.first, sizes), substituted(call.second, sizes)
     if first is None or second is None:
         return None
@@ -284,7 +306,10 @@ def parse(text: str) -> Size | None:
         tokens.append(match[0].strip())
         at = match.end()
     reader = _Reader(tokens)
-    result = reader.sum()
+    try:
+        result = reader.sum()
+    except TooLong:
+        return None
     if reader.at != len(tokens) or not isinstance(result, Size):
         return None
     return result
@@ -296,6 +321,7 @@ class _Reader:
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = [*tokens, ""]
         self.at = 0
+        self.depth = 0
 
     def take(self, *wanted: str) -> str:
         token = self.tokens[self.at]
@@ -305,18 +331,22 @@ class _Reader:
         return token
 
     def sum(self) -> Extent | None:
+        if self.depth == _DEEPEST:
+            raise TooLong
+        self.depth += 1
         total = self.product()
         while total is not None and (sign := self.take("+", "-")):
             term = self.product()
             if term is None:
                 return None
             total = total + term if sign == "+" else total - term
+        self.depth -= 1
         return total
 
     def product(self) -> Extent | None:
-        if self.take("-"):
-            operand = self.product()
-            return None if operand is None else -operand
+        negative = False
+        while self.take("-"):
+            negative = not negative
         result = self.factor()
         while result is not None and (operator := self.take("*", "//")):
             factor = self.factor()
@@ -326,7 +356,7 @@ class _Reader:
                 result = result * factor
             else:
                 result = _apply("//", result, factor)
-        return result
+        return -result if negative and result is not None else result
 
     def factor(self) -> Extent | None:
         token = self.tokens[self.at]
@@ -376,7 +406,28 @@ def _canonical(table: Mapping[Monomial, int]) -> Extent:
         monomial, count = terms[0]
         return Size(((monomial, count),)) if monomial else count
     terms.sort(key=_rank)
-    return Size(tuple(terms))
+    size = Size(tuple(terms))
+    return size if len(terms) <= _LIMIT else _shortened(size)
+
+
+def _shortened(size: Size) -> Size:
+    """A name for *size*.
+
+    Raises:
+        TooLong: *size* may be negative.
+    """
+    if not is_natural(size):
+        raise TooLong
+    import hashlib
+
+    digest = hashlib.sha256(str(size).encode()).digest()
+    return named(f"{GENERATED}{int.from_bytes(digest[:8], 'big'):020}")
+
+
+def _called(function: str, first: Extent, second: Extent) -> Size:
+    size = named(Call(function, first, second))
+    is_short = len(str(first)) + len(str(second)) <= MOST_FOLLOWED
+    return size if is_short else _shortened(size)
 
 
 def _rank(term: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:

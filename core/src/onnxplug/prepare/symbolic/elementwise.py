@@ -7,10 +7,11 @@ from functools import partial, reduce
 from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
+from onnxplug.ep.bounds import normal_axes, normal_axis
 from onnxplug.prepare.symbolic.dimension import broadcast
-from onnxplug.prepare.symbolic.facts import NodeCall, Shape, Value
+from onnxplug.prepare.symbolic.facts import Fact, NodeCall, Shape, Value
 
-Rule: TypeAlias = Callable[[NodeCall], "Value | Sequence[Value] | None"]
+Rule: TypeAlias = Callable[[NodeCall], "Fact | Sequence[Fact] | None"]
 """The types of a node's outputs, or of the first ones; None if nothing is known."""
 
 
@@ -34,8 +35,44 @@ def _broadcast_two(one: Shape, other: Shape) -> Shape:
 
 
 def same_as_first(call: NodeCall) -> Value:
-    """The first input's type."""
+    """The first input's type, which is a tensor's."""
     return call.value()
+
+
+def _identity(call: NodeCall) -> Fact:
+    return call.fact()
+
+
+def _along(call: NodeCall, default: int = 0) -> Value:
+    """The first input's type, of which an attribute names an axis."""
+    value = call.value()
+    if value.shape is not None:
+        call.axis(len(value.shape), default)
+    return value
+
+
+def _along_softmax(call: NodeCall) -> Value:
+    """As :func:`_along`; before opset 13 with the axis after all others too."""
+    value = call.value()
+    if value.shape is not None and call.opset < 13:
+        if call.attribute("axis", 1) != len(value.shape):
+            call.axis(len(value.shape), 1)
+        return value
+    return _along(call, -1)
+
+
+def _cumulative(call: NodeCall) -> Value:
+    value, axis = call.value(), call.numbers(1)
+    if value.shape is not None and axis is not None and len(axis) == 1:
+        normal_axis(axis[0], len(value.shape))
+    return value
+
+
+def _one_of_axes(call: NodeCall) -> Value:
+    value, axes = call.value(), call.attribute("axes")
+    if value.shape is not None and axes is not None:
+        normal_axes(axes, len(value.shape))
+    return value
 
 
 def _one_of(values: Sequence[Value]) -> DataType | None:
@@ -74,33 +111,22 @@ def _of_bools(call: NodeCall) -> Value:
 
 
 def _cast(call: NodeCall) -> Value:
-    to = call.attribute("to")
-    return Value(DataType.from_onnx(to), call.value().shape)
+    return Value(call.dtype("to"), call.value().shape)
 
 
 def _cast_like(call: NodeCall) -> Value:
     return Value(call.value(1).dtype, call.value().shape)
 
 
-def _stated_dtype(call: NodeCall, attribute: str) -> DataType | None:
-    number = call.attribute(attribute, 0)
-    return DataType.from_onnx(number) if number else None
-
-
-def _random_like(call: NodeCall) -> Value:
-    dtype = _stated_dtype(call, "dtype") or call.value().dtype
-    return Value(dtype, call.value().shape)
-
-
 def _quantize(call: NodeCall) -> Value:
-    dtype = _stated_dtype(call, "output_dtype")
+    dtype = call.dtype("output_dtype")
     if dtype is None:
         dtype = call.value(2).dtype if call.has(2) else DataType.UINT8
     return Value(dtype, call.value().shape)
 
 
 def _dequantize(call: NodeCall) -> Value:
-    dtype = _stated_dtype(call, "output_dtype") or call.value(1).dtype
+    dtype = call.dtype("output_dtype") or call.value(1).dtype
     return Value(dtype, call.value().shape)
 
 
@@ -132,23 +158,20 @@ def _layer_norm(call: NodeCall) -> list[Value]:
     value = call.value()
     if value.shape is None or call.node.domain:
         return [value]
-    axis = call.attribute("axis", -1) % len(value.shape)
+    axis = call.axis(len(value.shape), -1)
     shape = value.shape[:axis] + (1,) * (len(value.shape) - axis)
-    dtype = _stated_dtype(call, "stash_type") or DataType.FLOAT32
+    dtype = call.dtype("stash_type") or DataType.FLOAT32
     return [value, Value(dtype, shape), Value(dtype, shape)]
 
 
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
-        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos "
-        "Cosh CumSum CumProd Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax "
-        "Identity InstanceNormalization GroupNormalization LRN LeakyRelu Log "
-        "LogSoftmax "
-        "LpNormalization MeanVarianceNormalization Mish Neg Not RMSNormalization "
-        "Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid "
-        "Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter "
-        "ThresholdedRelu Trilu RotaryEmbedding ReverseSequence ImageScaler Scale "
-        "ScaledTanh ParametricSoftplus SimplifiedLayerNormalization".split(),
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu "
+        "Erf Exp Floor Gelu HardSigmoid HardSwish InstanceNormalization "
+        "GroupNormalization LRN LeakyRelu Log Mish Neg Not Reciprocal Relu Round "
+        "ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan "
+        "Tanh ThresholdedRelu Trilu RotaryEmbedding ReverseSequence ImageScaler Scale "
+        "ScaledTanh SwiGLU ParametricSoftplus SimplifiedLayerNormalization".split(),
         same_as_first,
     ),
     **dict.fromkeys(
@@ -156,25 +179,32 @@ RULES: Final[dict[str, Rule]] = {
         "BitwiseXor".split(),
         _broadcasting,
     ),
+    **dict.fromkeys(["CumProd", "CumSum"], _cumulative),
+    **dict.fromkeys(["Hardmax", "LogSoftmax", "Softmax"], _along_softmax),
+    **dict.fromkeys(["Scatter", "ScatterElements"], _along),
     **dict.fromkeys(
         "And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual".split(),
         partial(_broadcasting, dtype=DataType.BOOL),
     ),
     "BatchNormalization": _batch_norm,
-    "Bernoulli": _random_like,
+    "BitCast": _cast,
     "Cast": _cast,
     "CastLike": _cast_like,
     "DequantizeLinear": _dequantize,
     "Dropout": _dropout,
     "DynamicQuantizeLinear": _dynamic_quantize,
+    "Identity": _identity,
     "IsInf": _of_bools,
     "IsNaN": _of_bools,
     "LayerNormalization": _layer_norm,
+    **dict.fromkeys(
+        ["LpNormalization", "RMSNormalization"], partial(_along, default=-1)
+    ),
+    "MeanVarianceNormalization": _one_of_axes,
     "PRelu": _one_sided,
     "Pow": _pow,
     "QuantizeLinear": _quantize,
-    "RandomNormalLike": _random_like,
-    "RandomUniformLike": _random_like,
+    "TensorScatter": partial(_along, default=-2),
     "Where": _where,
 }
 

@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from onnxplug.errors import ModelError
+from onnxplug.ep import MapType, OptionalType, SequenceType, describe
+from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph
 from onnxplug.prepare.scopes import all_graphs
-from onnxplug.prepare.symbolic import elementwise, movement, neural
-from onnxplug.prepare.symbolic.control import control_flow
-from onnxplug.prepare.symbolic.declared import settled, shown, written
+from onnxplug.prepare.symbolic import (
+    attention,
+    containers,
+    elementwise,
+    image,
+    learned,
+    making,
+    movement,
+    neural,
+    optimizers,
+    signal,
+    text,
+    windows,
+)
+from onnxplug.prepare.symbolic.control import control_flow, has_bodies
+from onnxplug.prepare.symbolic.declared import settled, shown
 from onnxplug.prepare.symbolic.elementwise import Rule
-from onnxplug.prepare.symbolic.facts import UNKNOWN, Facts, NodeCall, Scope, Value
+from onnxplug.prepare.symbolic.facts import UNKNOWN, Fact, Facts, NodeCall, Scope, Value
 from onnxplug.prepare.symbolic.values import RULES as CONTENT_RULES
 from onnxplug.prepare.symbolic.values import contents
 from onnxplug.prepare.types import GENERATED, names_of_sizes
 
-_RULES: Final[dict[tuple[str, str], Rule]] = {
-    **{
-        ("", operator): rule
-        for rules in (elementwise.RULES, movement.RULES, neural.RULES)
-        for operator, rule in rules.items()
-    },
-    **{
-        ("com.microsoft", operator): rule
-        for rules in (elementwise.MICROSOFT, neural.MICROSOFT)
-        for operator, rule in rules.items()
-    },
+_TABLES: Final = {
+    "": (
+        attention.RULES,
+        containers.RULES,
+        elementwise.RULES,
+        image.RULES,
+        making.RULES,
+        movement.RULES,
+        neural.RULES,
+        signal.RULES,
+        text.RULES,
+        windows.RULES,
+    ),
+    "ai.onnx.ml": (learned.RULES,),
+    "ai.onnx.preview.training": (optimizers.RULES,),
+    "com.microsoft": (
+        attention.MICROSOFT,
+        elementwise.MICROSOFT,
+        neural.MICROSOFT,
+        windows.MICROSOFT,
+    ),
 }
-"""Rules by domain and operator."""
+
+RULES: Final[Mapping[tuple[str, str], Rule]] = {
+    (domain, operator): rule
+    for domain, tables in _TABLES.items()
+    for rules in tables
+    for operator, rule in rules.items()
+}
+"""Rules by domain and operator; those of operators with bodies are in
+:mod:`~onnxplug.prepare.symbolic.control`."""
+
+_FACTS: Final = (Value, SequenceType, OptionalType, MapType)
 
 
 def infer_symbolically(graph: Graph) -> None:
@@ -42,7 +77,8 @@ def infer_symbolically(graph: Graph) -> None:
         graph: a main graph.
 
     Raises:
-        InvalidModel: a value is declared with another element type than it gets.
+        InvalidModel: a value is declared with another element type than it gets, or a
+            node of *graph* has attributes or constants with which it cannot run.
     """
     scope = Scope(_first_unused(graph))
     _read(graph, Facts(graph, scope))
@@ -64,51 +100,71 @@ def _first_unused(graph: Graph) -> int:
 
 def _leading_number(text: str) -> int | None:
     digits = text[: len(text) - len(text.lstrip("0123456789"))]
-    return int(digits) if digits else None
+    # no count of ours gets so far, and of thousands of digits Python reads none
+    return int(digits) if 0 < len(digits) < _MOST_DIGITS else None
+
+
+_MOST_DIGITS: Final = 18
 
 
 def _read(graph: Graph, facts: Facts) -> Facts:
     opset = graph.opset()
+    believed = facts.believed
     is_main = graph.parent is None
     outputs = frozenset(graph.outputs)
     for node in graph.nodes:
         call = NodeCall(node, facts, opset)
-        found = _types(call)
+        rule = RULES.get((node.domain, node.op_type))
+        believes = bool(believed) and not believed.isdisjoint(node.inputs)
+        found = _types(call, rule, proven=is_main and not believes)
         if node.op_type in CONTENT_RULES:
             _follow_content(call)
         for position, name in enumerate(node.outputs):
             if not name:
                 continue
             follows = found[position] if position < len(found) else UNKNOWN
+            follows = facts.scope.kept(follows)
             declared = graph.types.get(name)
-            value = settled(graph, name, follows, facts.scope)
-            facts.values[name] = value
-            if value != UNKNOWN:
-                type = written(value, facts.scope)
+            fact = settled(graph, name, follows, facts.scope)
+            facts.values[name] = fact
+            if believes or rule is None or fact != follows:
+                believed.add(name)
+            if fact != UNKNOWN:
+                type = facts.scope.stated(fact)
                 hides = is_main and name in outputs
                 graph.types[name] = shown(declared, type) if hides else type
     return facts
 
 
-def _types(call: NodeCall) -> Sequence[Value]:
-    """The types of a node's outputs, as far as they follow."""
-    node = call.node
-    rule = _RULES.get((node.domain, node.op_type))
+def _types(call: NodeCall, rule: Rule | None, *, proven: bool) -> Sequence[Fact]:
+    """The types of a node's outputs, as far as they follow.
+
+    Args:
+        proven: the node is sure to run, on values of which nothing is only declared.
+
+    Raises:
+        InvalidModel: it is *proven* that the node cannot run.
+    """
     try:
         if rule is not None:
             found = rule(call)
-        elif node.subgraphs:
+        elif call.node.subgraphs or has_bodies(call.node):
             found = control_flow(call, _follower(call.facts))
         else:
             return ()
     except ModelError:
         raise
-    except (IndexError, TypeError, ValueError):
-        # the node is wrong, which its EP will say better
+    except OutOfBounds as error:
+        # a body need not run: exporters write branches that are wrong for some shapes
+        if not proven:
+            return ()
+        raise InvalidModel(f"{describe(call.node)} cannot run: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # what its EP will say better: sizes, say, that do not go together
         return ()
     if found is None:
         return ()
-    return (found,) if isinstance(found, Value) else found
+    return (found,) if isinstance(found, _FACTS) else found
 
 
 def _follow_content(call: NodeCall) -> None:
@@ -119,14 +175,14 @@ def _follow_content(call: NodeCall) -> None:
                 call.facts.contents[name] = content
 
 
-def _follower(around: Facts) -> Callable[[Graph, Sequence[Value]], Facts]:
-    def follow(body: Graph, given: Iterable[Value]) -> Facts:
+def _follower(around: Facts) -> Callable[[Graph, Sequence[Fact]], Facts]:
+    def follow(body: Graph, given: Iterable[Fact]) -> Facts:
         facts = Facts(body, around.scope, around)
         for name, value in zip(body.inputs, given, strict=False):
             value = settled(body, name, value, around.scope, believes_names=False)
             facts.values[name] = value
             if value != UNKNOWN:
-                body.types[name] = written(value, around.scope)
+                body.types[name] = around.scope.stated(value)
         return _read(body, facts)
 
     return follow

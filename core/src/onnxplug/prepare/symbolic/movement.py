@@ -1,4 +1,4 @@
-"""Types of what operators move, select, join or make without computing."""
+"""Types of what operators move, select or join without computing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.ep import DataType
+from onnxplug.ep.bounds import (
+    OutOfBounds,
+    at_least,
+    normal_axes,
+    normal_axis,
+    permutation,
+)
 from onnxplug.prepare.symbolic.dimension import (
     Extent,
     broadcast,
@@ -21,19 +28,14 @@ from onnxplug.prepare.symbolic.facts import (
     NodeCall,
     Shape,
     Value,
-    normal_axis,
+    check_known,
+    countable,
     sliced_range,
 )
 
 _INT64 = DataType.INT64
 _OPEN_END: Final = (1 << 31) - 1
 """A bound from which on exporters mean "to the end"."""
-
-
-def _fresh_shape(call: NodeCall, rank: Extent) -> Shape | None:
-    if not isinstance(rank, int):
-        return None
-    return tuple(call.fresh() for _ in range(rank))
 
 
 # sizes
@@ -62,12 +64,10 @@ def _reshape(call: NodeCall) -> Value:
     else:
         content = call.content(1)
         if content is None:
-            rank = call.value(1).shape
-            if rank is None or len(rank) != 1:
-                return Value(dtype)
-            if rank == (1,) and shape is not None:
+            rank = call.length(1)
+            if rank == 1 and shape is not None:
                 return Value(dtype, (product(shape),))
-            return Value(dtype, _fresh_shape(call, rank[0]))
+            return Value(dtype, call.fresh_shape(rank))
         target = content.elements
     return Value(dtype, _reshaped(call, shape, target))
 
@@ -81,6 +81,7 @@ def _reshaped(
     happen with a tensor that is empty.
     """
     copies = not call.attribute("allowzero", 0)
+    _check_target(target, None if shape is None else len(shape), copies)
     sizes: list[Extent | None] = []
     for axis, size in enumerate(target):
         if size == 0 and copies:
@@ -103,35 +104,64 @@ def _reshaped(
     return tuple(call.fresh() if size is None else size for size in sizes)
 
 
+def _check_target(
+    target: Sequence[Extent | None], rank: int | None, copies: bool
+) -> None:
+    """Check the numbers in the target of a Reshape, whatever is reshaped.
+
+    Raises:
+        OutOfBounds: one cannot be, or copies a size that a tensor of *rank* has not.
+    """
+    numbers = [size for size in target if isinstance(size, int)]
+    at_least(-1, numbers, "the target shape")
+    if numbers.count(-1) > 1:
+        raise OutOfBounds(f"the target shape {numbers} has -1 more than once")
+    countable(tuple(size for size in numbers if size > 0), "the target shape")
+    if copies and rank is not None:
+        for axis, size in enumerate(target):
+            if size == 0 and axis >= rank:
+                raise OutOfBounds(
+                    f"the target shape has a 0 at axis {axis}, which an input of rank "
+                    f"{rank} has no size for"
+                )
+
+
 def _flatten(call: NodeCall) -> Value:
     dtype, shape = call.value()
     if shape is None:
         return Value(dtype, (call.fresh(), call.fresh()))
     axis = call.attribute("axis", 1)
-    axis = axis + len(shape) if axis < 0 else axis
+    # the rank itself is an axis too, after all others
+    axis = axis if axis == len(shape) else normal_axis(axis, len(shape))
     return Value(dtype, (product(shape[:axis]), product(shape[axis:])))
 
 
 def _squeeze(call: NodeCall) -> Value:
     dtype, shape = call.value()
     axes = call.axes(1, ())
-    if shape is None or axes is None:
+    if shape is None:
         return Value(dtype)
+    if axes is None:
+        count = call.length(1)
+        return Value(dtype, call.fresh_shape(len(shape) - count) if count else None)
     if not axes:
         if not all(isinstance(size, int) for size in shape):
             return Value(dtype)
         return Value(dtype, tuple(size for size in shape if size != 1))
-    gone = {normal_axis(axis, len(shape)) for axis in axes}
+    gone = set(normal_axes(axes, len(shape)))
     return Value(dtype, tuple(s for axis, s in enumerate(shape) if axis not in gone))
 
 
 def _unsqueeze(call: NodeCall) -> Value:
     dtype, shape = call.value()
     axes = call.axes(1)
-    if shape is None or axes is None:
+    if shape is None:
         return Value(dtype)
+    if axes is None:
+        count = call.length(1)
+        return Value(dtype, call.fresh_shape(len(shape) + count) if count else None)
     rank = len(shape) + len(axes)
-    new = {normal_axis(axis, rank) for axis in axes}
+    new = set(normal_axes(axes, rank))
     sizes = iter(shape)
     return Value(dtype, tuple(1 if a in new else next(sizes) for a in range(rank)))
 
@@ -140,15 +170,19 @@ def _transpose(call: NodeCall) -> Value:
     dtype, shape = call.value()
     if shape is None:
         return Value(dtype)
-    order = call.attribute("perm") or range(len(shape))[::-1]
-    return Value(dtype, tuple(shape[axis] for axis in order))
+    order = call.attribute("perm")
+    if order:
+        order = permutation(order, len(shape))
+        return Value(dtype, tuple(shape[axis] for axis in order))
+    return Value(dtype, shape[::-1])
 
 
 def _depth_to_space(call: NodeCall) -> Value:
     dtype, shape = call.value()
     if shape is None:
         return Value(dtype)
-    (batch, channels, height, width), block = shape, call.attribute("blocksize")
+    batch, channels, height, width = shape
+    (block,) = at_least(1, (call.attribute("blocksize"),), "blocksize")
     left = quotient(channels, block * block)
     assert left is not None
     return Value(dtype, (batch, left, height * block, width * block))
@@ -158,7 +192,8 @@ def _space_to_depth(call: NodeCall) -> Value:
     dtype, shape = call.value()
     if shape is None:
         return Value(dtype)
-    (batch, channels, height, width), block = shape, call.attribute("blocksize")
+    batch, channels, height, width = shape
+    (block,) = at_least(1, (call.attribute("blocksize"),), "blocksize")
     rows, columns = quotient(height, block), quotient(width, block)
     assert rows is not None and columns is not None
     return Value(dtype, (batch, channels * block * block, rows, columns))
@@ -182,31 +217,30 @@ def _slice(call: NodeCall) -> Value:
         first, last = call.content(1), call.content(2)
         steps_known = call.content(4) if call.has(4) else None
         axes = call.numbers(3) if call.has(3) else None
-        if call.has(3) and axes is None:
-            return Value(dtype, _fresh_shape(call, len(shape)))
         count = _count(call, axes)
+        if count is None or (call.has(3) and axes is None):
+            return Value(dtype, call.fresh_shape(len(shape)))
         if axes is None:
             axes = range(count)
         starts = first.elements if first else [None] * count
         ends = last.elements if last else [None] * count
         assumed = None if call.has(4) else 1
         steps = steps_known.elements if steps_known else [assumed] * count
+    if 0 in steps:
+        raise OutOfBounds(f"steps {list(steps)} has a 0; a slice never ends with it")
     sizes = list(shape)
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = normal_axis(axis, len(shape))
+    normal = normal_axes(axes, len(shape))
+    for axis, start, end, step in zip(normal, starts, ends, steps, strict=True):
         found = _sliced(shape[axis], start, end, step)
         sizes[axis] = call.fresh() if found is None else found
     return Value(dtype, tuple(sizes))
 
 
-def _count(call: NodeCall, axes: Sequence[int] | None) -> int:
-    """How many axes a Slice has to do with."""
+def _count(call: NodeCall, axes: Sequence[int] | None) -> int | None:
+    """How many axes a Slice has to do with; None if that is not known."""
     if axes is not None:
         return len(axes)
-    shape = call.value(1).shape
-    if shape is None or not isinstance(shape[0], int):
-        raise ValueError("a slice of an unknown number of axes")
-    return shape[0]
+    return call.length(1)
 
 
 def _sliced(
@@ -249,11 +283,14 @@ def _gather(call: NodeCall) -> Value:
     (dtype, shape), chosen = call.value(), call.value(1).shape
     if shape is None or chosen is None:
         return Value(dtype)
-    axis = normal_axis(call.attribute("axis", 0), len(shape))
+    axis = call.axis(len(shape), 0)
     return Value(dtype, shape[:axis] + chosen + shape[axis + 1 :])
 
 
 def _gather_elements(call: NodeCall) -> Value:
+    shape = call.value().shape
+    if shape is not None:
+        call.axis(len(shape), 0)
     return Value(call.value().dtype, call.value(1).shape)
 
 
@@ -261,7 +298,13 @@ def _gather_nd(call: NodeCall) -> Value:
     (dtype, shape), indices = call.value(), call.value(1).shape
     if shape is None or indices is None or not isinstance(indices[-1], int):
         return Value(dtype)
-    used = indices[-1] + call.attribute("batch_dims", 0)
+    (batch,) = at_least(0, (call.attribute("batch_dims", 0),), "batch_dims")
+    used = indices[-1] + batch
+    if batch >= len(indices) or used > len(shape):
+        raise OutOfBounds(
+            f"indices of {indices[-1]} axes each and batch_dims {batch}, for data of "
+            f"rank {len(shape)} and indices of rank {len(indices)}"
+        )
     return Value(dtype, indices[:-1] + shape[used:])
 
 
@@ -270,13 +313,19 @@ def _split(call: NodeCall) -> list[Value]:
     outputs = len(call.node.outputs)
     if shape is None:
         return [Value(dtype)] * outputs
-    axis = normal_axis(call.attribute("axis", 0), len(shape))
+    axis = call.axis(len(shape), 0)
     sizes: Sequence[Extent | None] | None = call.attribute("split")
     if sizes is None and call.has(1):
         content = call.content(1)
         sizes = content.elements if content else [None] * outputs
     elif sizes is None:
-        sizes = _even_parts(call, shape[axis], call.attribute("num_outputs", outputs))
+        count = call.attribute("num_outputs", outputs)
+        at_least(1, (count,), "num_outputs")
+        if count < outputs:
+            raise OutOfBounds(f"num_outputs is {count}, but there are {outputs}")
+        # of a million that nobody takes, none is worth a type
+        sizes = _even_parts(call, shape[axis], count, outputs)
+    check_known(0, sizes, "split")
     return [
         Value(
             dtype, (*shape[:axis], call.fresh() if s is None else s, *shape[axis + 1 :])
@@ -285,11 +334,16 @@ def _split(call: NodeCall) -> list[Value]:
     ]
 
 
-def _even_parts(call: NodeCall, size: Extent, count: int) -> list[Extent | None]:
-    """The sizes of *count* parts, of which the last may be smaller since opset 18."""
+def _even_parts(
+    call: NodeCall, size: Extent, count: int, outputs: int
+) -> list[Extent | None]:
+    """The sizes of the first *outputs* of *count* parts.
+
+    The last of all may be smaller since opset 18.
+    """
     part = quotient(size + (count - 1) if call.opset >= 18 else size, count)
-    if part is None:
-        return [None] * count
+    if part is None or outputs < count:
+        return [part] * outputs
     last = size - part * (count - 1)
     return [part] * (count - 1) + [last if is_natural(last) else None]
 
@@ -302,8 +356,9 @@ def _top_k(call: NodeCall) -> list[Value]:
     if call.opset >= 10:
         content = call.content(1)
         count = content.elements[0] if content else None
+    check_known(0, (count,), "k")
     sizes = list(shape)
-    axis = normal_axis(call.attribute("axis", -1), len(shape))
+    axis = call.axis(len(shape), -1)
     sizes[axis] = call.fresh() if count is None or not is_natural(count) else count
     return [Value(dtype, tuple(sizes)), Value(_INT64, tuple(sizes))]
 
@@ -316,7 +371,7 @@ def _compress(call: NodeCall) -> Value:
     if shape is None:
         return Value(dtype)
     sizes = list(shape)
-    sizes[normal_axis(axis, len(shape))] = call.fresh()
+    sizes[call.axis(len(shape), 0)] = call.fresh()
     return Value(dtype, tuple(sizes))
 
 
@@ -336,7 +391,7 @@ def _concat(call: NodeCall) -> Value:
     known = next((shape for shape in shapes if shape is not None), None)
     if known is None:
         return Value(dtype)
-    axis = normal_axis(call.attribute("axis", 1), len(known))
+    axis = call.axis(len(known), 1)
     sizes = []
     for at in range(len(known)):
         column = [None if shape is None else shape[at] for shape in shapes]
@@ -356,12 +411,14 @@ def _expand(call: NodeCall) -> Value:
     dtype, shape = call.value()
     content = call.content(1)
     if content is None:
-        rank = call.value(1).shape
-        if rank is None or shape is None or not isinstance(rank[0], int):
+        rank = call.length(1)
+        if rank is None or shape is None:
             return Value(dtype)
-        target: Sequence[Extent | None] = [None] * rank[0]
+        target: Sequence[Extent | None] = [None] * rank
     else:
         target = content.elements
+    # as NumPy broadcasts: -1 is no size
+    check_known(0, target, "the shape")
     if shape is None:
         return Value(dtype)
     rank_made = max(len(shape), len(target))
@@ -373,22 +430,24 @@ def _expand(call: NodeCall) -> Value:
             sizes.append(broadcast(own, size))
         else:
             sizes.append(own if isinstance(own, int) and own != 1 else call.fresh())
-    return Value(dtype, tuple(sizes))
+    return Value(dtype, countable(tuple(sizes), "the shape asked for"))
 
 
 def _tile(call: NodeCall) -> Value:
     (dtype, shape), repeats = call.value(), call.content(1)
-    if shape is None or call.opset < 6:
-        return Value(dtype)
-    if repeats is None:
-        return Value(dtype, _fresh_shape(call, len(shape)))
-    return Value(
-        dtype,
-        tuple(
-            call.fresh() if times is None or not is_natural(times) else size * times
-            for size, times in zip(shape, repeats.elements, strict=True)
-        ),
+    if shape is None or repeats is None or call.opset < 6:
+        return Value(dtype, None if shape is None else call.fresh_shape(len(shape)))
+    check_known(0, repeats.elements, "repeats")
+    if len(repeats.elements) != len(shape):
+        raise OutOfBounds(
+            f"there are {len(repeats.elements)} repeats for an input of rank "
+            f"{len(shape)}"
+        )
+    sizes = tuple(
+        call.fresh() if times is None or not is_natural(times) else size * times
+        for size, times in zip(shape, repeats.elements, strict=True)
     )
+    return Value(dtype, countable(sizes, "the repeated shape"))
 
 
 def _pad(call: NodeCall) -> Value:
@@ -401,10 +460,13 @@ def _pad(call: NodeCall) -> Value:
         pads = content.elements if content else None
     axes = call.numbers(3) if call.has(3) else range(len(shape))
     if pads is None or axes is None:
-        return Value(dtype, _fresh_shape(call, len(shape)))
+        return Value(dtype, call.fresh_shape(len(shape)))
+    if len(pads) != 2 * len(axes):
+        raise OutOfBounds(
+            f"there are {len(pads)} pads for {len(axes)} axes; expected two for each"
+        )
     sizes = list(shape)
-    for at, axis in enumerate(axes):
-        axis = normal_axis(axis, len(shape))
+    for at, axis in enumerate(normal_axes(axes, len(shape))):
         before, after = pads[at], pads[at + len(axes)]
         padded = (
             None if before is None or after is None else sizes[axis] + before + after
@@ -412,101 +474,7 @@ def _pad(call: NodeCall) -> Value:
         sizes[axis] = (
             call.fresh() if padded is None or not is_natural(padded) else padded
         )
-    return Value(dtype, tuple(sizes))
-
-
-# from nothing
-
-
-def _constant_of_shape(call: NodeCall) -> Value:
-    value = call.node.attributes.get("value")
-    dtype = DataType.FLOAT32 if value is None else DataType.from_numpy(value.dtype)
-    return Value(dtype, _of_content(call, 0))
-
-
-def _of_content(call: NodeCall, position: int) -> Shape | None:
-    """The shape that an input says."""
-    content = call.content(position)
-    if content is None:
-        rank = call.value(position).shape
-        return _fresh_shape(call, rank[0]) if rank else None
-    return tuple(
-        call.fresh() if size is None or not is_natural(size) else size
-        for size in content.elements
-    )
-
-
-def _range(call: NodeCall) -> Value:
-    dtype = call.value().dtype or call.value(1).dtype
-    contents = [call.content(position) for position in range(3)]
-    if None not in contents:
-        start, limit, step = (c.elements[0] for c in contents if c)
-        if start is not None and limit is not None and isinstance(step, int):
-            if step < 0:
-                start, limit, step = -start, -limit, -step
-            steps = quotient(limit - start + (step - 1), step)
-            count = None if steps is None else maximum(steps, 0)
-            if count is not None:
-                return Value(dtype, (count,))
-    return Value(dtype, (call.fresh(),))
-
-
-def _one_hot(call: NodeCall) -> Value:
-    shape, depth = call.value().shape, call.content(1)
-    dtype = call.value(2).dtype
-    if shape is None:
-        return Value(dtype)
-    axis = call.attribute("axis", -1)
-    axis = axis + len(shape) + 1 if axis < 0 else axis
-    size = depth.elements[0] if depth else None
-    size = call.fresh() if size is None or not is_natural(size) else size
-    return Value(dtype, (*shape[:axis], size, *shape[axis:]))
-
-
-def _eye_like(call: NodeCall) -> Value:
-    number = call.attribute("dtype")
-    dtype = call.value().dtype if number is None else DataType.from_onnx(number)
-    return Value(dtype, call.value().shape)
-
-
-def _random(call: NodeCall) -> Value:
-    return Value(
-        DataType.from_onnx(call.attribute("dtype", 1)), tuple(call.attribute("shape"))
-    )
-
-
-def _resize(call: NodeCall) -> Value:
-    dtype, shape = call.value()
-    if shape is None:
-        return Value(dtype)
-    scales, sizes = (1, None) if call.opset < 11 else (2, 3)
-    axes = [
-        normal_axis(a, len(shape)) for a in call.attribute("axes") or range(len(shape))
-    ]
-    found = list(shape)
-    for axis in axes:
-        found[axis] = call.fresh()
-    if sizes is not None and call.has(sizes):
-        content = call.content(sizes)
-        policy = call.attribute("keep_aspect_ratio_policy", "stretch")
-        if content is not None and policy == "stretch":
-            for axis, size in zip(axes, content.elements, strict=True):
-                if size is not None and is_natural(size):
-                    found[axis] = size
-        return Value(dtype, tuple(found))
-    factors: Any = call.attribute("scales")
-    if factors is None and call.has(scales):
-        constant = call.facts.graph.constant(call.node.inputs[scales] or "")
-        factors = None if constant is None else constant.tolist()
-    crops = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    if factors and not crops:
-        for axis, factor in zip(axes, factors, strict=True):
-            if factor == int(factor):
-                found[axis] = shape[axis] * int(factor)
-            elif factor == 0.5:
-                half = quotient(shape[axis], 2)
-                found[axis] = call.fresh() if half is None else half
-    return Value(dtype, tuple(found))
+    return Value(dtype, countable(tuple(sizes), "the padded shape"))
 
 
 def _unique(call: NodeCall) -> list[Value]:
@@ -519,29 +487,22 @@ def _unique(call: NodeCall) -> list[Value]:
     if shape is None:
         return [Value(dtype), counts, inverse, counts]
     sizes = list(shape)
-    sizes[normal_axis(axis, len(shape))] = count
+    sizes[call.axis(len(shape), 0)] = count
     return [Value(dtype, tuple(sizes)), counts, inverse, counts]
 
 
 RULES: Final[dict[str, Rule]] = {
     "Compress": _compress,
     "Concat": _concat,
-    "ConstantOfShape": _constant_of_shape,
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
-    "EyeLike": _eye_like,
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "NonZero": _non_zero,
-    "OneHot": _one_hot,
     "Pad": _pad,
-    "RandomNormal": _random,
-    "RandomUniform": _random,
-    "Range": _range,
     "Reshape": _reshape,
-    "Resize": _resize,
     "Shape": _shape,
     "Size": _size,
     "Slice": _slice,
@@ -553,5 +514,4 @@ RULES: Final[dict[str, Rule]] = {
     "Transpose": _transpose,
     "Unique": _unique,
     "Unsqueeze": _unsqueeze,
-    "Upsample": _resize,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxplug.prepare.symbolic.dimension import Extent, product
+from onnxplug.prepare.symbolic.dimension import Extent, TooLong, product
 from onnxplug.prepare.symbolic.facts import Shape
 
 
@@ -45,6 +45,8 @@ def target_in_numbers(
     if len(open_places) > 1 or any(number <= 0 for number in rest) or shape is None:
         return None
     size = target[open_places[0]]
-    if size is None or size * product(rest) != product(shape):
+    try:
+        fits = size is not None and size * product(rest) == product(shape)
+    except TooLong:
         return None
-    return numbers
+    return numbers if fits else None

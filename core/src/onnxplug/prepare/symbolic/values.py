@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
 from onnxplug.prepare.symbolic.dimension import (
+    MOST_FOLLOWED,
     MOST_TERMS,
     Extent,
     Size,
@@ -23,7 +24,13 @@ from onnxplug.prepare.symbolic.dimension import (
     product,
     quotient,
 )
-from onnxplug.prepare.symbolic.facts import FEW, Content, NodeCall, sliced_range
+from onnxplug.prepare.symbolic.facts import (
+    FEW,
+    Content,
+    NodeCall,
+    content_of,
+    sliced_range,
+)
 
 Element: TypeAlias = Extent | None
 Rule: TypeAlias = Callable[[NodeCall], "Content | Sequence[Content] | None"]
@@ -44,8 +51,8 @@ def contents(call: NodeCall) -> Sequence[Content] | None:
         return None
     try:
         found = rule(call)
-    except (IndexError, TypeError, ValueError):  # a node that is wrong, for its EP
-        return None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None  # a node that is wrong, which its type's rule or its EP says
     if found is None:
         return None
     several = (found,) if isinstance(found, Content) else found
@@ -63,7 +70,7 @@ def _kept(content: Content) -> Content:
 
 def _is_kept(element: Element, values: range) -> bool:
     if isinstance(element, Size):
-        return len(element.terms) <= MOST_TERMS
+        return len(element.terms) <= MOST_TERMS and len(str(element)) <= MOST_FOLLOWED
     return element is None or element in values
 
 
@@ -172,6 +179,8 @@ def _split(call: NodeCall) -> Sequence[Content] | None:
             return None
         size = -(-len(content.elements) // outputs)
         parts = [size] * outputs
+    if min(parts, default=0) < 0:
+        return None
     found = []
     at = 0
     for part in parts:
@@ -206,18 +215,27 @@ def _reshape(call: NodeCall) -> Content | None:
     return content._replace(is_scalar=not target)
 
 
+def _constant(call: NodeCall) -> Content | None:
+    single, several = call.attribute("value_int"), call.attribute("value_ints")
+    if single is not None:
+        return Content((single,), True, DataType.INT64)
+    if several is not None:
+        return _vector(several) if len(several) <= FEW else None
+    value = call.attribute("value")
+    return None if value is None else content_of(value)
+
+
 def _constant_of_shape(call: NodeCall) -> Content | None:
     counts = call.numbers(0)
-    if counts is None or len(counts) > 1 or max(counts, default=1) > FEW:
+    if counts is None or len(counts) > 1 or not 0 <= max(counts, default=1) <= FEW:
         return None
-    value = call.node.attributes.get("value")
+    value = call.attribute("value")
     if value is None:
         return None  # zeros of float32
-    dtype = DataType.from_numpy(value.dtype)
-    if dtype not in _RANGES:
+    if value.dtype not in _RANGES:
         return None
-    element = int(value.reshape(-1)[0])
-    return Content((element,) * math.prod(counts), not counts, dtype)
+    element = int(value.array.reshape(-1)[0])
+    return Content((element,) * math.prod(counts), not counts, value.dtype)
 
 
 def _expand(call: NodeCall) -> Content | None:
@@ -226,7 +244,7 @@ def _expand(call: NodeCall) -> Content | None:
         return None
     if not counts or counts[0] == len(content.elements):
         return content._replace(is_scalar=not counts and content.is_scalar)
-    if len(content.elements) != 1 or counts[0] > FEW:
+    if len(content.elements) != 1 or not 0 <= counts[0] <= FEW:
         return content if counts[0] == 1 else None
     return content._replace(elements=content.elements * counts[0], is_scalar=False)
 
@@ -390,6 +408,7 @@ RULES: Final[dict[str, Rule]] = {
     "Cast": _cast,
     "CastLike": _cast,
     "Concat": _concat,
+    "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Div": _strict(_divided),
     "Equal": _compares(_equal),
