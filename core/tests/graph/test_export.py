@@ -18,22 +18,24 @@ from onnxplug.ep import (
     SequenceType,
     SparseTensorType,
     TensorType,
+    ValueType,
 )
 from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Attribute, AttributeType, Graph, Model, Node, Weight
-from onnxplug.graph.export import (
-    export_graph,
-    node_to_proto,
-    type_from_proto,
-    type_to_proto,
-)
+from onnxplug.graph.export import export_graph, node_to_proto, type_to_proto
 from onnxplug.graph.load import load_model
+from onnxplug.graph.value_type import read_type
+from onnxplug.graph.wire import Message
 
 Compare = Callable[[Model, onnx.ModelProto], None]
 
 FLOATS = TensorType(DataType.FLOAT32, (4,))
 BIG = np.arange(1000, dtype=np.float32)
 SMALL = np.arange(4, dtype=np.float32)
+
+
+def type_from_proto(proto: onnx.TypeProto) -> ValueType | None:
+    return read_type(Message.whole(memoryview(proto.SerializeToString())))
 
 
 def chain(**fields: Any) -> Graph:
@@ -292,36 +294,6 @@ def test_external_weights_in_files_are_read_by_onnx_and_by_us(tmp_path: Any) -> 
     assert numpy_helper.to_array(theirs.initializer[0]).tolist() == (BIG + 1).tolist()
     ours = load_model(tmp_path / "m.onnx").graph.nodes[0].subgraphs["else_branch"]
     assert ours.constant("own").tolist() == (BIG + 1).tolist()
-
-
-def test_large_weights_can_be_left_out() -> None:
-    proto = export_graph(chain(), weights_up_to=100).model.graph
-    assert names(proto.input) == ["x", "big"]
-    assert type_from_proto(proto.input[1].type) == TensorType(DataType.FLOAT32, (1000,))
-    assert names(proto.initializer) == ["small"]
-
-
-def test_large_weights_of_bodies_are_left_out_where_their_name_is_free() -> None:
-    proto = export_graph(nested(), weights_up_to=100).model.graph
-    assert names(proto.input) == ["c", "x", "only0", "only1"]
-    bodies = [attribute.g for attribute in proto.node[0].attribute]
-    assert [names(body.initializer) for body in bodies] == [["own"], ["own"]]
-
-
-def test_large_weights_are_left_out_even_if_a_body_has_their_name() -> None:
-    graph = nested()
-    graph.add_constant("own", Weight.from_array(BIG))
-    graph.replace_nodes([*graph.nodes, Node("Neg", ("own",), ("n",))])
-    proto = export_graph(graph, weights_up_to=100).model.graph
-    assert names(proto.input) == ["c", "x", "only0", "only1", "own"]
-    assert names(proto.node[0].attribute[0].g.initializer) == ["own"]
-
-
-def test_large_defaults_can_be_left_out() -> None:
-    graph = chain(defaults={"d": Weight.from_array(BIG)})
-    proto = export_graph(graph, weights_up_to=100).model.graph
-    assert names(proto.input) == ["x", "d", "big"]
-    assert names(proto.initializer) == ["small"]
 
 
 def test_inline_weights_beyond_protobuf_s_limit_are_refused() -> None:

@@ -6,7 +6,6 @@ onnx is imported when something is exported, not before.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,14 +23,14 @@ from onnxplug.ep import (
 from onnxplug.errors import ModelError
 from onnxplug.graph.graph import Function, Graph
 from onnxplug.graph.node import Attribute, AttributeType, Node
-from onnxplug.graph.value_type import type_from_proto, type_to_proto
+from onnxplug.graph.value_type import type_to_proto
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["export_graph", "node_to_proto", "type_from_proto", "type_to_proto"]
+__all__ = ["export_graph", "node_to_proto", "type_to_proto"]
 
 # Protobuf writes messages of less than 2 GiB; what is not weights fits in the rest.
 _INLINE_LIMIT: Final = (1 << 31) - (1 << 24)
@@ -59,7 +58,6 @@ def export_graph(
     outputs: Sequence[str] | None = None,
     functions: Iterable[Function] = (),
     weights: Literal["inline", "external"] = "inline",
-    weights_up_to: int | None = None,
     ir_version: int = 10,
 ) -> ExportedModel:
     """*graph*, or a part of it, as a self-contained model.
@@ -77,9 +75,6 @@ def export_graph(
         functions: model-local functions to include.
         weights: ``external`` leaves tensors above 1 KiB out of the model, as external
             data with ``ExportedModel.weights`` for its files.
-        weights_up_to: constants of more bytes than this become inputs, which makes a
-            model for inferring types and shapes; those of bodies too, if their name
-            is not used elsewhere.
         ir_version: raised where an element type needs it, and to 4 at least.
 
     Raises:
@@ -104,9 +99,7 @@ def export_graph(
         defaults = {n: graph.defaults[n] for n in inputs if n in graph.defaults}
     elsewhere = {*made, *inputs}
 
-    writer = _Writer(weights, weights_up_to, ir_version)
-    if weights_up_to is not None:
-        writer.count_definitions({*used, *inputs}, part)
+    writer = _Writer(weights, ir_version)
     model = onnx.ModelProto(producer_name="onnxplug")
     model.graph.name = graph.name or "graph"
     for node in part:
@@ -118,11 +111,7 @@ def export_graph(
         if weight is not None:
             writer.constant(model.graph, name, weight)
     for name, weight in defaults.items():
-        if weights_up_to is None or weight.nbytes <= weights_up_to:
-            writer.tensor(model.graph.initializer.add(), name, weight)
-    for name, weight in writer.lifted.items():
-        lifted = TensorType(weight.dtype, weight.shape)
-        writer.value_info(model.graph.input.add(), name, lifted)
+        writer.tensor(model.graph.initializer.add(), name, weight)
     for name in outputs:
         writer.value_info(model.graph.output.add(), name, graph.value(name).type)
     writer.intermediates(model.graph, graph, part, outputs)
@@ -138,7 +127,7 @@ def node_to_proto(node: Node) -> onnx.NodeProto:
     import onnx
 
     proto = onnx.NodeProto()
-    _Writer("inline", None, 0).node(proto, node)
+    _Writer("inline", 0).node(proto, node)
     return proto
 
 
@@ -149,22 +138,17 @@ class _Writer:
 
     Attributes:
         buffers: external weights by location.
-        lifted: constants that become inputs of the model.
         ir_version: the lowest that has every element type written.
     """
 
     def __init__(
         self,
         weights: Literal["inline", "external"],
-        weights_up_to: int | None,
         ir_version: int,
     ) -> None:
         self._external: Final = weights == "external"
-        self._weights_up_to: Final = weights_up_to
         self._inline_bytes = 0
-        self._definitions: Counter[str] = Counter()
         self.buffers: dict[str, np.ndarray[Any, Any]] = {}
-        self.lifted: dict[str, Weight] = {}
         # before version 4 initializers had to be inputs, which constants are not
         self.ir_version = max(ir_version, 4)
 
@@ -239,7 +223,7 @@ class _Writer:
         used = {*_used(graph.nodes), *graph.outputs}
         for name, weight in graph.constants.items():
             if name in used:
-                self.constant(proto, name, weight, in_body=True)
+                self.constant(proto, name, weight)
         for name, weight in graph.defaults.items():
             self.tensor(proto.initializer.add(), name, weight)
         self.intermediates(proto, graph, graph.nodes, graph.outputs)
@@ -296,29 +280,14 @@ class _Writer:
 
     # weights
 
-    def count_definitions(self, outside: Iterable[str], nodes: Iterable[Node]) -> None:
-        """Learn which names are defined once, by which bodies' constants are lifted."""
-        self._definitions.update(outside)
-        for node in nodes:
-            self._definitions.update(filter(None, node.outputs))
-            for body in node.subgraphs.values():
-                own = (*body.inputs, *body.defaults, *body.constants)
-                self.count_definitions(own, body.nodes)
-
     def constant(
         self,
         proto: onnx.GraphProto,
         name: str,
         weight: Weight,
-        *,
-        in_body: bool = False,
     ) -> None:
         """A constant as the kind of weight that is asked for."""
-        limit = self._weights_up_to
-        is_large = limit is not None and weight.nbytes > limit
-        if is_large and not (in_body and self._definitions[name] > 1):
-            self.lifted[name] = weight
-        elif self._external and weight.nbytes > _INLINE_UP_TO:
+        if self._external and weight.nbytes > _INLINE_UP_TO:
             self._external_tensor(proto.initializer.add(), name, weight)
         else:
             self.tensor(proto.initializer.add(), name, weight)

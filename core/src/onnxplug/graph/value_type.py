@@ -67,15 +67,6 @@ def read_data_type(number: int, owner: str) -> DataType:
         raise InvalidModel(f"{owner}: {error}") from error
 
 
-def type_from_proto(proto: onnx.TypeProto) -> ValueType | None:
-    """The type in an ``onnx.TypeProto``; ``None`` when it has none, or an opaque one.
-
-    Raises:
-        InvalidModel: it names an element type that ONNX does not define.
-    """
-    return read_type(Message.whole(memoryview(proto.SerializeToString())))
-
-
 def type_to_proto(value_type: ValueType) -> onnx.TypeProto:
     """*value_type* as an ``onnx.TypeProto``; what is unknown is left unset."""
     import onnx
