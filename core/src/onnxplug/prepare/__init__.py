@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
+from onnxplug.prepare.attributes import check_attributes
 from onnxplug.prepare.report import PassRecord, Report
 from onnxplug.prepare.scopes import all_graphs
 from onnxplug.prepare.types import is_known
@@ -142,6 +143,9 @@ PASSES: Final[Mapping[str, Pass]] = {
 }
 """The passes by name, in the order in which they run."""
 
+_FIRST_TO_READ_NODES: Final = "constants"
+"""The pass before which nodes are checked; those of functions are there then."""
+
 _MAX_ROUNDS: Final = 8
 """A round can make room for another; real models need two or three."""
 
@@ -164,7 +168,8 @@ def prepare(
 
     Raises:
         OptionError: a name in *disabled* or *free_dimensions* does not exist.
-        InvalidModel: the model's types or functions contradict themselves.
+        InvalidModel: the model's types or functions contradict themselves, or a node
+            has attributes or constants with which it cannot run.
         UnsupportedModel: a function needs another opset than the model has.
     """
     _check_names(disabled)
@@ -177,6 +182,9 @@ def prepare(
     for round in range(1, _MAX_ROUNDS + 1):
         rewritten = False
         for name, run in PASSES.items():
+            if name == _FIRST_TO_READ_NODES and round == 1:
+                check_attributes(model.graph)
+                _check_bodies(model.graph)
             if name in disabled:
                 continue
             if name == "infer" and round > 1 and not sizes_changed:
@@ -195,6 +203,13 @@ def prepare(
         passes=tuple(records),
         disabled=tuple(name for name in PASSES if name in disabled),
     )
+
+
+def _check_bodies(graph: Graph) -> None:
+    if any(node.subgraphs for node in graph.nodes):
+        from onnxplug.prepare.bodies import check_bodies
+
+        check_bodies(graph)
 
 
 def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
