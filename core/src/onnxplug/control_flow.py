@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onnxplug.ep import SequenceType, TensorType
-from onnxplug.errors import NodeError
+from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node
 
@@ -26,14 +26,20 @@ def run_bodies(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any
     Raises:
         NodeError: the values do not fit what the operator asks for.
     """
-    match node.op_type:
-        case "If":
-            return _run_if(node, inputs, run_body)
-        case "Loop":
-            return _run_loop(node, inputs, run_body)
-    if node.since_version < 9:
-        return _run_batched_scan(node, inputs, run_body)
-    return _run_scan(node, inputs, run_body)
+    try:
+        match node.op_type:
+            case "If":
+                return _run_if(node, inputs, run_body)
+            case "Loop":
+                return _run_loop(node, inputs, run_body)
+        if node.since_version < 9:
+            return _run_batched_scan(node, inputs, run_body)
+        return _run_scan(node, inputs, run_body)
+    except OnnxplugError:
+        raise
+    except (IndexError, TypeError, ValueError) as error:
+        # numpy's, of shapes and numbers that no plugin has seen
+        raise _wrong(node, str(error)) from error
 
 
 def _run_if(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
