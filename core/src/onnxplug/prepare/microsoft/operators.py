@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from onnxplug.graph import Function, Graph, Node
+from onnxplug.graph import AttributeType, Function, Graph, Node
 from onnxplug.prepare.microsoft.body import Body, NoFunction
 
 Outputs: TypeAlias = "str | tuple[str | None, ...]"
@@ -97,6 +97,9 @@ def make(graph: Graph, node: Node) -> Function | str:
                 raise NoFunction(f"its function does not make output {position}")
     except NoFunction as error:
         return str(error)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # numbers and shapes that nobody has checked: no heads, say, or too few axes
+        return f"its attributes and shapes make no function: {error}"
     return body.function(outputs)
 
 
@@ -111,7 +114,7 @@ def _check_form(maker: Callable[..., Outputs], node: Node) -> None:
         left_out = node.inputs[position : position + 1] in ((), (None,))
         if left_out and name in form.needed:
             raise NoFunction(f"it has no input {name!r}, which the operator needs")
-    unknown = sorted(node.attributes.keys() - form.attributes)
+    unknown = sorted(node.attributes.keys() - form.attributes.keys())
     if unknown:
         raise NoFunction(
             f"its function knows no attribute {', '.join(map(repr, unknown))}"
@@ -122,28 +125,49 @@ def _check_form(maker: Callable[..., Outputs], node: Node) -> None:
             f"it lacks the attribute {', '.join(map(repr, missing))}, "
             "which the operator needs"
         )
+    for name, attribute in node.typed_attributes.items():
+        expected = _KINDS.get(form.attributes[name])
+        if expected is not None and attribute.type is not expected:
+            raise NoFunction(
+                f"its attribute {name!r} is of type {attribute.type.name}; expected "
+                f"{expected.name}"
+            )
 
 
 class _Form(NamedTuple):
+    """A maker's signature.
+
+    Attributes:
+        attributes: with their annotations, less what says that one may be left out.
+    """
+
     inputs: tuple[str, ...]
     needed: frozenset[str]
-    attributes: frozenset[str]
+    attributes: Mapping[str, str]
     required: frozenset[str]
+
+
+_KINDS: Final[Mapping[str, AttributeType]] = {
+    "int": AttributeType.INT,
+    "float": AttributeType.FLOAT,
+    "str": AttributeType.STRING,
+    "tuple[int, ...]": AttributeType.INTS,
+    "tuple[float, ...]": AttributeType.FLOATS,
+}
 
 
 @functools.cache
 def _form(maker: Callable[..., Outputs]) -> _Form:
-    inputs, needed, attributes, required = [], set(), set(), set()
+    inputs, needed, required = [], set(), set()
+    attributes: dict[str, str] = {}
     parameters: list[Any] = list(inspect.signature(maker).parameters.values())
     for parameter in parameters[1:]:
         if parameter.kind is parameter.KEYWORD_ONLY:
-            attributes.add(parameter.name)
+            attributes[parameter.name] = parameter.annotation.removesuffix(" | None")
             if parameter.default is parameter.empty:
                 required.add(parameter.name)
         else:
             inputs.append(parameter.name)
             if parameter.annotation == "str":
                 needed.add(parameter.name)
-    return _Form(
-        tuple(inputs), frozenset(needed), frozenset(attributes), frozenset(required)
-    )
+    return _Form(tuple(inputs), frozenset(needed), attributes, frozenset(required))
