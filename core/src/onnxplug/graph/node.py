@@ -114,6 +114,8 @@ class Node:
     def subgraphs(self) -> Mapping[str, Graph]:
         """The attributes that are graphs; those in a list as ``name[index]``."""
         bodies: dict[str, Graph] = {}
+        if not self.typed_attributes:
+            return bodies
         for name, attribute in self.typed_attributes.items():
             if attribute.type not in _GRAPH_TYPES or attribute.value is None:
                 continue  # None: given by the function that is called
@@ -127,8 +129,11 @@ class Node:
     @property
     def captures(self) -> tuple[str, ...]:
         """Names that the node's subgraphs take from outside, in order of first use."""
+        bodies = self.subgraphs
+        if not bodies:
+            return ()
         names: dict[str, None] = {}
-        for body in self.subgraphs.values():
+        for body in bodies.values():
             names.update(dict.fromkeys(body.captures()))
         return tuple(names)
 

@@ -15,8 +15,9 @@ def all_graphs(graph: Graph) -> Iterator[Graph]:
     """*graph* and the bodies within, outer before inner, in the order of nodes."""
     yield graph
     for node in graph.nodes:
-        for body in node.subgraphs.values():
-            yield from all_graphs(body)
+        if node.typed_attributes:  # most nodes have none, and no body then
+            for body in node.subgraphs.values():
+                yield from all_graphs(body)
 
 
 def outermost(graph: Graph) -> Graph:
