@@ -55,7 +55,7 @@ def check_attributes(graph: Graph) -> None:
     for each in all_graphs(graph):
         for node in each.nodes:
             definition = _definition(node.domain, node.op_type)
-            if definition is not None:
+            if definition is not None and (node.typed_attributes or definition.needed):
                 _check(each, node, definition)
 
 

@@ -124,9 +124,13 @@ class Scope:
         """
         if type(fact) is not Value or fact.shape is None:
             return fact
-        for size in fact.shape:
-            if self._kept(size) is not size:
-                return Value(fact.dtype, tuple(map(self._kept, fact.shape)))
+        for size in fact.shape:  # of every value, so it calls nothing of ours
+            if isinstance(size, int):
+                if 0 <= size <= MOST_ELEMENTS:
+                    continue
+            elif len(str(size)) <= MOST_FOLLOWED:
+                continue
+            return Value(fact.dtype, tuple(map(self._kept, fact.shape)))
         return fact
 
     def _kept(self, size: Extent) -> Extent:

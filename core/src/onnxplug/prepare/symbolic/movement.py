@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import (
+    MOST_ELEMENTS,
     OutOfBounds,
     at_least,
     normal_axes,
@@ -34,6 +36,7 @@ from onnxplug.prepare.symbolic.facts import (
 )
 
 _INT64 = DataType.INT64
+_COUNTS: Final = range(-MOST_ELEMENTS, MOST_ELEMENTS + 1)
 _OPEN_END: Final = (1 << 31) - 1
 """A bound from which on exporters mean "to the end"."""
 
@@ -113,17 +116,17 @@ def _check_target(
         OutOfBounds: one cannot be, or copies a size that a tensor of *rank* has not.
     """
     numbers = [size for size in target if isinstance(size, int)]
-    at_least(-1, numbers, "the target shape")
+    if min(numbers, default=0) < -1:
+        at_least(-1, numbers, "the target shape")
     if numbers.count(-1) > 1:
         raise OutOfBounds(f"the target shape {numbers} has -1 more than once")
-    countable(tuple(size for size in numbers if size > 0), "the target shape")
-    if copies and rank is not None:
-        for axis, size in enumerate(target):
-            if size == 0 and axis >= rank:
-                raise OutOfBounds(
-                    f"the target shape has a 0 at axis {axis}, which an input of rank "
-                    f"{rank} has no size for"
-                )
+    if math.prod(numbers) not in _COUNTS or 0 in numbers:
+        countable(tuple(size for size in numbers if size > 0), "the target shape")
+    if copies and rank is not None and 0 in target[rank:]:
+        raise OutOfBounds(
+            f"the target shape has a 0 after axis {rank - 1}, where an input of rank "
+            f"{rank} has no size for it"
+        )
 
 
 def _flatten(call: NodeCall) -> Value:
