@@ -16,8 +16,9 @@ def model(op_type: str, inputs: dict[str, int], output: int) -> onnx.ModelProto:
         helper.make_tensor_value_info(name, dtype, [2])
         for name, dtype in inputs.items()
     ]
+    attributes = {"axis": 0} if op_type == "Concat" else {}
     graph = helper.make_graph(
-        [helper.make_node(op_type, list(inputs), ["out"], name="odd")],
+        [helper.make_node(op_type, list(inputs), ["out"], name="odd", **attributes)],
         "g",
         values,
         [helper.make_tensor_value_info("out", output, [2])],
