@@ -233,8 +233,9 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
 
 
 def write_parallel(module: Module, name: str, isa: Isa) -> str:
-    """Define ``i1 parallel(ptr control, ptr function, ptr words, i64 chunks, i64
-    threads)``: do a command's chunks with the pool, at most with *threads* threads.
+    """Define ``i1 parallel(ptr control, ptr function, ptr words, i64 begin, i64 end,
+    i64 threads)``: do a command's chunks from *begin* up to, but not with, *end* with
+    the pool, at most with *threads* threads.
 
     It does nothing and is false when the pool has another job.
 
@@ -247,19 +248,20 @@ def write_parallel(module: Module, name: str, isa: Isa) -> str:
     f = module.function(
         parallel,
         [(n, PTR) for n in ("control", "function", "words")]
-        + [(n, I64) for n in ("chunks", "threads")],
+        + [(n, I64) for n in ("begin", "end", "threads")],
         I1,
         internal=True,
         inline=False,
     )
-    control, function, words, chunks, threads = f.parameters
+    control, function, words, begin, end, threads = f.parameters
+    chunks = end - begin
     lock = _field(f, control, _LOCK)
 
     def job() -> None:
         f.store(function, _field(f, control, _FUNCTION))
         f.store(words, _field(f, control, _WORDS))
         f.store(f.value(0, I64), _field(f, control, _DONE))
-        _exchange(f, control, (threads << 48) | (chunks << 24))
+        _exchange(f, control, (threads << 48) | (end << 24) | begin)
         f.call_void(wake, control, f.minimum(threads, chunks))
         f.call_void(drain, control, f.value(0, I64))
         f.repeat(wait, [f.value(0, I64)])
