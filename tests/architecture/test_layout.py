@@ -17,7 +17,7 @@ PLUGINS: Final = ROOT / "plugins"
 
 LAYERS: Final = (
     {"errors", "ep"},
-    {"hookspecs"},
+    {"hookspecs", "guard"},
     {"plugins", "hardware"},
     {"graph"},
     {"prepare"},
@@ -28,7 +28,7 @@ LAYERS: Final = (
     {"ort_value"},
     {"options", "profiling"},
     {"compile"},
-    {"memory", "guard"},
+    {"memory"},
     {"plan", "control_flow"},
     {"execute"},
     {"inputs", "outputs", "inquire", "operators", "background"},
