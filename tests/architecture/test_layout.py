@@ -18,7 +18,7 @@ PLUGINS: Final = ROOT / "plugins"
 LAYERS: Final = (
     {"escape"},
     {"errors", "ep"},
-    {"hookspecs"},
+    {"hookspecs", "guard"},
     {"plugins", "hardware"},
     {"graph"},
     {"prepare"},
@@ -29,7 +29,7 @@ LAYERS: Final = (
     {"ort_value"},
     {"options", "profiling"},
     {"compile"},
-    {"memory", "guard", "outputs"},
+    {"memory", "outputs"},
     {"plan", "control_flow"},
     {"execute"},
     {"inputs", "inquire", "operators", "background"},

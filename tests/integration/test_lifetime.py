@@ -15,7 +15,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import RunError
+from onnxplug.errors import EpError, RunError
 from onnxplug.plugins import registry
 from onnxplug.testing import SimulatedFactory, ToyFactory
 
@@ -158,8 +158,44 @@ def test_an_ep_is_closed_though_closing_its_partition_raises(
 ) -> None:
     waiting.fails_to_close = True
     session = onnxplug.InferenceSession(MODEL, providers=[waiting.name])
-    with pytest.raises(OSError, match="the device is gone"):
+    with pytest.raises(
+        EpError, match=f"{waiting.name} failed in close: OSError: the device is gone"
+    ) as caught:
         session.close()
+    assert (caught.value.ep, caught.value.stage) == (waiting.name, "close")
+    assert isinstance(caught.value.__cause__, OSError)
+    assert waiting.made.closed == ["partition", "ep"]
+    session.close()  # which does nothing
+
+
+def test_what_fails_to_close_hides_no_other_error(waiting: WaitingFactory) -> None:
+    waiting.fails_to_close = True
+    with (
+        pytest.raises(ZeroDivisionError) as caught,
+        onnxplug.InferenceSession(MODEL, providers=[waiting.name]),
+    ):
+        raise ZeroDivisionError
+    assert "the device is gone" in caught.value.__notes__[0]
+    assert waiting.made.closed == ["partition", "ep"]
+
+
+def test_a_run_does_not_fail_for_what_fails_to_close_after_it(
+    waiting: WaitingFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting.fails_to_close = True
+    session = onnxplug.InferenceSession(MODEL, providers=[waiting.name])
+    results: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.append(session.run(None, {"x": X}))
+    )
+    thread.start()
+    assert waiting.made.begun.wait(10)
+    with caplog.at_level(logging.WARNING, "onnxplug.session"):
+        session.close()  # what the run uses is closed when it ends
+        waiting.made.go_on.set()
+        thread.join(10)
+    np.testing.assert_array_equal(results[0][0], 2 * X * X)
+    assert "the device is gone" in caplog.text
     assert waiting.made.closed == ["partition", "ep"]
 
 

@@ -21,6 +21,7 @@ from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
 from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
 from onnxplug.graph.load import load_model
+from onnxplug.guard import FAILURES, close_after, close_all
 from onnxplug.memory import Memory
 from onnxplug.options import SessionOptions
 from onnxplug.partition import Candidate, GraphPartition
@@ -185,8 +186,8 @@ class BuiltModel:
                 self.plan = make_plan(self.compiled, self.memory, self.explanation)
             self.straight = straight_path(self.plan)
             self._tell_outcomes()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            close_after(error, self.close)
             raise
         self.explanation.passes = {
             name: [what for report in self._reports for what in report.changed(name)]
@@ -235,7 +236,7 @@ class BuiltModel:
         """End what :meth:`acquire` began."""
         self._runs.pop()
         if self._closing and not self._runs:
-            self._close_all()
+            self._close_late()
 
     def while_open(
         self, compute: Callable[[Sequence[Any]], Sequence[Any]]
@@ -248,33 +249,42 @@ class BuiltModel:
         begin, end = runs.append, runs.pop
 
         def compute_while_open(inputs: Sequence[Any]) -> Sequence[Any] | None:
-            begin(None)
             try:
+                begin(None)  # in here, as an interrupt may come right after it
                 return None if self._closing else compute(inputs)
             finally:
                 end()
                 if self._closing and not runs:
-                    self._close_all()
+                    self._close_late()
 
         return compute_while_open
 
     def close(self) -> None:
-        """Close the partitions, then the EPs, once no run uses them."""
+        """Close the partitions, then the EPs, once no run uses them.
+
+        Raises:
+            EpError: closing one of them failed; all are closed nonetheless.
+        """
         self._closing = True
         if not self._runs:
             self._close_all()
+
+    def _close_late(self) -> None:
+        """As :meth:`close`, at the end of a run, which is not to fail for that."""
+        try:
+            self._close_all()
+        except EpError as error:
+            import logging
+
+            logging.getLogger("onnxplug.session").warning("%s", error)
 
     def _close_all(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        # each is closed, even if closing another one raises
-        with contextlib.ExitStack() as stack:
-            for ep in reversed(self.chosen):
-                stack.callback(ep.provider.close)
-            if self._compiled is not None:
-                stack.callback(self._compiled.close)
+        partitions = () if self._compiled is None else self._compiled.closers()
+        close_all([*partitions, *((ep.name, ep.provider.close) for ep in self.chosen)])
 
     def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
         report = prepare(
@@ -361,6 +371,21 @@ def write_model(graph: Graph, path: Path) -> None:
     path.write_bytes(data)
 
 
+def close_model(built: BuiltModel, profile: Profile | None) -> None:
+    """Close what a session has, and write its trace.
+
+    Raises:
+        EpError: closing an EP or a partition failed.
+    """
+    try:
+        built.close()
+    finally:
+        if profile is not None:
+            # there is nobody to be told that a file could not be written
+            with contextlib.suppress(OSError):
+                profile.end()
+
+
 def log_placement(options: SessionOptions, explanation: Explanation) -> None:
     """Log where nodes run, at the level that *options* ask for."""
     severity = options.log_severity_level
@@ -413,7 +438,7 @@ def _evaluator(
         alone = _alone(graph, node)
         # folding is an improvement, never a need: what cannot be computed now is
         # left to fail, or not, when the model runs
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*FAILURES):
             if provider.get_capability(alone).refusals:
                 return None
             partition = GraphPartition(alone, alone.nodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from onnxplug.ep import (
@@ -22,6 +22,7 @@ from onnxplug.ep import (
 )
 from onnxplug.errors import EpError, UnassignedNode
 from onnxplug.graph import Graph, Node
+from onnxplug.guard import FAILURES, Closer, close_after, close_all
 from onnxplug.partition import (
     Assignment,
     Candidate,
@@ -80,13 +81,13 @@ class CompiledGraph(NamedTuple):
     units: list[CompiledUnit]
     where: str = ""
 
-    def close(self) -> None:
-        """Close every compiled partition, those of bodies first."""
+    def closers(self) -> Iterator[Closer]:
+        """What closes every compiled partition, those of bodies first."""
         for unit in self.units:
             for body in unit.bodies.values():
-                body.close()
-            if unit.compiled is not None:
-                unit.compiled.close()
+                yield from body.closers()
+            if unit.candidate is not None and unit.compiled is not None:
+                yield unit.candidate.name, unit.compiled.close
 
 
 def compile_graph(
@@ -107,9 +108,16 @@ def compile_graph(
     """
     compiler = _Compiler(graph, candidates, explanation, expand, where, profile)
     try:
-        return compiler.compile()
-    finally:
+        compiled = compiler.compile()
+    except BaseException as error:
+        close_after(error, compiler.close_unused)
+        raise
+    try:
         compiler.close_unused()
+    except BaseException as error:
+        close_after(error, lambda: close_all(compiled.closers()))
+        raise
+    return compiled
 
 
 class _Compiler:
@@ -129,7 +137,7 @@ class _Compiler:
         self.where = where
         self.profile = profile
         self.excluded: dict[tuple[int, Node], Reason] = {}
-        self.done: dict[tuple[object, ...], CompiledPartition] = {}
+        self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
         self.islands: set[tuple[int, Node]] = set()
         self.stranded: set[Node] = set()
@@ -165,16 +173,18 @@ class _Compiler:
             for unit in units:
                 if unit.candidate is None:
                     self._compile_bodies(unit)
-        except BaseException:
-            result.close()
+        except BaseException as error:
+            close_after(error, lambda: close_all(result.closers()))
             raise
         return result
 
     def close_unused(self) -> None:
         """Close what was compiled on the way and is in no unit."""
-        for compiled in self.done.values():
-            if id(compiled) not in self.used:
-                compiled.close()
+        close_all(
+            (self.candidates[ep].name, compiled.close)
+            for (ep, *_), compiled in self.done.items()
+            if id(compiled) not in self.used
+        )
 
     def _taken_back(self, assignment: Assignment) -> bool:
         """Whether nodes given back for their copies' sake go to no other EP after all.
@@ -351,7 +361,7 @@ class _Compiler:
                     device=unit.candidate.device,
                     nodes=len(part.nodes),
                     operators=dict(Counter(n.op_type for n in unit.partition.nodes)),
-                    tiers=dict(unit.compiled.tiers),
+                    tiers={},  # as refresh() finds them
                     inputs=unit.partition.inputs,
                     outputs=unit.partition.outputs,
                     label=part.label,
@@ -389,11 +399,11 @@ def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPar
                 "CompiledPartition"
             )
         _check_locations(compiled, partition)
+        _check_limit(compiled.max_concurrent_runs)
         return compiled
     except (Declined, SessionRefused):
         raise
-    # an EP may raise anything; it is reported as the EP's failure
-    except Exception as error:
+    except FAILURES as error:
         raise EpError(
             f"{candidate.name} failed to compile a partition of "
             f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
@@ -413,6 +423,13 @@ def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> 
                 f"{kind}_locations has {len(locations)} entries; expected one for each "
                 f"of the {len(names)} {kind}s, or None"
             )
+
+
+def _check_limit(limit: object) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ValueError(
+            f"max_concurrent_runs is {limit!r}; expected at least 1, or None"
+        )
 
 
 def _given_back(

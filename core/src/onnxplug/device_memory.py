@@ -13,25 +13,33 @@ from onnxplug.ep import (
     MemoryLocation,
 )
 from onnxplug.errors import InvalidArgument, OnnxplugError
+from onnxplug.guard import blaming
 from onnxplug.plugins import registry
 
 
 class DeviceMemory:
     """One device's memory, with what allocates and copies there.
 
-    Everything is done when a call returns; no stream is involved.
+    Everything is done when a call returns; no stream is involved.  What fails in one is
+    the EP's failure, an ``EpError``.
     """
 
     def __init__(
-        self, location: MemoryLocation, allocator: Allocator, transfer: DataTransfer
+        self,
+        ep: str,
+        location: MemoryLocation,
+        allocator: Allocator,
+        transfer: DataTransfer,
     ) -> None:
         self.location = location
+        self._ep = ep
         self._allocator = allocator
         self._transfer = transfer
 
     def empty(self, shape: tuple[int, ...], dtype: DataType) -> Any:
         """A new array of unspecified content."""
-        return self._allocator.empty(shape, dtype)
+        with blaming(self._ep, "run"):
+            return self._allocator.empty(shape, dtype)
 
     def from_host(self, array: Any) -> Any:
         """A copy of a numpy array."""
@@ -47,14 +55,16 @@ class DeviceMemory:
 
     def write(self, array: Any, target: Any) -> None:
         """Copy an array of the host, or of this memory, into one of this memory."""
-        self._transfer.copy([(array, target)], None)
+        with blaming(self._ep, "run"):
+            self._transfer.copy([(array, target)], None)
 
     def to_host(self, array: Any) -> Any:
         """A numpy copy of an array of this memory."""
         import numpy as np
 
         target = np.empty(array.shape, array.dtype)
-        self._transfer.copy([(array, target)], None)
+        with blaming(self._ep, "run"):
+            self._transfer.copy([(array, target)], None)
         return target
 
 
@@ -83,10 +93,11 @@ def memory_of(factory: EpFactory, location: MemoryLocation) -> DeviceMemory | No
     """The memory at *location*, if *factory* has it."""
     if location == HOST:
         return None
-    allocator = factory.create_allocator(location)
-    transfer = factory.create_data_transfer()
-    if allocator is None or transfer is None:
-        return None
-    if not transfer.can_copy(HOST, location):
-        return None
-    return DeviceMemory(location, allocator, transfer)
+    with blaming(factory.name, "create"):
+        allocator = factory.create_allocator(location)
+        transfer = factory.create_data_transfer()
+        if allocator is None or transfer is None:
+            return None
+        if not transfer.can_copy(HOST, location):
+            return None
+    return DeviceMemory(factory.name, location, allocator, transfer)

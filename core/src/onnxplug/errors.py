@@ -173,7 +173,8 @@ class EpError(EPFail):
 
     Attributes:
         ep: the EP's name.
-        stage: ``devices``, ``create``, ``get_capability``, ``compile`` or ``run``.
+        stage: ``devices``, ``select``, ``create``, ``get_capability``, ``compile``,
+            ``run``, ``explain``, ``close`` or ``operators``.
     """
 
     def __init__(self, message: str, *, ep: str = "", stage: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +11,8 @@ from typing import Any, Final
 from onnxplug.control_flow import run_bodies
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
 from onnxplug.ep.profiler import type_shapes
-from onnxplug.errors import EpError, OnnxplugError, OutputMismatch, RunCancelled
+from onnxplug.errors import OutputMismatch, RunCancelled
+from onnxplug.guard import blaming
 from onnxplug.memory import Hop, Memory
 from onnxplug.options import RunOptions
 from onnxplug.outputs import overlap
@@ -91,7 +91,8 @@ class Run:
         else:
             check_bound(value, into)
             target = into
-        hop.transfer.copy([(value, target)], stream)
+        with blaming(self.memory.ep_at(hop.stream_at), "run"):
+            hop.transfer.copy([(value, target)], stream)
         if stream is not None:
             # device memory is reused in the order of its own stream: no need to hold it
             held = self._in_flight.setdefault(hop.stream_at, [])
@@ -109,8 +110,10 @@ class Run:
         stream, before = self.stream(hop.stream_at), self._streams.get(other)
         if stream is None or before is None or before is stream:
             return
-        if self.memory.ep_at(other) == self.memory.ep_at(hop.stream_at):
-            stream.wait(before)
+        ep = self.memory.ep_at(hop.stream_at)
+        if self.memory.ep_at(other) == ep:
+            with blaming(ep, "run"):
+                stream.wait(before)
         else:
             self.synchronize(other)
 
@@ -132,19 +135,8 @@ class Run:
         waiting: AbstractContextManager[None] = contextlib.nullcontext()
         if self.profile is not None:
             waiting = self.profile.stage(f"wait for {location}", "Wait")
-        try:
-            with waiting:
-                stream.synchronize()
-        except OnnxplugError:
-            raise
-        # work of an EP may raise anything; it is reported as the EP's failure
-        except Exception as error:
-            ep = self.memory.ep_at(location)
-            raise EpError(
-                f"{ep} failed in run: {type(error).__name__}: {error}",
-                ep=ep,
-                stage="run",
-            ) from error
+        with waiting, blaming(self.memory.ep_at(location), "run"):
+            stream.synchronize()
         self._in_flight.pop(location, None)
         self._pending = {
             key: place for key, place in self._pending.items() if place != location
@@ -165,21 +157,22 @@ class Run:
 
     def finish(self) -> None:
         """Wait for all queued work, and release the streams."""
-        error: BaseException | None = None
-        for location, stream in self._streams.items():
-            if stream is None:
-                continue
-            # every stream is waited for and closed, even if an earlier one failed
-            for end in (functools.partial(self.synchronize, location), stream.close):
-                try:
-                    end()
-                except BaseException as raised:  # noqa: BLE001
-                    error = error or raised
+        # every stream is waited for and closed, even if an earlier one failed
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._forget)
+            for location, stream in reversed(self._streams.items()):
+                if stream is not None:
+                    ends.callback(self._close, location, stream)
+                    ends.callback(self.synchronize, location)
+
+    def _close(self, location: MemoryLocation, stream: Stream) -> None:
+        with blaming(self.memory.ep_at(location), "close"):
+            stream.close()
+
+    def _forget(self) -> None:
         self._streams.clear()
         self._pending.clear()
         self._in_flight.clear()
-        if error is not None:
-            raise error
 
 
 class _Context:

@@ -1,12 +1,93 @@
-"""Tells what goes wrong in a compiled partition as a failure of its EP."""
+"""Tells what goes wrong in an EP as a failure of that EP.
+
+Whatever is an ``Exception`` counts, and ``SystemExit`` too: a plugin does not end the
+user's program.  ``KeyboardInterrupt`` is the user's, and what else is none of these,
+such as ``asyncio.CancelledError``, is somebody's who knows what it means: they pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug.ep import RunContext
 from onnxplug.errors import EpError, OnnxplugError
+
+FAILURES: Final = (Exception, SystemExit)
+"""What an EP may raise that is its own failure."""
+
+Closer: TypeAlias = tuple[str, Callable[[], object]]
+"""The name of an EP, and what closes something of it."""
+
+
+def ep_failure(ep: str, stage: str, error: BaseException) -> EpError:
+    """The error for whatever an EP raised at *stage*."""
+    return EpError(
+        f"{ep} failed in {stage}: {type(error).__name__}: {error}", ep=ep, stage=stage
+    )
+
+
+class blaming(AbstractContextManager[None]):
+    """A context in which what goes wrong is a failure of *ep* at *stage*.
+
+    Errors of onnxplug are let through: they say already whose they are.
+
+    Raises:
+        EpError: for whatever was raised.
+    """
+
+    __slots__ = ("ep", "stage")
+
+    def __init__(self, ep: str, stage: str) -> None:
+        self.ep = ep
+        self.stage = stage
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, FAILURES) and not isinstance(error, OnnxplugError):
+            raise ep_failure(self.ep, self.stage, error) from error
+
+
+def close_all(closers: Iterable[Closer]) -> None:
+    """Call every one of *closers*, whatever those before it raise.
+
+    Raises:
+        EpError: one failed; what others raised is in its notes.
+        BaseException: the user interrupted one, and the others were called then.
+    """
+    failed: EpError | None = None
+    interrupt: BaseException | None = None
+    for ep, close in closers:
+        try:
+            close()
+        except FAILURES as error:
+            failure = ep_failure(ep, "close", error)
+            failure.__cause__ = error
+            if failed is None:
+                failed = failure
+            else:
+                failed.add_note(str(failure))
+        # an interrupt leaves nothing open either
+        except BaseException as error:  # noqa: BLE001
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+    if failed is not None:
+        raise failed
+
+
+def close_after(error: BaseException, close: Callable[[], object]) -> None:
+    """Call *close* because of *error*, which has its failure in the notes then."""
+    try:
+        close()
+    except EpError as failure:
+        error.add_note(str(failure))
 
 
 class RunFunction(Protocol):
@@ -51,13 +132,8 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
             found = len(results)
         except OnnxplugError:
             raise
-        # an EP may raise anything
-        except Exception as error:
-            raise EpError(
-                f"{ep} failed in run: {type(error).__name__}: {error}",
-                ep=ep,
-                stage="run",
-            ) from error
+        except FAILURES as error:  # not by blaming(), which takes a short run longer
+            raise ep_failure(ep, "run", error) from error
         if found != count:
             raise EpError(
                 f"{ep} failed in run: it returned {found} arrays for a partition of "

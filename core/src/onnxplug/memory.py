@@ -15,6 +15,7 @@ from onnxplug.ep import (
     Stream,
 )
 from onnxplug.errors import EpError, RunError
+from onnxplug.guard import blaming
 
 
 class Hop(NamedTuple):
@@ -41,12 +42,13 @@ class Memory:
     def __init__(self, eps: Iterable[tuple[EpFactory, MemoryLocation]]) -> None:
         self._factories: dict[MemoryLocation, EpFactory] = {}
         self._allocators: dict[MemoryLocation, Allocator] = {}
-        self._transfers: list[DataTransfer] = []
+        self._transfers: list[tuple[str, DataTransfer]] = []
         for factory, location in eps:
             if location == HOST or location in self._factories:
                 continue
-            allocator = factory.create_allocator(location)
-            transfer = factory.create_data_transfer()
+            with blaming(factory.name, "create"):
+                allocator = factory.create_allocator(location)
+                transfer = factory.create_data_transfer()
             if transfer is None or (allocator is None and not location.host_accessible):
                 raise EpError(
                     f"{factory.name} works in {location} and supplies no "
@@ -58,7 +60,7 @@ class Memory:
             self._factories[location] = factory
             if allocator is not None:
                 self._allocators[location] = allocator
-            self._transfers.append(transfer)
+            self._transfers.append((factory.name, transfer))
 
     @property
     def has_devices(self) -> bool:
@@ -69,9 +71,10 @@ class Memory:
         """Whether a value in *source* cannot be used in *target* as it is."""
         if source == target or (source.host_accessible and target.host_accessible):
             return False
-        for transfer in self._transfers:
-            if transfer.can_copy(source, target):
-                return transfer.needs_copy(source, target)
+        for ep, transfer in self._transfers:
+            with blaming(ep, "run"):
+                if transfer.can_copy(source, target):
+                    return transfer.needs_copy(source, target)
         return True
 
     def route(self, source: MemoryLocation, target: MemoryLocation) -> list[Hop]:
@@ -94,8 +97,10 @@ class Memory:
         return [down, up]
 
     def _hop(self, source: MemoryLocation, target: MemoryLocation) -> Hop | None:
-        for transfer in self._transfers:
-            if transfer.can_copy(source, target):
+        for ep, transfer in self._transfers:
+            with blaming(ep, "run"):
+                can_copy = transfer.can_copy(source, target)
+            if can_copy:
                 device = target if target in self._factories else source
                 return Hop(source, target, transfer, device)
         return None
@@ -113,7 +118,8 @@ class Memory:
                 f"strings cannot be copied to {location}; the EP there must refuse "
                 "nodes with string inputs"
             )
-        return allocator.empty(like.shape, dtype, stream)
+        with blaming(self.ep_at(location), "run"):
+            return allocator.empty(like.shape, dtype, stream)
 
     def ep_at(self, location: MemoryLocation) -> str:
         """The name of the EP that works in *location*."""
@@ -123,4 +129,7 @@ class Memory:
     def create_stream(self, location: MemoryLocation) -> Stream | None:
         """A stream on *location*, for one run."""
         factory = self._factories.get(location)
-        return factory.create_stream(location) if factory is not None else None
+        if factory is None:
+            return None
+        with blaming(factory.name, "run"):
+            return factory.create_stream(location)

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from onnxplug.compile import CONTROL_FLOW
 from onnxplug.ep import DataType, EpFactory, OperatorSupport
+from onnxplug.guard import blaming
 from onnxplug.prepare.differentiate import is_gradient_operator
 from onnxplug.prepare.microsoft import listed_operators
-from onnxplug.selection.devices import ep_failure
 
 HOST: Final = "onnxplug"
 """The runner of what the host does itself."""
@@ -112,12 +112,9 @@ def list_operators(factories: Iterable[EpFactory]) -> Listing:
 
 
 def _ask(factory: EpFactory) -> Sequence[OperatorSupport] | None:
-    try:
+    with blaming(factory.name, "operators"):
         said = factory.operators()
         return None if said is None else tuple(said)
-    # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
-    except (Exception, SystemExit) as error:
-        raise ep_failure(factory.name, "operators", error) from error
 
 
 def _known_versions() -> dict[tuple[str, str], dict[int, Any]]:

@@ -7,13 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxplug.build import (
     BuiltModel,
     attach,
+    close_model,
     detach,
     load,
     log_placement,
@@ -23,6 +24,7 @@ from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
 from onnxplug.graph.load import in_memory
+from onnxplug.guard import close_after
 from onnxplug.hardware import discover
 from onnxplug.inputs import InputChecker
 from onnxplug.model_info import ModelMetadata, NodeArg, node_arg
@@ -176,6 +178,10 @@ class InferenceSession:
         built = BuiltModel(model, chosen, failed, options, disabled, profile)
         graph = built.graph
         self._built = built
+        # closes what is dropped: a session, one that could not be made included, and
+        # one that is alive when the interpreter ends
+        self._own_profile = None if taps else profile
+        self._closer = weakref.finalize(self, close_model, built, self._own_profile)
         self._profiling_start = 0 if profile is None else profile.start_time_ns
         self._output_names = list(graph.outputs)
         self._checker = InputChecker(
@@ -194,9 +200,6 @@ class InferenceSession:
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
         self._lock = threading.Lock()
         attach(built, self)
-        # also closes a session that is dropped, or alive when the interpreter ends
-        self._own_profile = None if taps else profile
-        self._closer = weakref.finalize(self, _close, built, self._own_profile)
         if options.optimized_model_filepath and not taps:
             write_model(graph, Path(options.optimized_model_filepath))
         log_placement(options, built.explanation)
@@ -206,18 +209,26 @@ class InferenceSession:
 
         What runs in other threads use is released when they end.  A session that is
         dropped is closed too, and so is one used by ``with``.
+
+        Raises:
+            EpError: an EP failed to close; all else is closed nonetheless.
         """
         with self._lock:
-            for tapped in self._tapped.values():
-                tapped.close()
-            self._closer()
-        detach(self._built, self)
+            try:
+                _close_tapped(self._tapped, self._closer)
+            finally:
+                detach(self._built, self)
 
     def __enter__(self) -> InferenceSession:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            close_after(error, self.close)
 
     def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
         request = self._request
@@ -496,16 +507,18 @@ class InferenceSession:
         )
         # the closer is bound to the session it was made for, so another is made
         other._closer.detach()
-        other._closer = weakref.finalize(self, _close, other._built, other._own_profile)
+        other._closer = weakref.finalize(
+            self, close_model, other._built, other._own_profile
+        )
         before = self.__dict__
         self.__dict__ = other.__dict__
-        with before["_lock"]:
-            for tapped in before["_tapped"].values():
-                tapped.close()
-            before["_closer"]()
-        detach(before["_built"], self)
-        attach(self._built, self)
-        detach(self._built, other)
+        try:
+            with before["_lock"]:
+                _close_tapped(before["_tapped"], before["_closer"])
+        finally:
+            detach(before["_built"], self)
+            attach(self._built, self)
+            detach(self._built, other)
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
@@ -578,12 +591,14 @@ def _reopen(request: _Request) -> InferenceSession:
     return session
 
 
-def _close(built: BuiltModel, profile: Profile | None) -> None:
-    built.close()
-    if profile is not None:
-        # there is nobody to be told that a file could not be written
-        with suppress(OSError):
-            profile.end()
+def _close_tapped(
+    tapped: Mapping[Any, InferenceSession], close: Callable[[], object]
+) -> None:
+    """Close the variants of a session and then, whatever they raise, the session."""
+    with ExitStack() as stack:
+        stack.callback(close)
+        for session in tapped.values():
+            stack.callback(session.close)
 
 
 def _model_info(model: Model) -> ModelInfo:

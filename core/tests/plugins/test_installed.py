@@ -104,13 +104,94 @@ def test_folders_that_do_not_exist_or_are_no_text_do_not_matter(
     assert found() == [(EP, "x_module", "x")]
 
 
-def test_the_working_directory_is_a_folder_too(
+PRINT = (
+    "import sys; from onnxplug.plugins.find import find_plugins;"
+    f"print(sum(plugin.name == {EP!r} for plugin in find_plugins()))"
+)
+SPAWN = """
+import multiprocessing, sys
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=exec, args=(sys.argv[1],))
+    process.start()
+    process.join()
+"""
+"""Runs its argument in a process of its own."""
+
+
+def started(arguments: list[str], cwd: Path, python_path: str | None = None) -> bool:
+    """Whether a program that is started in *cwd* finds the plugin.
+
+    Args:
+        python_path: what ``PYTHONPATH`` begins with.
+    """
+    items = [
+        item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if item
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if python_path is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([python_path, *(items or [""])])
+    elif items:
+        environment["PYTHONPATH"] = os.pathsep.join(items)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+    )
+    assert done.stderr == ""
+    return {"0": False, "1": True}[done.stdout.strip()]
+
+
+@pytest.fixture
+def current(tmp_path: Path) -> Path:
+    """A folder with a plugin's metadata, and a module and script that look for it."""
+    folder = tmp_path / "current"
+    add(folder, "x-1.dist-info")
+    (folder / "looks.py").write_text(PRINT)
+    (folder / "spawns.py").write_text(SPAWN)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "looks.py").write_text(PRINT)
+    return folder
+
+
+def test_the_current_folder_counts_only_if_it_is_named(current: Path) -> None:
+    here, elsewhere = current, current.parent
+    script = str(here / "looks.py")
+    # Python puts it on the path, and nobody asked for that
+    assert not started(["-c", PRINT], here)
+    assert not started(["-m", "looks"], here)
+    assert not started(["-c", PRINT], here, "")  # an empty item of PYTHONPATH
+    assert not started([str(elsewhere / "bin" / "looks.py")], here)
+    # the user names it
+    for python_path in (str(here), os.pathsep.join(["", str(here)])):
+        assert started(["-c", PRINT], here, python_path)
+        assert started(["-m", "looks"], here, python_path)
+        assert started(["-c", PRINT], elsewhere, str(here))
+    # the folder of a script is where the program is
+    assert started([script], here)
+    assert started([script], elsewhere)
+    # the program names it
+    insert = f"import sys; sys.path.insert(0, {str(here)!r});"
+    assert started(["-c", insert + PRINT], here)
+
+
+def test_nor_does_it_count_in_a_process_that_was_spawned(current: Path) -> None:
+    assert not started(["-m", "spawns", PRINT], current)
+    assert started(["spawns.py", PRINT], current)
+    prompt = SPAWN.replace("sys.argv[1]", repr(PRINT))
+    assert not started(["-c", prompt], current)
+    assert started(["-c", prompt], current, str(current))
+
+
+def test_entries_that_are_no_text_are_passed_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(folder, "x-1.dist-info")
-    monkeypatch.setattr(sys, "path", ["", *sys.path[1:]])
-    assert found() == []
-    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [folder, None, *sys.path])
     assert found() == [(EP, "x_module", "x")]
 
 

@@ -19,6 +19,7 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.errors import EpError
+from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.partition.contract import Contraction
 from onnxplug.partition.report import GivenBack, PassedOver
 
@@ -120,14 +121,8 @@ def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
             raise TypeError(
                 f"it returned a {type(report).__name__}; expected a CapabilityReport"
             )
-    # an EP may raise anything; it is reported as the EP's failure
-    except Exception as error:
-        raise EpError(
-            f"{candidate.name} failed in get_capability: "
-            f"{type(error).__name__}: {error}",
-            ep=candidate.name,
-            stage="get_capability",
-        ) from error
+    except FAILURES as error:
+        raise ep_failure(candidate.name, "get_capability", error) from error
     answers = [0] * len(graph.nodes)
     named = [node for claim in report.claims for node in claim.nodes]
     named += [refusal.node for refusal in report.refusals]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 from onnxplug.escape import escape
+from onnxplug.guard import blaming
 
 
 class PassedOver(NamedTuple):
@@ -175,14 +176,15 @@ class Explanation:
     def refresh(self) -> None:
         """Ask for what may have changed in runs: tiers, and what is said of nodes."""
         for number, compiled, places in self._sources:
-            self.partitions[number] = self.partitions[number]._replace(
-                tiers=dict(compiled.tiers)
-            )
-            for position, place in enumerate(places):
-                self.nodes[place] = self.nodes[place]._replace(
-                    tier=compiled.node_tiers.get(position, ""),
-                    note=compiled.notes.get(position, ""),
+            with blaming(self.partitions[number].ep, "explain"):
+                self.partitions[number] = self.partitions[number]._replace(
+                    tiers=dict(compiled.tiers)
                 )
+                for position, place in enumerate(places):
+                    self.nodes[place] = self.nodes[place]._replace(
+                        tier=compiled.node_tiers.get(position, ""),
+                        note=compiled.notes.get(position, ""),
+                    )
 
     @property
     def refusals(self) -> list[tuple[NodePlacement, PassedOver]]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from onnxplug.plugins.installed import installed_distributions
+from onnxplug.plugins.installed import installed_distributions, search_path
 
 GROUP: Final = "onnxplug.execution_providers"
 """The entry-point group: the name is the EP's name, the value a module with hooks."""
@@ -64,7 +64,7 @@ def find_plugins() -> list[FoundPlugin]:
     """Every advertised EP, sorted by name."""
     distributions = installed_distributions()
     if distributions is None:
-        entry_points = _of_the_library()
+        entry_points = list(_of_the_library())
     else:
         entry_points = [
             entry_point
@@ -79,23 +79,15 @@ def find_plugins() -> list[FoundPlugin]:
     return sorted(found, key=lambda plugin: (plugin.name, plugin.module))
 
 
-def _of_the_library() -> list[Any]:
-    """The entry points that ``importlib_metadata`` finds."""
+def _of_the_library() -> Iterator[Any]:
+    """The entry points of those distributions that ``importlib_metadata`` can read."""
     # imported here and nowhere else; see onnxplug.plugins.installed
     import importlib_metadata
 
-    try:
-        return list(importlib_metadata.entry_points(group=GROUP))
-    # one distribution with a malformed entry_points.txt, be it no plugin of ours,
-    # breaks the listing of all
-    except Exception:  # noqa: BLE001
-        return list(_one_by_one(importlib_metadata.distributions()))
-
-
-def _one_by_one(distributions: Iterable[Any]) -> Iterator[Any]:
-    """The entry points of those distributions that can be read."""
     seen = set()
-    for distribution in distributions:
+    # one by one: a malformed entry_points.txt, be it of no plugin of ours, would break
+    # the listing of all
+    for distribution in importlib_metadata.distributions(path=search_path()):
         entry_points = _read(distribution, lambda d: d.entry_points.select(group=GROUP))
         if not entry_points:
             continue

@@ -4,6 +4,9 @@
 longer than making a session, though, and from then on the standard library's own module
 yields other classes to the whole program.  Nearly all distributions are folders of text
 in a folder of ``sys.path``, and those are read here.
+
+Invariant: what lies in the folder that the program was started in counts only if the
+user named that folder, for it may hold anything, a downloaded model's files, say.
 """
 
 from __future__ import annotations
@@ -59,8 +62,61 @@ class EntryPoint(NamedTuple):
     dist: Any
 
 
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
+
+
+_STARTED_IN: Final = _current_folder()
+
+
+def search_path() -> list[str]:
+    """``sys.path`` without the current folder where nobody named it.
+
+    Python puts it there by itself: as ``""`` for ``-c`` and at the prompt, by its name
+    for ``-m``, and by its name for an empty item of ``PYTHONPATH``.  Where it stands a
+    second time, it was named: in ``PYTHONPATH``, in a ``.pth`` file, or by the program.
+    """
+    # others are no folders to Python either
+    paths = [path for path in sys.path if path and isinstance(path, str)]
+    for folder in (_put_by_python(), _put_by_an_empty_item()):
+        if folder in paths:
+            paths.remove(folder)
+    return paths
+
+
+def _put_by_python() -> str:
+    """The folder that stands on ``sys.path`` because the program was started there."""
+    if sys.flags.safe_path:
+        return ""
+    main = sys.modules.get("__main__")
+    if getattr(main, "__spec__", None) is not None:  # python -m, python archive.zip
+        return _STARTED_IN
+    process = sys.modules.get("multiprocessing.process")
+    if (
+        process is not None
+        and process.parent_process() is not None
+        and "" not in sys.path
+        and not hasattr(main, "__file__")
+    ):
+        # what was "" to the parent of a process that was spawned
+        return str(process.ORIGINAL_DIR)
+    return ""
+
+
+def _put_by_an_empty_item() -> str:
+    variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
+    items = variable.split(os.pathsep)
+    named = [os.path.abspath(item) for item in items if item]
+    if variable and "" in items and _STARTED_IN not in named:
+        return _STARTED_IN
+    return ""
+
+
 def installed_distributions() -> list[InstalledDistribution] | None:
-    """The distributions on ``sys.path``, of each name the first.
+    """The distributions on the :func:`search_path`, of each name the first.
 
     ``None`` when there may be others: in an archive, an egg, or known to some finder.
     """
@@ -70,11 +126,11 @@ def installed_distributions() -> list[InstalledDistribution] | None:
         ):
             return None
     found: dict[str, InstalledDistribution] = {}
-    for path in sys.path:
+    for path in search_path():
         if path.endswith(".egg"):
             return None
         try:
-            children = os.listdir(path or ".")
+            children = os.listdir(path)
         except NotADirectoryError:
             return None
         except OSError:

@@ -16,6 +16,7 @@ import pluggy
 from onnxplug import hookspecs
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.errors import PluginIncompatible, PluginLoadError
+from onnxplug.guard import FAILURES
 
 if TYPE_CHECKING:
     import logging
@@ -108,8 +109,7 @@ class Library:
             return read(None)
         try:
             return read(getattr(self._manager.hook, hook)(**arguments))
-        # whatever a plugin raises, SystemExit too, is its own failure and not ours
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
             text = f"{hook} of {self.source} failed: {type(error).__name__}: {error}"
             self.problems[hook] = text
             raise PluginLoadError(text, plugin=self.source) from error

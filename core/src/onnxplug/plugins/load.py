@@ -13,6 +13,7 @@ from onnxplug.errors import (
     PluginIncompatible,
     PluginLoadError,
 )
+from onnxplug.guard import FAILURES
 from onnxplug.plugins.library import check_spi_version
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.record import PluginRecord, PluginState
@@ -61,8 +62,7 @@ def settle(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
                 f"and not {record.name!r}, which its entry point is named for"
             )
         check_spi_version(factories[record.name])
-    # spi_version is what the plugin wrote, or forgot to write
-    except Exception as error:  # noqa: BLE001
+    except FAILURES as error:  # spi_version is what the plugin wrote, or forgot
         fail(record, error)
     else:
         record.factory = factories[record.name]
@@ -107,9 +107,7 @@ def undone_on_error(name: str, library: Library) -> Iterator[None]:
         library.discard()
         if isinstance(error, PluginError):
             raise
-        # whatever a plugin raises, SystemExit too, is its own failure and not ours;
-        # an interrupt is the user's
-        if isinstance(error, Exception | SystemExit):
+        if isinstance(error, FAILURES):
             raise PluginLoadError(
                 f"library {name!r} ({library.source}) could not be loaded: "
                 f"{type(error).__name__}: {error}",

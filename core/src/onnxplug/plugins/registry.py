@@ -22,6 +22,7 @@ from onnxplug.errors import (
     PluginLoadError,
     PluginNotFound,
 )
+from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins.find import find_plugins
 from onnxplug.plugins.group import group_plugins
 from onnxplug.plugins.library import Library, check_spi_version
@@ -189,8 +190,7 @@ class PluginRegistry:
         try:
             with self._loading(f"plugin {record.name}"):
                 factories = load_found(record)
-        # whatever a plugin raises, SystemExit too, is its own failure and not ours
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except FAILURES as error:
             for each in together:
                 fail(each, error)
         except BaseException:
@@ -503,9 +503,8 @@ def _close(record: PluginRecord) -> None:
     assert record.factory is not None
     try:
         record.factory.close()
-    # a plugin may raise anything; the library is gone all the same
-    except Exception as error:  # noqa: BLE001
-        _log(error)
+    except FAILURES as error:  # the library is gone all the same
+        _log(ep_failure(record.name, "close", error))
 
 
 def _log(error: Exception) -> None:

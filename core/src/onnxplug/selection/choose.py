@@ -17,8 +17,9 @@ from onnxplug.errors import (
     PluginLoadError,
     PluginNotFound,
 )
+from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, ep_failure, hardware_for
+from onnxplug.selection.devices import devices_of, hardware_for
 from onnxplug.selection.options import parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
@@ -172,7 +173,7 @@ def close(chosen: Sequence[ChosenEp]) -> None:
     """Close EPs of a session that is not to be, whatever they raise."""
     for ep in chosen:
         # what went wrong before matters more
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*FAILURES):
             ep.provider.close()
 
 
@@ -230,8 +231,7 @@ def _create(
         provider = factory.create(devices, options, context)
     except OptionError:
         raise  # the user's error, as it is where options are parsed
-    # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         found = ep_failure(factory.name, "create", error)
         text = f"{found}{_diagnosis(factory)}"
         raise EpError(text, ep=factory.name, stage="create") from error
@@ -258,8 +258,7 @@ def _diagnosis(factory: EpFactory) -> str:
 
     try:
         findings = list(factory.diagnose())
-    # whatever a plugin raises, and one that failed the more so
-    except (Exception, SystemExit):  # noqa: BLE001
+    except FAILURES:  # one that failed may fail in this, too
         return ""
     faults = [finding for finding in findings if finding.level is Level.ERROR]
     return "".join(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from onnxplug.ep import EpDevice
 from onnxplug.errors import OptionError
+from onnxplug.guard import FAILURES
 from onnxplug.selection.policy import ModelInfo, failure
 
 MAX_SELECTIONS: Final = 8
@@ -35,8 +36,7 @@ class DelegatePolicy:
                     list(ep_devices), model_info.as_metadata(), {}, MAX_SELECTIONS
                 )
             )
-        # the user's function may raise anything
-        except Exception as error:
+        except FAILURES as error:  # of the user's function
             raise failure(
                 f"EP selection delegate failed: {type(error).__name__}: {error}"
             ) from error

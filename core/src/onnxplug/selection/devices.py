@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpDevice, EpFactory, HardwareDevice
 from onnxplug.errors import EpError, PluginLoadError
+from onnxplug.guard import blaming
 from onnxplug.plugins import PluginRegistry
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ def devices_of(
     Raises:
         EpError: the factory raised, or offers another EP's pairs.
     """
-    try:
+    with blaming(factory.name, "devices"):
         pairs = tuple(factory.supported_devices(hardware))
-    # whatever a plugin raises, SystemExit too, is the EP's failure and not ours
-    except (Exception, SystemExit) as error:
-        raise ep_failure(factory.name, "devices", error) from error
     for pair in pairs:
         if not isinstance(pair, EpDevice) or pair.ep_name != factory.name:
             raise EpError(
@@ -63,13 +61,6 @@ def merge_hardware(
             if place[1]:
                 places.add(place)
     return merged
-
-
-def ep_failure(ep: str, stage: str, error: BaseException) -> EpError:
-    """The error for whatever an EP raised at *stage*."""
-    return EpError(
-        f"{ep} failed in {stage}: {type(error).__name__}: {error}", ep=ep, stage=stage
-    )
 
 
 def logger() -> logging.Logger:

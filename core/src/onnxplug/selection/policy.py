@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from onnxplug.ep import DeviceType, EpDevice
 from onnxplug.errors import EpError, OnnxplugError, OptionError, PluginNotFound
+from onnxplug.guard import FAILURES
 from onnxplug.selection.order import CPU, is_default_cpu
 
 if TYPE_CHECKING:
@@ -179,8 +180,7 @@ def apply_policy(
         selected = _unique(policy(tuple(ep_devices), model_info))
     except OnnxplugError:
         raise
-    # a policy may be a plugin's or the user's, and raise anything
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:  # of a policy of a plugin's, or the user's
         raise failure(
             f"selection policy {name!r} failed: {type(error).__name__}: {error}"
         ) from error

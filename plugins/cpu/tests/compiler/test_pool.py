@@ -241,6 +241,81 @@ def test_too_many_threads_are_refused() -> None:
         run()
 
 
+class Limited(threading.Thread):
+    """A thread of a system that gives no more than *left* of them."""
+
+    left = 0
+
+    def start(self) -> None:
+        if Limited.left == 0:
+            raise RuntimeError("can't start new thread")
+        Limited.left -= 1
+        super().start()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_runs_go_on_with_the_threads_that_there_are(
+    left: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alternative = pool.Pool(Library.host())
+    monkeypatch.setattr(pool, "_shared", alternative)
+    monkeypatch.setattr(pool, "_told_of_threads", False)
+    monkeypatch.setattr(threading, "Thread", Limited)
+    monkeypatch.setattr(Limited, "left", left)
+    _, run = counting(4, [64], work=20_000)
+    try:
+        for _ in range(5):
+            counts, who = run()
+            assert (counts == 1).all()
+            assert who.max() <= left
+        assert alternative.size == 1 + left
+        (record,) = caplog.records
+        assert f"may use 4 of them use {1 + left}" in record.getMessage()
+        # the limit is raised, and threads are asked for again after a while
+        monkeypatch.setattr(Limited, "left", 9)
+        run()
+        assert alternative.size == 1 + left
+        monkeypatch.setattr(alternative, "_try_again_at", 0.0)
+        run()
+        assert alternative.size == 4
+    finally:
+        alternative.close()
+
+
+def test_workers_have_numbers_of_their_own_whatever_interrupts_their_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alternative = pool.Pool(Library.host())
+    monkeypatch.setattr(pool, "_shared", alternative)
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            raise KeyboardInterrupt
+
+    numbers: list[int] = []
+    work = alternative._work
+    alternative._work = lambda control, number: (  # type: ignore[assignment]
+        numbers.append(number),
+        work(control, number),
+    )[1]
+    _, run = counting(3, [64], work=20_000)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "Thread", Interrupted)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    run()
+        for _ in range(5):
+            counts, who = run()
+            assert (counts == 1).all()
+            assert who.max() < 3
+        assert eventually(lambda: len(numbers) == 4)
+        assert len(set(numbers)) == 4
+    finally:
+        alternative.close()
+
+
 SCRIPT = """
 import atexit, os, sys, threading, time
 sys.path.insert(0, {folder!r})

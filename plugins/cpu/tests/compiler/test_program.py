@@ -8,16 +8,19 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler import parts as parts_module
 from onnxplug_cpu.compiler import program as program_module
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
+from onnxplug_cpu.compiler.parts import BETWEEN_LOOKS, Division, Part
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import (
     Address,
@@ -384,39 +387,111 @@ def test_packing_gives_back_the_pages_of_mapped_files(tmp_path: Path) -> None:
         packing.check(program)
 
 
-def test_running_in_parts() -> None:
+def counting(workers: int, chunks: list[int], work: int) -> Program:
+    """A program that counts how often each chunk of its commands is done, a command of
+    so many steps of work in each."""
     library = Library.host()
-    recorder = Recorder(library.isa, 1)
-    view = given = input_view(0, FLOAT, 16)
-    for _ in range(9):
-        following = recorder.temporary(FLOAT, (16,))
-        add(recorder, view, given, following)
-        view = following
-    add(recorder, view, given, output_view(0, FLOAT, 16))
-    program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
-    parts = program.parts(2.5e-6)
-    assert [first for first, _ in parts] == [0, *(last for _, last in parts[:-1])]
-    assert parts[-1][1] == 10
-    assert 1 < len(parts) < 10
+    recorder = Recorder(library.isa, workers)
+    counts, who = output_view(0, LONG, sum(chunks)), output_view(1, LONG, sum(chunks))
+    for number, count in enumerate(chunks):
+        start = 8 * sum(chunks[:number])
+        words: dict[str, Any] = {
+            "counts": Address(counts.buffer, start),
+            "workers": Address(who.buffer, start),
+            "work": work,
+        }
+        recorder.call(COUNT, words, chunks=count, flops=count * work)
+    return Program(recorder.commands, library, workers, n_inputs=0, n_outputs=2)
 
-    x, out = np.ones(16, np.float32), np.zeros(16, np.float32)
-    calls: list[int] = []
-    program.run_in_parts([x], [out], parts, lambda: calls.append(1))
-    assert len(calls) == len(parts)
-    assert (out == 11).all()
 
-    def stop() -> None:
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_parts_are_every_chunk_once(workers: int) -> None:
+    chunks = [1, 2, 3, 100, 1, 1000, 7, 2]
+    program = counting(workers, chunks, work=10)
+    for parts in (
+        [Part(0, 8)],
+        [Part(0, 3), Part(3, 4, 0, 50), Part(3, 4, 50, 100), Part(4, 8)],
+        [Part(n, n + 1, c, c + 1) for n in range(8) for c in range(chunks[n])],
+        [Part(0, 0), Part(0, 1), Part(1, 8), Part(8, 8)],
+    ):
+        counts, who = np.zeros((2, sum(chunks)), np.int64)
+        seen: list[Part] = []
+        program.run_in_parts([], [counts, who], lambda p=parts: p, seen.append)
+        assert (counts == 1).all()
+        assert who.max() < workers
+        assert seen == parts
+
+
+def divided(
+    costs: list[tuple[float, int]], pace: Callable[[int], float], workers: int = 1
+) -> list[tuple[Part, float]]:
+    """The parts of commands with estimated seconds and chunks, and what each takes.
+
+    *pace* gives what a second of the estimate takes in truth, by the part.
+    """
+    recorder = Recorder(Library.host().isa, workers)
+    for seconds, chunks in costs:
+        words: dict[str, Any] = {"counts": 0, "workers": 0, "work": 0}
+        recorder.call(COUNT, words, chunks=chunks, flops=int(seconds * 40e9))
+    division = Division(recorder.commands, workers)
+    now = 0.0
+    parts: list[tuple[Part, float]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts_module.time, "perf_counter", lambda: now)
+        for part in division.parts():
+            taken = 0.0
+            for command in range(part.first, part.last):
+                seconds, chunks = costs[command]
+                done = min(part.end, chunks) - part.begin
+                taken += seconds * done / chunks * pace(len(parts))
+            now += taken
+            parts.append((part, taken))
+    return parts
+
+
+@pytest.mark.parametrize("pace", [0.1, 1.0, 20.0])
+def test_parts_take_about_as_long_whatever_the_estimate_is_worth(pace: float) -> None:
+    costs = [(1e-4, 4), (2.0, 4000), (1e-5, 1), (3e-3, 30), (1.0, 3000), (1e-4, 1)]
+    found = divided(costs, lambda part: pace)
+    done = {
+        (command, chunk)
+        for part, _ in found
+        for command in range(part.first, part.last)
+        for chunk in range(part.begin, min(part.end, costs[command][1]))
+    }
+    assert len(done) == sum(chunks for _, chunks in costs)
+    assert [part.first for part, _ in found] == sorted(part.first for part, _ in found)
+    taken = [seconds for _, seconds in found]
+    assert max(taken) < 6 * BETWEEN_LOOKS
+    assert max(taken[3:]) < 1.5 * BETWEEN_LOOKS
+    assert len(found) < 2 * sum(taken) / BETWEEN_LOOKS + 12
+
+
+def test_parts_recover_from_a_moment_in_which_nothing_went_on() -> None:
+    found = divided([(2.0, 4000)], lambda part: 500.0 if part == 3 else 1.0)
+    assert len(found) < 2 * 2.0 / BETWEEN_LOOKS
+
+
+def test_parts_have_as_many_chunks_for_each_thread() -> None:
+    parts = [part for part, _ in divided([(5.0, 1000)], lambda part: 1.0, workers=3)]
+    assert len(parts) > 20
+    assert all((part.end - part.begin) % 3 == 0 for part in parts[:-1])
+
+
+def test_a_run_that_ends_early_leaves_the_program_as_it_was() -> None:
+    program = counting(2, [30, 30], work=10)
+    counts, who = np.zeros((2, 60), np.int64)
+
+    def stop(part: Part) -> None:
         raise KeyboardInterrupt
 
-    out[:] = 0
     with pytest.raises(KeyboardInterrupt):
-        program.run_in_parts([x], [out], parts, stop)
-    assert (out == 0).all()
-    # the same words do all commands again
-    program._undisturbed = None
-    program.run([x], [out])
-    assert (out == 11).all()
-    assert len(program._instances) == 1
+        program.run_in_parts([], [counts, who], lambda: [Part(0, 1, 0, 10)], stop)
+    assert counts.sum() == 10
+    counts[:] = 0
+    for _ in range(3):
+        program.run([], [counts, who])
+    assert (counts == 3).all()
 
 
 def test_commands_that_cannot_be_linked() -> None:

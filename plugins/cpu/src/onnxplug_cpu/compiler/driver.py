@@ -35,23 +35,27 @@ FIRST: Final = 2
 """The first command to do."""
 LAST: Final = 3
 """The command before which to stop."""
-COMMANDS: Final = 4
+BEGIN: Final = 4
+"""The first chunk to do of each command."""
+END: Final = 5
+"""The chunk before which to stop, if a command has so many."""
+COMMANDS: Final = 6
 """Offset of the commands: function, offset of the words, chunks."""
-PATCH_COUNT: Final = 5
+PATCH_COUNT: Final = 7
 """How many words depend on the arrays."""
-PATCHES: Final = 6
+PATCHES: Final = 8
 """Offset of the patches: offset of the word, number of the array, byte in it."""
-PYTHON: Final = 7
+PYTHON: Final = 9
 """The address of the interpreter's table."""
-RELEASES: Final = 8
+RELEASES: Final = 10
 """Whether the GIL is released during the run."""
-ARRAY_COUNT: Final = 9
+ARRAY_COUNT: Final = 11
 """How many arrays a run has: inputs, then outputs."""
-ARRAYS: Final = 10
+ARRAYS: Final = 12
 """Offset of what is expected of each: flags, descriptor or 0, rank, sizes."""
-ADDRESSES: Final = 11
+ADDRESSES: Final = 13
 """Offset of a place for their addresses."""
-HEADER: Final = 12
+HEADER: Final = 14
 """Words of the header."""
 
 INPUT_FLAGS: Final = 0x1 | 0x100
@@ -171,27 +175,29 @@ def _write_run(module: Module, name: str, isa: Isa) -> str:
     threads = _word(f, block, THREADS)
     commands = _within(f, block, COMMANDS)
     alone = threads.compare("lt", 2)
+    begin, stop = _word(f, block, BEGIN), _word(f, block, END)
 
     def command(index: Value) -> None:
         entry = f.at(commands, index * 3, I64)
         function = f.load(entry, PTR)
         words = _byte(f, block, _word(f, entry, 1))
-        chunks = _word(f, entry, 2)
+        end = f.minimum(_word(f, entry, 2), stop)
 
         def by_pool() -> list[Value]:
             return [
-                f.intrinsic(I1, parallel, control, function, words, chunks, threads)
+                f.intrinsic(I1, parallel, control, function, words, begin, end, threads)
             ]
 
         (done,) = f.branch(
-            alone | chunks.compare("lt", 2), lambda: [f.value(0, I1)], by_pool
+            alone | (end - begin).compare("lt", 2), lambda: [f.value(0, I1)], by_pool
         )
-        f.branch(done, lambda: None, lambda: by_caller(function, words, chunks))
+        f.branch(done, lambda: None, lambda: by_caller(function, words, end))
 
-    def by_caller(function: Value, words: Value, chunks: Value) -> None:
+    def by_caller(function: Value, words: Value, end: Value) -> None:
         f.loop(
-            chunks,
+            end,
             lambda chunk: f.call_pointer(function, words, chunk, f.value(0, I64)),
+            start=begin,
             nonempty=True,
         )
 

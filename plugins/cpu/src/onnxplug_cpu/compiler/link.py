@@ -109,6 +109,7 @@ class _Linker:
         """See :func:`link`."""
         words = self._words
         words[driver.LAST] = len(self._commands)
+        words[driver.END] = MAX_CHUNKS
         words[driver.ARRAY_COUNT] = self._n_arrays
         self._begin(driver.ADDRESSES, [0] * self._n_arrays)
         self._begin(driver.ARRAYS, self._expected())

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import os
 import threading
 import time
@@ -58,6 +59,9 @@ what the caller does between two runs, should pass before it sleeps.
 
 CROWDED_SPIN: Final = 2e-6
 """The same, when there are more workers than processors for them."""
+
+RETRY: Final = 1.0
+"""Seconds after which a thread that the system did not give is asked for again."""
 
 PATIENCE: Final = 4000
 """Pauses after which a waiting caller lets another thread have its processor."""
@@ -233,8 +237,9 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
 
 
 def write_parallel(module: Module, name: str, isa: Isa) -> str:
-    """Define ``i1 parallel(ptr control, ptr function, ptr words, i64 chunks, i64
-    threads)``: do a command's chunks with the pool, at most with *threads* threads.
+    """Define ``i1 parallel(ptr control, ptr function, ptr words, i64 begin, i64 end,
+    i64 threads)``: do a command's chunks from *begin* up to, but not with, *end* with
+    the pool, at most with *threads* threads.
 
     It does nothing and is false when the pool has another job.
 
@@ -247,19 +252,20 @@ def write_parallel(module: Module, name: str, isa: Isa) -> str:
     f = module.function(
         parallel,
         [(n, PTR) for n in ("control", "function", "words")]
-        + [(n, I64) for n in ("chunks", "threads")],
+        + [(n, I64) for n in ("begin", "end", "threads")],
         I1,
         internal=True,
         inline=False,
     )
-    control, function, words, chunks, threads = f.parameters
+    control, function, words, begin, end, threads = f.parameters
+    chunks = end - begin
     lock = _field(f, control, _LOCK)
 
     def job() -> None:
         f.store(function, _field(f, control, _FUNCTION))
         f.store(words, _field(f, control, _WORDS))
         f.store(f.value(0, I64), _field(f, control, _DONE))
-        _exchange(f, control, (threads << 48) | (chunks << 24))
+        _exchange(f, control, (threads << 48) | (end << 24) | begin)
         f.call_void(wake, control, f.minimum(threads, chunks))
         f.call_void(drain, control, f.value(0, I64))
         f.repeat(wait, [f.value(0, I64)])
@@ -320,6 +326,9 @@ class Pool:
     Attributes:
         control: the address of the control block, which native code is given.
         size: threads that one job can have, the caller included.
+
+    Invariant: no two workers have the same number, which is that of their scratch
+    memory.
     """
 
     def __init__(self, library: Library) -> None:
@@ -344,8 +353,10 @@ class Pool:
         """Begin without workers, as in a new process."""
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._numbers = itertools.count(1)
         self.size = 1
         self._closed = False
+        self._try_again_at = 0.0
         self._fields[:] = 0
         for field, value in (
             (_WAIT, _system.wait),
@@ -372,6 +383,9 @@ class Pool:
     def grow(self, workers: int) -> None:
         """Have threads for jobs of *workers* threads, the caller included.
 
+        Where the system gives no more threads, jobs are done by those that there are,
+        and a warning is logged once.
+
         Raises:
             ValueError: more than :data:`MAX_WORKERS`.
         """
@@ -382,22 +396,29 @@ class Pool:
         with self._lock:
             if workers <= self.size or self._closed:
                 return
+            if time.monotonic() < self._try_again_at:
+                return
             crowded = workers > default_workers()
             spin = CROWDED_SPIN if crowded else SPIN
             self._set(_PAUSES, int(spin * self._pauses_per_second))
-            for number in range(self.size, workers):
+            while self.size < workers:
                 thread = threading.Thread(
-                    target=self._live,
-                    args=(number,),
-                    name=f"onnxplug-cpu-{number}",
-                    daemon=True,
+                    target=self._live, name=f"onnxplug-cpu-{self.size}", daemon=True
                 )
-                thread.start()
                 self._threads.append(thread)
-                self.size = number + 1
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._threads.remove(thread)
+                    self._try_again_at = time.monotonic() + RETRY
+                    _warn_of_threads(workers, self.size, error)
+                    return
+                self.size += 1
 
-    def _live(self, number: int) -> None:
-        while self._work(self.control, number):
+    def _live(self) -> None:
+        # taken here, for whoever starts a thread may be interrupted in the middle
+        number = next(self._numbers)
+        while number < MAX_WORKERS and self._work(self.control, number):
             time.sleep(0.0005)
 
     def close(self) -> None:
@@ -409,7 +430,8 @@ class Pool:
             self._wake(self.control, len(self._threads) + 1)
             deadline = time.monotonic() + 0.5
             for thread in self._threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.ident is not None:  # else it was not started after all
+                    thread.join(max(0.0, deadline - time.monotonic()))
             self._threads.clear()
 
 
@@ -426,9 +448,29 @@ def shared_pool(library: Library) -> Pool:
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = Pool(library)
-            atexit.register(_shared.close)
+            pool = Pool(library)
+            atexit.register(pool.close)  # before it can have threads
+            _shared = pool
         return _shared
+
+
+_told_of_threads = False
+
+
+def _warn_of_threads(wanted: int, found: int, error: RuntimeError) -> None:
+    """Log once that runs have fewer threads than they may."""
+    global _told_of_threads
+    if not _told_of_threads:
+        import logging  # seldom needed, and slow to import
+
+        _told_of_threads = True
+        logging.getLogger("onnxplug.cpu").warning(
+            "the system gives no more threads (%s), so runs that may use %d of them "
+            "use %d; raise its limit, or set intra_op_num_threads",
+            error,
+            wanted,
+            found,
+        )
 
 
 def _after_fork() -> None:

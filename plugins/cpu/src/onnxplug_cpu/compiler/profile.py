@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from onnxplug_cpu.compiler.arena import allocate
 from onnxplug_cpu.compiler.emit import F32, Module, Value
 from onnxplug_cpu.compiler.isa import LANES
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.parts import Part
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import Input, Output, Recorder, View, Word
 
@@ -62,7 +63,7 @@ def profile(
     overhead: int | None = None,
     between: Callable[[], object] | None = None,
 ) -> list[Timing]:
-    """Run a program, one command at a time.
+    """Run a program, one command at a time, and long ones in parts.
 
     Each command is entered from Python, and what that takes, about 1 µs, is measured
     and subtracted: commands that take less are told inexactly.
@@ -70,7 +71,8 @@ def profile(
     Args:
         program, inputs, outputs: as for :meth:`Program.run`.
         overhead: what entering takes, in ns, if :func:`overhead_of` has told before.
-        between: called between commands, and not timed; if it raises, the run ends.
+        between: called between commands, and not timed, and between the parts of long
+            ones; if it raises, the run ends.
 
     Raises:
         ValueError: the arrays are not as the program expects them.
@@ -81,14 +83,20 @@ def profile(
     begins: list[int] = []
     ends: list[int] = []
 
-    def mark() -> None:
-        ends.append(time.perf_counter_ns())
+    def mark(part: Part) -> None:
+        ended = time.perf_counter_ns()
         if between is not None:
             between()
-        begins.append(time.perf_counter_ns())
+        if part.first == part.last or part.end >= commands[part.first].chunks:
+            ends.append(ended)
+            begins.append(time.perf_counter_ns())
 
-    # an empty part first: what comes before the first command is its time
-    parts = [(0, 0), *((index, index + 1) for index in range(len(commands)))]
+    def parts() -> Iterator[Part]:
+        # an empty part first: what comes before the first command is its time
+        yield Part(0, 0)
+        for index in range(len(commands)):
+            yield from program.division.parts(index, index + 1)
+
     program.run_in_parts(inputs, outputs, parts, mark)
     return [
         Timing(
@@ -112,7 +120,10 @@ def overhead_of(
     """What entering a program takes, in ns; no command is run."""
     ends: list[int] = []
     program.run_in_parts(
-        inputs, outputs, [(0, 0)] * 33, lambda: ends.append(time.perf_counter_ns())
+        inputs,
+        outputs,
+        lambda: [Part(0, 0)] * 33,
+        lambda part: ends.append(time.perf_counter_ns()),
     )
     return int(statistics.median(b - a for a, b in itertools.pairwise(ends)))
 

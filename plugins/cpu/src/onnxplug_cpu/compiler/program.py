@@ -21,6 +21,7 @@ from onnxplug_cpu.compiler.arena import (
     round_up,
 )
 from onnxplug_cpu.compiler.link import ArraySpec, link
+from onnxplug_cpu.compiler.parts import Division, Part
 from onnxplug_cpu.compiler.pool import Pool, shared_pool
 from onnxplug_cpu.compiler.record import Check, Command, Constant, Packed
 
@@ -41,6 +42,10 @@ PACKED_AT_A_TIME: Final = 32 << 20
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
+def _nothing(part: Part) -> None:
+    """What there is to do between parts of a run that nobody cancels."""
+
+
 class PackingRefused(Exception):
     """A packed constant may not be used; the plan has to be made anew, without it."""
 
@@ -49,7 +54,7 @@ class Program:
     """Commands that run in one native call, on several threads.
 
     A program may be run from several threads of Python at a time; others go on
-    meanwhile, unless the run is short.
+    meanwhile, unless the run is short.  A long run looks for signals on its way.
 
     Args:
         commands: in order, as recorded.
@@ -59,6 +64,10 @@ class Program:
         specs: what the inputs and then the outputs must be, to be checked in each run.
         arenas: those of the session.
         checks: what to look at after each run.
+
+    Attributes:
+        commands: those given.
+        division: how long they take.
 
     Raises:
         KernelUnavailable: a kernel cannot be compiled here.
@@ -79,7 +88,7 @@ class Program:
         checks: Sequence[Check] = (),
     ) -> None:
         self.commands = tuple(commands)
-        self.costs = [estimated_seconds(command, workers) for command in commands]
+        self.division = Division(commands, workers)
         self._workers = workers
         self._n_inputs = n_inputs
         self._specs = specs
@@ -103,7 +112,7 @@ class Program:
         for position, buffer in template.constants:
             words[position] = (words[position] + bases[buffer]) & _MASK
         words[driver.PYTHON] = shared.python
-        words[driver.RELEASES] = int(sum(self.costs) > WORTH_RELEASING)
+        words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
         words[driver.THREADS] = 1
         if self._pool is not None:
             words[driver.THREADS] = workers
@@ -134,8 +143,9 @@ class Program:
 
         Raises:
             ValueError: an array is not as the program expects it.
+            KeyboardInterrupt: the user interrupted a long run.
         """
-        if not self.try_run(inputs, outputs) and not self._run(
+        if not self.try_run(inputs, outputs) and not self.try_run(
             *self._in_usual_form(inputs, outputs)
         ):
             self._refuse(inputs, outputs)
@@ -146,21 +156,26 @@ class Program:
         words = self._undisturbed
         if words is not None:
             return self._enter(words, *inputs, *outputs)
+        # Python handles signals between two calls, and in its main thread only
+        if (
+            self.division.is_long
+            and threading.current_thread() is threading.main_thread()
+        ):
+            return self._run(inputs, outputs, self.division.parts, _nothing)
         return self._run(inputs, outputs)
 
     def run_in_parts(
         self,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
-        parts: Sequence[tuple[int, int]],
-        after: Callable[[], object],
+        parts: Callable[[], Iterable[Part]],
+        after: Callable[[Part], object],
     ) -> None:
         """Compute the outputs, with something to do between.
 
         Args:
             inputs, outputs: as :meth:`run` takes them.
-            parts: the commands of each part, from the first up to, but not with, the
-                second number.
+            parts: gives all commands in parts, each when the one before it is done.
             after: called after each part; if it raises, the run ends there.
 
         Raises:
@@ -171,25 +186,12 @@ class Program:
         if not self._run(*self._in_usual_form(inputs, outputs), parts, after):
             self._refuse(inputs, outputs)
 
-    def parts(self, seconds: float) -> list[tuple[int, int]]:
-        """Parts of all commands that take about *seconds* each, as estimated."""
-        parts: list[tuple[int, int]] = []
-        first, taken = 0, 0.0
-        for index, cost in enumerate(self.costs):
-            taken += cost
-            if taken >= seconds:
-                parts.append((first, index + 1))
-                first, taken = index + 1, 0.0
-        if first < len(self.costs):
-            parts.append((first, len(self.costs)))
-        return parts
-
     def _run(
         self,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
-        parts: Sequence[tuple[int, int]] | None = None,
-        after: Callable[[], object] | None = None,
+        parts: Callable[[], Iterable[Part]] | None = None,
+        after: Callable[[Part], object] = _nothing,
     ) -> bool:
         """Whether the arrays are as expected, and the outputs hence computed."""
         pool = self._pool
@@ -199,25 +201,26 @@ class Program:
         if self._arena_nbytes:
             arena = self._arenas.acquire(self._arena_nbytes)
         try:
-            instance = self._instances.pop()
-        except IndexError:
-            instance = self._new_instance()
-        words = instance.words
-        if arena is not None and instance.arena != arena.address:
-            self._bind(instance, arena.address)
-        try:
+            try:
+                instance = self._instances.pop()
+            except IndexError:
+                instance = self._new_instance()
+            words = instance.words
+            if arena is not None and instance.arena != arena.address:
+                self._bind(instance, arena.address)
             for place, _ in self._checks:
                 words[place] = 0
             if parts is None:
                 done = self._enter(words, *inputs, *outputs)
             else:
-                done = self._enter_parts(words, [*inputs, *outputs], parts, after)
+                done = self._enter_parts(words, [*inputs, *outputs], parts(), after)
             for place, check in self._checks:
                 if words[place]:
                     raise check.error(int(words[place].view(np.int64)))
-        finally:
+            # words that an exception left half changed are not used again
             if len(self._instances) < KEPT_INSTANCES:
                 self._instances.append(instance)
+        finally:
             if arena is not None:
                 self._arenas.release(arena)
         return done
@@ -226,19 +229,20 @@ class Program:
         self,
         words: np.ndarray[Any, np.dtype[np.uint64]],
         arrays: Sequence[Array],
-        parts: Sequence[tuple[int, int]],
-        after: Callable[[], object] | None,
+        parts: Iterable[Part],
+        after: Callable[[Part], object],
     ) -> bool:
-        try:
-            for part in parts:
-                words[driver.FIRST], words[driver.LAST] = part
-                if not self._enter(words, *arrays):
-                    return False
-                if after is not None:
-                    after()
-            return True
-        finally:
-            words[driver.FIRST], words[driver.LAST] = 0, len(self.commands)
+        which = slice(driver.FIRST, driver.END + 1)
+        whole = words[which].copy()
+        done = True
+        for part in parts:
+            words[which] = part
+            done = self._enter(words, *arrays)
+            if not done:
+                break
+            after(part)
+        words[which] = whole
+        return done
 
     @property
     def constants(self) -> list[Array]:
@@ -313,15 +317,6 @@ def _base(buffer: Constant | Packed) -> int:
 
 def _described(arrays: Iterable[Array | ArraySpec]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "none"
-
-
-def estimated_seconds(command: Command, workers: int) -> float:
-    """About how long a command takes; only orders of magnitude count."""
-    seconds = max(command.flops / 40e9, command.nbytes / 8e9) or 1e-6
-    threads = min(workers, command.chunks)
-    if threads > 1:  # which only long work is worth
-        seconds = max(seconds, 20e-6)
-    return 1e-7 + seconds / threads
 
 
 _filling = threading.RLock()

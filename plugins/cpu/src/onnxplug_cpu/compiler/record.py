@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -185,6 +185,20 @@ class Command(NamedTuple):
     flops: int
     nbytes: int
     nodes: tuple[int, ...]
+
+
+LONGEST_CHUNK: Final = 20e-3
+"""Seconds that a chunk should take at most, for a run ends between chunks only when it
+is cancelled or interrupted."""
+
+
+def fewest_chunks(seconds: float) -> int:
+    """Into how many chunks to divide a command at least, if it can be divided.
+
+    Args:
+        seconds: about how long it takes one thread.
+    """
+    return max(1, int(seconds / LONGEST_CHUNK))
 
 
 @dataclass(frozen=True, slots=True)

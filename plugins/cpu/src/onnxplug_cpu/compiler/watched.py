@@ -20,9 +20,6 @@ from onnxplug_cpu.compiler.profile import (
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import Command
 
-BETWEEN_LOOKS: Final = 2e-3
-"""Seconds of work, as estimated, after which a run looks whether it was cancelled."""
-
 _WORTH_TELLING: Final = 1_000_000
 """ns that measuring the machine takes when it was not measured before."""
 
@@ -48,7 +45,6 @@ class WatchedProgram:
         self._library = library
         self._workers = workers
         self._nodes = nodes
-        self._parts = program.parts(BETWEEN_LOOKS)
         self._overhead: int | None = None
         self._facts: list[dict[str, object]] = []
 
@@ -60,10 +56,10 @@ class WatchedProgram:
     ) -> None:
         """Compute the outputs, as :meth:`Program.run` does.
 
-        A command that has begun is always finished.
+        A long run ends soon after it was cancelled, at the end of a part.
 
         Raises:
-            RunCancelled: the run was cancelled before the last command.
+            RunCancelled: the run was cancelled before its last part ended.
         """
 
         def look() -> None:
@@ -73,10 +69,12 @@ class WatchedProgram:
         look()
         if context.profiler is not None:
             self._run_profiled(inputs, outputs, context.profiler, look)
-        elif len(self._parts) < 2:
+        elif not self._program.division.is_long:
             self._program.run(inputs, outputs)
         else:
-            self._program.run_in_parts(inputs, outputs, self._parts, look)
+            self._program.run_in_parts(
+                inputs, outputs, self._program.division.parts, lambda part: look()
+            )
 
     def _run_profiled(
         self,

@@ -31,13 +31,21 @@ from onnxplug_cpu.compiler.kernels.matmul_tile import (
     tile_shape,
 )
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
-from onnxplug_cpu.compiler.record import Address, Code, Recorder, View, Word
+from onnxplug_cpu.compiler.record import (
+    Address,
+    Code,
+    Recorder,
+    View,
+    Word,
+    fewest_chunks,
+)
 
 _SCORE_BYTES = 64 << 10
 """Scratch memory for the scores of a chunk, but for a last tile."""
 _FEW_QUERIES = 6
 """Up to so many queries of a key head it does not pay to pack keys and values."""
 _CHUNK_FLOPS = 4e6
+_FLOPS = 40e9  # of one thread, a second: to guess how long work takes
 
 
 def record_attention(
@@ -279,7 +287,10 @@ class _Work:
         rows = -(-tiles // parts) * tile_rows
         q_row = _padded_row(sizes.size)
         kv_heads = sizes.batches * sizes.kv_heads
-        together = recorder.workers == 1 or kv_heads >= 4 * recorder.workers
+        together = kv_heads >= max(
+            fewest_chunks(sizes.flops / _FLOPS),
+            4 * recorder.workers if recorder.workers > 1 else 1,
+        )
         room = 4 * rows * (q_row + row) + tile_rows * panel
         packed: dict[str, Word]
         if together:
@@ -368,9 +379,10 @@ class _Work:
         sizes, workers = self.sizes, self.recorder.workers
         most = max(1, _SCORE_BYTES // (tile_rows * row_bytes))
         parts = -(-tiles // most)
+        wanted = fewest_chunks(sizes.flops / _FLOPS)
         if workers > 1:
-            wanted = min(4 * workers, max(1, int(sizes.flops / _CHUNK_FLOPS)))
-            parts = max(parts, -(-wanted // (sizes.batches * sizes.heads)))
+            wanted = max(wanted, min(4 * workers, int(sizes.flops / _CHUNK_FLOPS)))
+        parts = max(parts, -(-wanted // (sizes.batches * sizes.heads)))
         return min(parts, tiles)
 
 

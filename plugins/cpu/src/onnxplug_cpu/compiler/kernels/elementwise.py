@@ -21,12 +21,11 @@ from onnxplug_cpu.compiler.kernels.lanes import (
 )
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.walk import (
-    CHUNK_NS,
-    CHUNKS_PER_WORKER,
     Axis,
     Layout,
     Walk,
     chunks,
+    chunks_wanted,
     collapse,
 )
 from onnxplug_cpu.compiler.record import Address, Recorder, View
@@ -178,10 +177,7 @@ def _cut(recorder: Recorder, form: _Form, nanoseconds: float) -> _Cut:
     for axis in form.axes:
         rows *= axis.size
     columns = form.columns
-    wanted = 1
-    if recorder.workers > 1:
-        most = CHUNKS_PER_WORKER * recorder.workers
-        wanted = max(1, min(most, round(nanoseconds / CHUNK_NS)))
+    wanted = chunks_wanted(recorder, nanoseconds)
     block = columns
     if rows < wanted:
         block = -(-columns * rows // wanted)

@@ -32,7 +32,7 @@ from onnxplug_cpu.compiler.kernels.row_copy import (
 from onnxplug_cpu.compiler.kernels.together import record_together
 from onnxplug_cpu.compiler.kernels.walk import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.kernels.walk import merge as merge_axes
-from onnxplug_cpu.compiler.record import Recorder, View
+from onnxplug_cpu.compiler.record import Recorder, View, fewest_chunks
 
 _LINE = 64
 _LONG_ROW = 64 << 10  # bytes from which a row is worth cutting for several workers
@@ -173,24 +173,28 @@ class _Copy:
 
     def _rows(self, outer: list[Axis], inner: Axis) -> None:
         nbytes = inner.size * self.itemsize
-        outer, nbytes = self._cut(outer, inner, nbytes)
+        nanoseconds = self.nbytes / 8
+        outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
         kernel = _rows_kernel(len(outer), row_class(nbytes))
-        self._call(kernel, outer, {"nbytes": nbytes}, self.nbytes / 8)
+        self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
 
     def _repeated(self, outer: list[Axis], inner: Axis) -> None:
         nbytes = inner.size * self.itemsize
-        outer, nbytes = self._cut(outer, inner, nbytes)
+        nanoseconds = self.nbytes / 12
+        outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
         kernel = _repeated_kernel(len(outer), self.itemsize, row_class(nbytes))
-        self._call(kernel, outer, {"nbytes": nbytes}, self.nbytes / 12)
+        self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
 
     def _cut(
-        self, outer: list[Axis], inner: Axis, nbytes: int
+        self, outer: list[Axis], inner: Axis, nbytes: int, nanoseconds: float
     ) -> tuple[list[Axis], int]:
-        """Long rows as several short ones, if there are not enough for all workers."""
+        """Long rows as several short ones, if there are not enough for all workers, or
+        they take too long for one."""
         rows = self.layout.size // inner.size
-        wanted = min(4 * self.recorder.workers // rows, nbytes // _LONG_ROW)
-        if self.recorder.workers == 1:
-            return outer, nbytes
+        wanted = fewest_chunks(1e-9 * nanoseconds)
+        if self.recorder.workers > 1:
+            wanted = max(wanted, 4 * self.recorder.workers)
+        wanted = min(wanted // rows, nbytes // _LONG_ROW)
         for pieces in range(wanted, 1, -1):
             if inner.size % pieces == 0:
                 each = inner.size // pieces

@@ -28,6 +28,7 @@ from onnxplug_cpu.compiler.record import (
     Recorder,
     View,
     Word,
+    fewest_chunks,
 )
 
 if TYPE_CHECKING:
@@ -287,8 +288,10 @@ class _Product:
         panels = -(-self.columns // per_panel)
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         workers = self.recorder.workers
-        wanted = 1 if workers == 1 else min(4 * workers, int(seconds / _CHUNK_SECONDS))
-        wanted = -(-max(wanted, 1) // self.batches)
+        wanted = fewest_chunks(seconds)
+        if workers > 1:
+            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
+        wanted = -(-wanted // self.batches)
         row_parts = self._row_parts()
         # all rows use some columns of B while those are in the cache
         cached = 1
@@ -554,11 +557,11 @@ class _Product:
 
     def _pack_parts(self, matrices: int, nbytes: int, most: int) -> int:
         """Into how many parts the packing of one matrix is divided."""
-        workers = self.recorder.workers
-        if workers == 1:
-            return 1
-        wanted = min(4 * workers, int(nbytes / _BYTES / _CHUNK_SECONDS))
-        return min(most, -(-max(wanted, 1) // matrices))
+        workers, seconds = self.recorder.workers, nbytes / _BYTES
+        wanted = fewest_chunks(seconds)
+        if workers > 1:
+            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
+        return min(most, -(-wanted // matrices))
 
 
 def _rows_together(way: str, depth: int) -> int:

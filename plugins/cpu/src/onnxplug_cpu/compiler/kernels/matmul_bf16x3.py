@@ -22,7 +22,15 @@ from onnxplug_cpu.compiler.kernels.matmul_bf16x3_tile import (
     block_of_sums_kernel,
 )
 from onnxplug_cpu.compiler.kernels.matmul_pack import panel_kernel, panel_way
-from onnxplug_cpu.compiler.record import Address, Code, Constant, Recorder, View, Word
+from onnxplug_cpu.compiler.record import (
+    Address,
+    Code,
+    Constant,
+    Recorder,
+    View,
+    Word,
+    fewest_chunks,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.epilogue import Epilogue
@@ -154,10 +162,11 @@ class _Product:
         inner_blocks = min(depth_blocks, max(1, cache // kept))
         parts = row_blocks * inner_blocks * block_steps * STEP_BYTES / cache
         row_parts = min(row_blocks, max(1, round(parts)))
-        wanted = 1
+        seconds = self.flops / _FLOPS
+        wanted = fewest_chunks(seconds)
         if workers > 1:
-            wanted = min(4 * workers, int(self.flops / _FLOPS / _CHUNK_SECONDS))
-            wanted = -(-max(wanted, 1) // self.batches)
+            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
+        wanted = -(-wanted // self.batches)
         # of columns first: what one thread reads of B no other has to
         column_parts = min(panels, max(1, -(-wanted // row_parts)))
         row_parts = min(row_blocks, max(row_parts, -(-wanted // column_parts)))
@@ -289,11 +298,11 @@ class _Product:
         """B's terms, made once; before them the verdicts of those who make them."""
         b = self.b
         matrices = b.shape[0] * b.shape[1]
-        parts = 1
-        if self.recorder.workers > 1:
-            wanted = int(b.nbytes / _BYTES / _CHUNK_SECONDS)
-            wanted = min(4 * self.recorder.workers, max(wanted, 1))
-            parts = min(self.division.panels, -(-wanted // matrices))
+        workers, seconds = self.recorder.workers, b.nbytes / _BYTES
+        wanted = fewest_chunks(seconds)
+        if workers > 1:
+            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
+        parts = min(self.division.panels, -(-wanted // matrices))
         verdicts = 8 * matrices * parts
         head = -(-verdicts // 64) * 64
 

@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler import emit
 from onnxplug_cpu.compiler.emit import I64, PTR, Function, Number, Type, Value
 from onnxplug_cpu.compiler.isa import LANES
 from onnxplug_cpu.compiler.kernel import KernelFunction
-from onnxplug_cpu.compiler.record import View, Word
+from onnxplug_cpu.compiler.record import View, Word, fewest_chunks
 
 _CHUNK_NANOSECONDS = 20_000
 """Work below this is not worth a second thread."""
@@ -394,8 +394,11 @@ def chunk_size(count: int, nanoseconds: float, workers: int, multiple: int = 1) 
         nanoseconds: what one part takes, about.
         multiple: chunks but the last are multiples of this.
     """
-    if workers == 1 or count * nanoseconds < 2 * _CHUNK_NANOSECONDS:
+    whole = count * nanoseconds
+    parts = fewest_chunks(1e-9 * whole)
+    if workers > 1 and whole >= 2 * _CHUNK_NANOSECONDS:
+        parts = max(parts, int(min(whole / _CHUNK_NANOSECONDS, 8 * workers)))
+    if parts == 1:
         return max(count, 1)
-    parts = min(count * nanoseconds / _CHUNK_NANOSECONDS, 8 * workers)
-    size = -(-count // max(int(parts), 1))
+    size = -(-count // parts)
     return -(-size // multiple) * multiple

@@ -34,7 +34,7 @@ def record_together(
         return
     total = sum(part.chunks for part in parts)
     # small parts are not worth another worker
-    spread = recorder.workers > 1 and total > len(parts)
+    spread = total > len(parts)
     recorder.call(
         _SPREAD if spread else _IN_TURN,
         {"parts": len(parts), "table": Words(tuple(_table(parts)))},

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.emit import I8, I64, Value
 from onnxplug_cpu.compiler.kernel import KernelFunction
-from onnxplug_cpu.compiler.record import Address, Recorder, View, Word
+from onnxplug_cpu.compiler.record import Address, Recorder, View, Word, fewest_chunks
 
 CHUNK_NS = 20_000
 """About how long a chunk should take: short enough to balance, long beside a claim."""
@@ -81,6 +81,19 @@ def merge(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(merged)
 
 
+def chunks_wanted(recorder: Recorder, nanoseconds: float) -> int:
+    """How many chunks would be good for a command.
+
+    Args:
+        nanoseconds: about how long it takes one worker.
+    """
+    shared = 1
+    if recorder.workers > 1:
+        most = CHUNKS_PER_WORKER * recorder.workers
+        shared = min(most, round(nanoseconds / CHUNK_NS))
+    return max(shared, fewest_chunks(1e-9 * nanoseconds))
+
+
 def chunks(recorder: Recorder, items: int, nanoseconds: float) -> tuple[int, int]:
     """How many chunks to cut *items* of work into, and the items of each.
 
@@ -89,10 +102,7 @@ def chunks(recorder: Recorder, items: int, nanoseconds: float) -> tuple[int, int
     """
     if items == 0:
         return 0, 1
-    if recorder.workers == 1:
-        return 1, items
-    most = CHUNKS_PER_WORKER * recorder.workers
-    count = min(items, most, max(1, round(nanoseconds / CHUNK_NS)))
+    count = min(items, chunks_wanted(recorder, nanoseconds))
     each = -(-items // count)
     return -(-items // each), each
 

@@ -1,0 +1,121 @@
+"""One long command ends soon after an interrupt, a timeout, or a call to terminate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import onnx
+import pytest
+
+import onnxplug
+from onnxplug_cpu.compiler.parts import estimated_seconds
+from onnxplug_cpu.compiler.record import LONGEST_CHUNK
+
+PRODUCT = """
+import os, signal, sys, threading, time
+import numpy as np, onnx, onnxplug
+from onnxplug.errors import RunCancelled
+
+model = onnx.parser.parse_model('''
+    <ir_version: 10, opset_import: ["": 21]>
+    product (float[n, n] a, float[n, n] b) => (float[n, n] c) { c = MatMul (a, b) }
+''')
+options = onnxplug.SessionOptions()
+options.intra_op_num_threads = int(sys.argv[1])
+session = onnxplug.InferenceSession(model, options)
+large, small = np.ones((5000, 5000), np.float32), np.ones((300, 300), np.float32)
+
+
+def usable():
+    (found,) = session.run(None, {"a": small, "b": small})
+    return (found == 300).all()
+
+
+def late(stop, error, run_options=None):
+    timer = threading.Timer(0.2, stop)
+    timer.start()
+    began = time.perf_counter()
+    try:
+        session.run(None, {"a": large, "b": large}, run_options)
+    except error:
+        ended = time.perf_counter()
+        timer.join()
+        assert usable()
+        return ended - began - 0.2
+    raise AssertionError("it was not stopped")
+
+
+usable()
+interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
+print(late(interrupt, KeyboardInterrupt))
+print(late(interrupt, KeyboardInterrupt))
+timed, ended = onnxplug.RunOptions(), onnxplug.RunOptions()
+timed.timeout = 0.2
+print(late(lambda: None, RunCancelled, timed))
+print(late(lambda: setattr(ended, "terminate", True), RunCancelled, ended))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_long_product_ends_soon(threads: str) -> None:
+    # 250 GFLOP, seconds of work
+    done = subprocess.run(
+        [sys.executable, "-c", PRODUCT, threads],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stderr == ""
+    late = [float(line) for line in done.stdout.split()]
+    assert len(late) == 4
+    assert sorted(late)[2] < 0.3  # one of them may meet with a busy machine
+    assert max(late) < 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[64,20000] a, float[20000,20000] b) => (float[64,20000] c)"
+        " { c = MatMul (a, b) }",
+        "(float[1,60000] a, float[60000,60000] b) => (float[1,60000] c)"
+        " { c = MatMul (a, b) }",
+        "(float[2,20000] a, float[20000,20000] b) => (float[2,20000] c)"
+        " { c = Gemm <transB = 1> (a, b) }",
+        "(float[8000,8000] a, float[8000,8000] b) => (float[8000,8000] c)"
+        " { c = MatMul (a, b) }",
+        "(float[1,2,9000,128] q, float[1,2,9000,128] k, float[1,2,9000,128] v)"
+        " => (float[1,2,9000,128] y) { y = Attention (q, k, v) }",
+        "(float[1000000000] x) => (float[1000000000] y) { y = Erf (x) }",
+        "(float[1000000,1024] x) => (float[1000000,1024] y) { y = Softmax (x) }",
+        "(float[1000000,1024] x, float[1024] s) => (float[1000000,1024] y)"
+        " { y = LayerNormalization (x, s) }",
+        "(float[1000000,1024] x, int64[1] axis) => (float[1000000] y)"
+        " { a = Constant <value_ints = [1]> ()"
+        " y = ReduceSum <keepdims = 0> (x, a) }",
+        "(float[30000,30000] x) => (float[30000,30000] y) { y = Transpose (x) }",
+        "(float[500000000] x, float[500000000] z) => (float[1000000000] y)"
+        " { y = Concat <axis = 0> (x, z) }",
+        "(float[100000,512] x, int64[3000000] i) => (float[3000000,512] y)"
+        " { y = Gather (x, i) }",
+        "(float[1000000,1024] x) => (float[1000000,1024] y)"
+        " { a = Constant <value_int = 1> () y = CumSum (x, a) }",
+    ],
+)
+def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None:
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = threads
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 23]> long {text}'
+    )
+    session = onnxplug.InferenceSession(model, options)
+    runner = session._built.compiled.units[0].compiled._built.runner  # type: ignore[union-attr]
+    commands = runner._latest.program.commands
+    assert sum(estimated_seconds(command, 1) for command in commands) > 0.1
+    for command in commands:
+        chunk = estimated_seconds(command, 1) / command.chunks
+        # other estimates, of each kernel, say how many chunks there are
+        assert chunk < 5 * LONGEST_CHUNK, command.label

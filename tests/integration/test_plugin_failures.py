@@ -1,0 +1,172 @@
+"""Whatever a plugin raises, and wherever, is told as its own failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxplug
+from onnxplug.errors import EpError, OnnxplugError
+from onnxplug.ort_value import OrtValue
+from onnxplug.plugins import registry
+from onnxplug.testing import SimulatedFactory
+from onnxplug.testing.simulated import memory, provider, streams
+
+MODEL = onnx.parser.parse_model(
+    """
+    < ir_version: 10, opset_import: ["" : 21] >
+    agraph (float[2] x) => (float[2] z) { y = Add (x, x) z = Neg (y) }
+    """
+)
+FEED = {"x": np.ones(2, np.float32)}
+NAME = "SimulatedExecutionProvider"
+MakeSimulated = Callable[..., SimulatedFactory]
+
+CALLS = [
+    (SimulatedFactory, "supported_devices", "devices"),
+    (SimulatedFactory, "create", "create"),
+    (SimulatedFactory, "create_allocator", "create"),
+    (SimulatedFactory, "create_data_transfer", "create"),
+    (SimulatedFactory, "create_stream", "run"),
+    (provider.SimulatedExecutionProvider, "get_capability", "get_capability"),
+    (provider.SimulatedExecutionProvider, "compile", "compile"),
+    (provider.SimulatedExecutionProvider, "close", "close"),
+    (provider.SimulatedPartition, "run", "run"),
+    (provider.SimulatedPartition, "close", "close"),
+    (memory.SimulatedDataTransfer, "can_copy", "run"),
+    (memory.SimulatedDataTransfer, "needs_copy", "run"),
+    (memory.SimulatedDataTransfer, "copy", "run"),
+    (memory.SimulatedAllocator, "empty", "run"),
+    (streams.SimulatedStream, "synchronize", "run"),
+    (streams.SimulatedStream, "close", "close"),
+]
+
+
+def use() -> None:
+    with onnxplug.InferenceSession(MODEL, providers=[NAME]) as session:
+        session.run(None, FEED)
+
+
+@pytest.mark.parametrize(("owner", "method", "stage"), CALLS)
+@pytest.mark.parametrize("raised", [ZeroDivisionError("oh"), SystemExit(3)])
+def test_a_call_that_raises(
+    simulated: MakeSimulated,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    stage: str,
+    raised: BaseException,
+) -> None:
+    simulated(streams=True)
+    original = getattr(owner, method)
+
+    def fail(self: Any, *arguments: Any, **named: Any) -> Any:
+        if method in ("close", "synchronize"):
+            original(self)
+        raise raised
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, fail)
+        with pytest.raises(EpError, match=f"{NAME}.*{type(raised).__name__}") as caught:
+            use()
+    assert (caught.value.ep, caught.value.stage) == (NAME, stage)
+    use()
+
+
+@pytest.mark.parametrize(("owner", "method", "stage"), CALLS)
+def test_an_interrupt_is_the_users(
+    simulated: MakeSimulated,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    stage: str,
+) -> None:
+    simulated(streams=True)
+    original = getattr(owner, method)
+
+    def interrupt(self: Any, *arguments: Any, **named: Any) -> Any:
+        if method in ("close", "synchronize"):
+            original(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            use()
+    use()
+
+
+@pytest.mark.parametrize("method", ["empty", "copy"])
+def test_memory_outside_a_session(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    simulated()
+    owner = (
+        memory.SimulatedAllocator
+        if method == "empty"
+        else (memory.SimulatedDataTransfer)
+    )
+
+    def fail(self: Any, *arguments: Any) -> Any:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(owner, method, fail)
+    with pytest.raises(EpError, match=f"{NAME} failed in run: SystemExit: 3"):
+        OrtValue.ortvalue_from_numpy(FEED["x"], "simulated")
+
+
+def test_a_factory_that_fails_to_close(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Any) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(SimulatedFactory, "close", fail)
+    onnxplug.register_ep_library("mine", SimulatedFactory())
+    onnxplug.unregister_ep_library("mine")
+    assert f"{NAME} failed in close: SystemExit: 3" in caplog.text
+    assert NAME not in [record.name for record in registry.records()]
+
+
+def test_several_that_fail_to_close_are_all_told(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated()
+    for owner in (provider.SimulatedPartition, provider.SimulatedExecutionProvider):
+
+        def fail(self: Any) -> None:
+            raise OSError(type(self).__name__)
+
+        monkeypatch.setattr(owner, "close", fail)
+    session = onnxplug.InferenceSession(MODEL, providers=[NAME])
+    with pytest.raises(EpError, match="SimulatedPartition") as caught:
+        session.close()
+    assert "OSError: SimulatedExecutionProvider" in caught.value.__notes__[0]
+
+
+def test_what_fails_to_close_does_not_hide_why_there_is_no_session(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated()
+
+    def fail(self: Any, *arguments: Any) -> None:
+        raise OSError("first" if arguments else "second")
+
+    owner = provider.SimulatedExecutionProvider
+    monkeypatch.setattr(owner, "compile", fail)
+    monkeypatch.setattr(owner, "close", fail)
+    with pytest.raises(OnnxplugError, match="first"):
+        onnxplug.InferenceSession(MODEL, providers=[NAME])
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "two"])
+def test_a_limit_that_would_let_no_run_begin(
+    simulated: MakeSimulated, limit: Any
+) -> None:
+    simulated(max_concurrent_runs=limit)
+    with pytest.raises(EpError, match=f"max_concurrent_runs is {limit!r}"):
+        onnxplug.InferenceSession(MODEL, providers=[NAME])
