@@ -11,6 +11,7 @@ import numpy as np
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import place
 from onnxplug_cpu.compiler.kernel import Kernel
+from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 from onnxplug_cpu.compiler.record import (
     Address,
     Buffer,
