@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxplug.ep import Level
-from onnxplug.plugins import PluginState
+from onnxplug.plugins import PluginState, find_plugins, registry
 from onnxplug.testing import Knobs, SimulatedFactory
 from onnxplug.testing.simulated import Stage
 
@@ -413,7 +413,7 @@ def onnxplug_probe_hardware(host):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other EPs drive GPUs")
 @pytest.mark.parametrize("isolate", [False, True])
-def test_hardware_without_an_ep_names_the_distribution(
+def test_hardware_without_an_ep_names_what_would_drive_it(
     cli, site, monkeypatch, isolate: bool
 ) -> None:
     site.install(X, GPU.format(vendor=0x10DE))
@@ -425,8 +425,26 @@ def test_hardware_without_an_ep_names_the_distribution(
     assert missing["device"]["type"] == "gpu"
     assert missing["device"] in outcome.json["hardware"]
     assert missing["ep"] == "CUDAExecutionProvider"
-    assert missing["distribution"] == "onnxplug-cuda"
-    assert "install the distribution onnxplug-cuda" in missing["remedy"]
+    assert missing["distribution"] == ""
+    assert missing["remedy"].startswith(
+        "CUDAExecutionProvider would drive it; "
+        "no distribution of onnxplug supplies it; use CPUExecutionProvider"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere other EPs drive GPUs")
+def test_hardware_without_an_ep_names_the_distribution_to_install(
+    cli, site, monkeypatch
+) -> None:
+    site.install(X, GPU.format(vendor=0x8086))
+    found = [plugin for plugin in find_plugins() if plugin.name == X]
+    monkeypatch.setattr(
+        sys.modules[type(registry).__module__], "find_plugins", lambda: found
+    )
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    (missing,) = cli("doctor", "--json").json["missing"]
+    assert missing["distribution"] == "onnxplug-openvino"
+    assert missing["remedy"] == "install the distribution onnxplug-openvino"
 
 
 def test_hardware_that_nothing_known_drives_says_so(cli, site) -> None:

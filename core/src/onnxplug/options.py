@@ -331,8 +331,9 @@ class SessionOptions:
         """
         from onnxplug.plugins import registry
         from onnxplug.selection import parse_options, provider
+        from onnxplug.selection.available import find_factory
 
-        factory = registry.factory(name)
+        factory = find_factory(name, registry)
         parse_options(factory.name, factory.options, options or {})
         # it was asked for by hand, and raises when it fails
         self._requests.append(provider(name, options=options, error_on_failure=True))

@@ -11,15 +11,27 @@ from types import SimpleNamespace
 import pytest
 
 import onnxplug.inquire
-from onnxplug.ep import HardwareDevice
+from onnxplug.ep import Finding, HardwareDevice, Level
 from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection import CPU, known
-from onnxplug.selection.available import availability, platform_support
-from onnxplug.selection.known import KNOWN, by_priority, find_known, remedy
+from onnxplug.selection import CPU
+from onnxplug.selection.available import (
+    availability,
+    platform_support,
+)
+from onnxplug.selection.known import (
+    KNOWN,
+    KnownEp,
+    by_priority,
+    find_known,
+    instead_of,
+    remedy,
+)
 from onnxplug.testing import SimulatedFactory, Stage
 
 AddEp = Callable[..., SimulatedFactory]
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -62,19 +74,88 @@ def test_an_ep_that_drives_no_device_is_not(
     assert "`onnxplug devices` lists the devices" in answer.remedy
 
 
+def test_an_engine_that_is_missing_is_told_before_the_devices(
+    add: AddEp, registry: PluginRegistry, hardware: list[HardwareDevice], monkeypatch
+) -> None:
+    factory = add("Good", "npu")
+    findings = [
+        Finding(level=Level.WARNING, message="the driver is old"),
+        Finding(
+            level=Level.ERROR,
+            message="torch is not installed",
+            remedy="pip install torch",
+        ),
+    ]
+    monkeypatch.setattr(factory, "diagnose", lambda: iter(findings))
+    for ask in (availability, platform_support):
+        answer = ask("good", registry, hardware)
+        assert not answer
+        assert answer.reason == (
+            "GoodExecutionProvider cannot be used: torch is not installed"
+        )
+        assert answer.remedy == "pip install torch"
+
+
+def test_an_ep_that_cannot_diagnose_itself_is_told_to_drive_nothing(
+    add: AddEp, registry: PluginRegistry, hardware: list[HardwareDevice], monkeypatch
+) -> None:
+    factory = add("Good", "npu")
+
+    def diagnose():
+        raise SystemExit(3)
+
+    monkeypatch.setattr(factory, "diagnose", diagnose)
+    assert "drives none of" in availability("good", registry, hardware).reason
+
+
 def test_an_ep_that_is_not_installed_brings_its_distribution(
     registry: PluginRegistry,
     hardware: list[HardwareDevice],
     on: Callable[[str, str], None],
 ) -> None:
     on("linux", "x86_64")
-    answer = availability("cuda", registry, hardware)
+    answer = availability("openvino", registry, hardware)
     assert not answer
-    assert answer.name == "CUDAExecutionProvider"
-    assert "no installed plugin supplies an EP named 'cuda'" in answer.reason
+    assert answer.name == "OpenVINOExecutionProvider"
+    assert answer.reason == "no installed plugin supplies OpenVINOExecutionProvider"
+    assert answer.remedy == "install the distribution onnxplug-openvino"
+
+
+def test_what_serves_instead_is_what_there_is(
+    add: AddEp,
+    registry: PluginRegistry,
+    hardware: list[HardwareDevice],
+    on: Callable[[str, str], None],
+) -> None:
+    on("linux", "x86_64")
+    answer = availability("tensorrt", registry, hardware)
     assert answer.remedy == (
-        "install the distribution onnxplug-cuda (see docs/how-to/choose-devices.md)"
+        "no distribution of onnxplug supplies it; use CPUExecutionProvider "
+        "(install the distribution onnxplug-cpu) instead"
     )
+    add("CUDA", "gpu")
+    add("CPU", "cpu")
+    answer = availability("tensorrt", registry, hardware)
+    assert answer.remedy == (
+        "no distribution of onnxplug supplies it; "
+        "use CUDAExecutionProvider or CPUExecutionProvider instead"
+    )
+
+
+def test_an_ep_that_onnx_runtime_dropped_is_told_as_such(
+    registry: PluginRegistry,
+    hardware: list[HardwareDevice],
+    on: Callable[[str, str], None],
+) -> None:
+    on("linux", "x86_64")
+    answer = availability("rocm", registry, hardware)
+    assert answer.name == "ROCMExecutionProvider"
+    assert answer.reason == (
+        "no installed plugin supplies ROCMExecutionProvider; ONNX Runtime has "
+        "MIGraphXExecutionProvider in its place since 1.23"
+    )
+    assert "CPUExecutionProvider" in answer.remedy
+    assert "MIGraphX" not in answer.remedy
 
 
 def test_an_ep_of_another_platform_is_not_to_be_installed(
@@ -84,7 +165,8 @@ def test_an_ep_of_another_platform_is_not_to_be_installed(
 ) -> None:
     on("linux", "x86_64")
     assert availability("coreml", registry, hardware).remedy.startswith(
-        "CoreMLExecutionProvider runs on macOS (x86-64, aarch64); choose another EP"
+        "CoreMLExecutionProvider runs on macOS (x86-64, aarch64), iOS (aarch64); "
+        "use CPUExecutionProvider"
     )
 
 
@@ -148,12 +230,17 @@ def test_many_threads_get_one_answer(
 # supported_by_platform
 
 SUPPORT = {
-    ("linux", "x86_64"): "tensorrt cuda openvino webgpu cpu",
-    ("linux", "aarch64"): "tensorrt cuda openvino webgpu cpu",
+    ("linux", "x86_64"): "nvtensorrtrtx tensorrt cuda migraphx openvino dnnl vitisai "
+    "qnn webgpu xnnpack cann azure cpu",
+    ("linux", "aarch64"): "tensorrt cuda openvino dnnl vitisai qnn vsinpu acl rknpu "
+    "webgpu xnnpack cann azure cpu",
     ("linux", "riscv64"): "cpu",
-    ("win32", "AMD64"): "tensorrt cuda openvino dml webgpu cpu",
-    ("win32", "ARM64"): "dml webgpu cpu",
-    ("darwin", "arm64"): "openvino coreml webgpu cpu",
+    ("win32", "AMD64"): "nvtensorrtrtx tensorrt cuda migraphx openvino dnnl vitisai "
+    "qnn dml webgpu xnnpack azure cpu",
+    ("win32", "ARM64"): "qnn dml webgpu xnnpack azure cpu",
+    ("darwin", "arm64"): "openvino dnnl coreml webgpu xnnpack azure cpu",
+    ("emscripten", "wasm32"): "js webnn webgpu xnnpack cpu",
+    ("android", "aarch64"): "qnn nnapi acl xnnpack cpu",
     ("freebsd14", "amd64"): "cpu",
 }
 
@@ -196,8 +283,45 @@ def test_of_other_eps_their_factory_is_asked(
     add("Elsewhere", "npu")
     assert platform_support("here", registry, hardware)
     assert not platform_support("elsewhere", registry, hardware)
-    # with no factory to ask nothing speaks against it
-    assert platform_support("unheard-of", registry, hardware)
+
+
+def test_an_ep_that_nobody_knows_is_supported_nowhere(
+    add: AddEp, registry: PluginRegistry, hardware: list[HardwareDevice]
+) -> None:
+    add("Here", "gpu")
+    answer = platform_support("heer", registry, hardware)
+    assert answer == (
+        "heer",
+        False,
+        "no installed plugin supplies an EP named 'heer'",
+        "`onnxplug eps` lists the installed EPs.  Did you mean 'here'?",
+    )
+    assert (
+        "Did you mean 'tensorrt'"
+        in platform_support("tensort", registry, hardware).remedy
+    )
+
+
+def test_an_installed_ep_that_cannot_be_asked_exists(
+    add: AddEp, registry: PluginRegistry, hardware: list[HardwareDevice]
+) -> None:
+    add("Bad", "gpu", fail_at=Stage.DEVICES)
+    assert platform_support("bad", registry, hardware)
+
+
+def test_an_installed_ep_that_drives_a_device_is_right_and_the_table_is_not(
+    add: AddEp,
+    registry: PluginRegistry,
+    hardware: list[HardwareDevice],
+    on: Callable[[str, str], None],
+) -> None:
+    on("linux", "x86_64")
+    assert platform_support("rocm", registry, hardware).reason == (
+        "ROCMExecutionProvider is no more: "
+        "ONNX Runtime has MIGraphXExecutionProvider in its place since 1.23"
+    )
+    add("ROCM", "gpu")
+    assert platform_support("rocm", registry, hardware)
 
 
 # names
@@ -210,6 +334,25 @@ def test_of_other_eps_their_factory_is_asked(
         ("directml", "DmlExecutionProvider"),
         ("onnxplug-directml", "DmlExecutionProvider"),
         ("TRT", "TensorrtExecutionProvider"),
+        ("NVRTX", "NvTensorRTRTXExecutionProvider"),
+        ("NvTensorRTRTX", "NvTensorRTRTXExecutionProvider"),
+        ("rocm", "ROCMExecutionProvider"),
+        ("MIGraphX", "MIGraphXExecutionProvider"),
+        ("qnn", "QNNExecutionProvider"),
+        ("XNNPACK", "XnnpackExecutionProvider"),
+        ("dnnl", "DnnlExecutionProvider"),
+        ("NNAPI", "NnapiExecutionProvider"),
+        ("acl", "ACLExecutionProvider"),
+        ("ArmNN", "ArmNNExecutionProvider"),
+        ("vitisai", "VitisAIExecutionProvider"),
+        ("cann", "CANNExecutionProvider"),
+        ("RKNPU", "RknpuExecutionProvider"),
+        ("webnn", "WebNNExecutionProvider"),
+        ("azure", "AzureExecutionProvider"),
+        ("webgpu", "WebGpuExecutionProvider"),
+        ("js", "JsExecutionProvider"),
+        ("tvm", "TvmExecutionProvider"),
+        ("snpe", "SNPEExecutionProvider"),
         ("cpu", CPU),
     ],
 )
@@ -219,14 +362,24 @@ def test_known_eps_are_found_in_every_spelling(written: str, expected: str) -> N
     assert found.name == expected
 
 
-def test_no_remedy_names_what_does_not_exist(on: Callable[[str, str], None]) -> None:
-    on("linux", "x86_64")
-    assert "no distribution of onnxplug supplies it yet" in remedy("webgpu")
-    assert "pip install" not in "".join(remedy(ep.name) for ep in KNOWN)
+@pytest.mark.parametrize(("system", "machine"), SUPPORT)
+def test_no_remedy_names_what_does_not_exist(
+    system: str, machine: str, on: Callable[[str, str], None]
+) -> None:
+    on(system, machine)
+    exist = {path.name for path in (ROOT / "plugins").iterdir()}
+    for ep in KNOWN:
+        todo = f"{remedy(ep.name, [])} {instead_of(ep, [])}"
+        assert CPU in todo
+        named = re.findall(r"onnxplug-(\w+)", todo)
+        assert named
+        assert set(named) <= exist
+        assert "docs/" not in todo
 
 
 def test_others_come_by_name_before_the_cpu_ep() -> None:
-    mixed = [CPU, "ZetaExecutionProvider", "AlphaExecutionProvider", KNOWN[1].name, CPU]
+    names = ("CPU", "Zeta", "Alpha", "CUDA", "CPU")
+    mixed = [f"{name}ExecutionProvider" for name in names]
     assert by_priority(mixed) == [
         "CUDAExecutionProvider",
         "AlphaExecutionProvider",
@@ -235,13 +388,22 @@ def test_others_come_by_name_before_the_cpu_ep() -> None:
     ]
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "choose-devices.md"
+def row(ep: KnownEp) -> tuple[str, ...]:
+    """An EP in the words of the page."""
+    places = [
+        system if len(kinds) == 3 else f"{system} ({', '.join(kinds)})"
+        for system, kinds in ep.platforms.items()
+    ]
+    where = ", ".join(places) or "everywhere"
+    if ep.gone:
+        where = ep.gone
+    return ep.name, ep.distribution or "none", where
 
 
-def test_the_page_that_remedies_name_lists_the_same_eps() -> None:
-    assert str(PAGE).endswith(known.PAGE)
-    rows = re.findall(r"^\| `(\w+)` \| ([\w-]+) \|", PAGE.read_text("utf-8"), re.M)
-    assert rows == [(ep.name, ep.distribution) for ep in KNOWN if ep.distribution]
+def test_the_page_lists_the_same_eps() -> None:
+    page = (ROOT / "docs" / "how-to" / "choose-devices.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\w-]+) \| (.*) \|$", page, re.M)
+    assert rows == [row(ep) for ep in KNOWN]
 
 
 # of this process
@@ -253,13 +415,9 @@ def test_this_process_is_asked_by_default(
     monkeypatch.setattr(onnxplug.inquire, "registry", registry)
     add("Toy", "cpu")
     inquire = onnxplug.inquire
-    assert inquire.get_all_providers() == [
-        "TensorrtExecutionProvider",
-        "CUDAExecutionProvider",
-        "OpenVINOExecutionProvider",
-        "CoreMLExecutionProvider",
-        "DmlExecutionProvider",
-        "WebGpuExecutionProvider",
+    everything = inquire.get_all_providers()
+    assert everything == [
+        *(ep.name for ep in KNOWN[:-1]),
         "ToyExecutionProvider",
         CPU,
     ]

@@ -286,7 +286,7 @@ def test_a_missing_ep_brings_the_distribution_to_install(select: Choose) -> None
         select("openvino")
     assert str(caught.value) == (
         "no installed plugin supplies OpenVINOExecutionProvider; install the "
-        "distribution onnxplug-openvino (see docs/how-to/choose-devices.md).\n"
+        "distribution onnxplug-openvino\n"
         "Installed EPs: none."
     )
     assert caught.value.plugin == "OpenVINOExecutionProvider"
@@ -296,7 +296,25 @@ def test_a_missing_ep_brings_the_distribution_to_install(select: Choose) -> None
 def test_a_misspelled_ep_that_is_not_installed_brings_its_name(select: Choose) -> None:
     with pytest.raises(PluginNotFound, match="Did you mean 'openvino'") as caught:
         select("openvin")
-    assert "docs/how-to/choose-devices.md" in str(caught.value)
+    assert "`onnxplug eps` lists the installed EPs" in str(caught.value)
+
+
+@usefixtures("cpu")
+def test_an_engine_that_is_missing_comes_first_in_the_error(
+    add: AddEp, select: Choose, monkeypatch
+) -> None:
+    factory = add("Good", "npu")
+    fault = Finding(
+        level=Level.ERROR, message="torch is not installed", remedy="pip install torch"
+    )
+    monkeypatch.setattr(factory, "diagnose", lambda: [fault])
+    with pytest.raises(EpError) as caught:
+        select("good")
+    assert str(caught.value) == (
+        "GoodExecutionProvider cannot be used: torch is not installed; "
+        "pip install torch"
+    )
+    assert (caught.value.ep, caught.value.stage) == (factory.name, "devices")
 
 
 # what is created

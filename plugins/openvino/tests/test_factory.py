@@ -109,6 +109,11 @@ def test_the_diagnosis_tells_of_a_library_and_drivers_that_are_missing(
 def test_without_its_engine_it_drives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert not list(OpenVINOFactory().supported_devices([hardware(DeviceType.CPU)]))
+    answer = onnxplug.is_available("openvino")
+    assert answer.reason == (
+        "OpenVINOExecutionProvider cannot be used: openvino is not installed"
+    )
+    assert answer.remedy.startswith("pip install")
 
 
 def test_the_telemetry_package_is_not_imported() -> None:

@@ -108,7 +108,9 @@ def _factories(wanted: Sequence[str] | None) -> list[EpFactory]:
 
     if wanted is None:
         return registry.automatic_factories()
-    return [registry.factory(name) for name in dict.fromkeys(wanted)]
+    from onnxplug.selection.available import find_factory
+
+    return [find_factory(name, registry) for name in dict.fromkeys(wanted)]
 
 
 def _print_ends(listing: Listing, versions: Sequence[Version]) -> None:

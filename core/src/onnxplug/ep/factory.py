@@ -56,7 +56,8 @@ class Finding:
     """Something that ``onnxplug doctor`` tells about an EP on this machine.
 
     Attributes:
-        level: ``error`` when the EP cannot work as things are.
+        level: ``error`` when the EP cannot work as things are, such as without its
+            engine.
         message: what was found.
         remedy: what to do about it; empty when nothing needs doing.
     """
@@ -133,7 +134,8 @@ class EpFactory(ABC):
     ) -> Iterable[EpDevice]:
         """The pairs of this EP and those of *devices* it can drive.
 
-        Looks, does not initialise: no driver is loaded, no context made.
+        Looks, does not initialise: no driver is loaded, no context made.  None, if
+        what the EP computes with is not installed, which :meth:`diagnose` then tells.
         """
 
     @abstractmethod
@@ -176,7 +178,12 @@ class EpFactory(ABC):
         return None
 
     def diagnose(self) -> Iterable[Finding]:
-        """(optional) What ``onnxplug doctor`` should tell.  Defaults to nothing."""
+        """(optional) What ``onnxplug doctor`` should tell.  Defaults to nothing.
+
+        Its errors are also told, first and with their remedies, where the EP has no
+        device or could not be created.  So an EP whose engine is missing yields a
+        finding such as ``torch is not installed``, remedy ``pip install torch``.
+        """
         return ()
 
     def operators(self) -> Iterable[OperatorSupport] | None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from onnxplug.plugins.record import PluginRecord
 
 _SUFFIX: Final = "executionprovider"
-_PREFIX: Final = "onnxplug-"
+PREFIX: Final = "onnxplug-"
+"""What the names of onnxplug's own distributions begin with."""
 
 
 def short_name(ep: str) -> str:
@@ -34,7 +35,7 @@ def distribution_suffixes(record: PluginRecord) -> set[str]:
     No more than that: anyone may publish a distribution named ``cpu``.
     """
     names = (normal_distribution(plugin.distribution) for plugin in record.suppliers)
-    return {name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)}
+    return {name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)}
 
 
 def _fitting(name: str, records: Sequence[PluginRecord]) -> list[PluginRecord]:
@@ -81,5 +82,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A question that names the nearest of *known*; empty when none is near."""
     import difflib
 
-    near = difflib.get_close_matches(short_name(name), map(short_name, known), n=1)
-    return f"  Did you mean {near[0]!r}?" if near else ""
+    names = dict.fromkeys(map(short_name, known))
+    near = difflib.get_close_matches(short_name(name), names, n=2)
+    return f"  Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from onnxplug.ep import HardwareDevice
+from onnxplug.ep import EpFactory, HardwareDevice
 from onnxplug.errors import EpError, PluginBlocked, PluginError, PluginNotFound
-from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.plugins import PluginRegistry, PluginState
+from onnxplug.selection.devices import devices_of, faults, hardware_for
 from onnxplug.selection.known import (
-    PAGE,
+    CHECK,
     find_known,
+    instead_of,
+    missing_reason,
     platform_reason,
     remedy,
     this_platform,
@@ -46,23 +48,15 @@ def availability(
     """
     try:
         factory = registry.factory(name)
-        pairs = devices_of(factory, hardware_for(registry, factory.name, hardware))
-    except PluginNotFound as error:
-        known = find_known(name)
-        first_line = str(error).splitlines()[0]
-        return Availability(
-            known.name if known else name, False, first_line, remedy(name)
-        )
+        return _drives_any(factory, registry, hardware)
+    except PluginNotFound:
+        return not_installed(name, registry)
     except PluginBlocked as error:
-        todo = f"change the settings that say so (see {PAGE})"
+        todo = f"change the settings that say so; {CHECK}"
         return Availability(name, False, str(error), todo)
     except (PluginError, EpError) as error:
         ep = getattr(error, "ep", "") or getattr(error, "plugin", "") or name
-        return Availability(ep, False, str(error), f"repair its plugin (see {PAGE})")
-    if pairs:
-        return Availability(factory.name, True)
-    reason = drives_none(factory.name, hardware)
-    return Availability(factory.name, False, reason, no_device_remedy(factory.name))
+        return Availability(ep, False, str(error), f"repair its plugin; {CHECK}")
 
 
 def platform_support(
@@ -70,35 +64,92 @@ def platform_support(
 ) -> Availability:
     """Whether an EP exists for this operating system and processor, installed or not.
 
-    Of an EP that onnxplug does not know its factory is asked for devices; with no
-    factory to ask, nothing speaks against it.
+    Where onnxplug knows of no such EP, that of an installed plugin is asked for
+    devices; one that nobody knows does not exist.
     """
     known = find_known(name)
-    if known is not None:
-        reason = platform_reason(known, *this_platform())
-        todo = f"choose another EP (see {PAGE})" if reason else ""
-        return Availability(known.name, not reason, reason, todo)
-    try:
-        factory = registry.factory(name)
-        pairs = devices_of(factory, hardware_for(registry, factory.name, hardware))
-    except (PluginError, EpError):
-        return Availability(name, True)
-    if pairs:
-        return Availability(factory.name, True)
-    reason = drives_none(factory.name, hardware)
-    return Availability(factory.name, False, reason, no_device_remedy(factory.name))
-
-
-def drives_none(ep: str, hardware: Sequence[HardwareDevice]) -> str:
-    """That an EP drives no device of *hardware*."""
-    kinds = ", ".join(sorted({str(device.type) for device in hardware})) or "none"
-    return f"{ep} drives none of this machine's devices ({kinds})"
-
-
-def no_device_remedy(ep: str) -> str:
-    """What to do about an EP that drives no device."""
-    known = find_known(ep)
     reason = platform_reason(known, *this_platform()) if known else ""
-    if reason:
-        return f"{reason}; choose another EP (see {PAGE})"
-    return f"`onnxplug devices` lists the devices that were found (see {PAGE})"
+    if known and not reason:
+        return Availability(known.name, True)
+    try:
+        answer = _drives_any(registry.factory(name), registry, hardware)
+    except PluginNotFound:
+        answer = not_installed(name, registry)
+    except (PluginError, EpError):
+        # it is installed, and cannot be asked
+        answer = Availability(name, True)
+    if answer or known is None:
+        return answer
+    todo = instead_of(known, installed_names(registry))
+    return Availability(known.name, False, reason, todo)
+
+
+def not_installed(name: str, registry: PluginRegistry) -> Availability:
+    """The answer for an EP that no installed plugin supplies."""
+    known = find_known(name)
+    return Availability(
+        known.name if known else name,
+        False,
+        missing_reason(name),
+        remedy(name, installed_names(registry)),
+    )
+
+
+def find_factory(name: str, registry: PluginRegistry) -> EpFactory:
+    """The factory of an EP.
+
+    Raises:
+        PluginError: it cannot be had; the text says what to do.
+    """
+    try:
+        return registry.factory(name)
+    except PluginNotFound as error:
+        missing = not_installed(name, registry)
+        installed = ", ".join(record.name for record in registry.records())
+        raise PluginNotFound(
+            f"{missing.reason}; {missing.remedy}\n"
+            f"Installed EPs: {installed or 'none'}.",
+            plugin=missing.name,
+        ) from error
+
+
+def installed_names(registry: PluginRegistry) -> list[str]:
+    """The EPs that are installed and, as far as is known, not broken."""
+    usable = (PluginState.FOUND, PluginState.LOADING, PluginState.READY)
+    return [each.name for each in registry.records() if each.state in usable]
+
+
+def no_device(
+    factory: EpFactory, hardware: Sequence[HardwareDevice]
+) -> tuple[str, str]:
+    """Why an EP drives no device of *hardware*, and what to do about it.
+
+    What the EP says of itself comes first: an EP whose engine is missing drives
+    nothing, whatever the machine has.
+    """
+    found = faults(factory)
+    if found:
+        reason = "; ".join(fault.message for fault in found)
+        todo = "; ".join(fault.remedy for fault in found if fault.remedy)
+        return f"{factory.name} cannot be used: {reason}", todo or CHECK
+    kinds = ", ".join(sorted({str(device.type) for device in hardware})) or "none"
+    reason = f"{factory.name} drives none of this machine's devices ({kinds})"
+    known = find_known(factory.name)
+    elsewhere = platform_reason(known, *this_platform()) if known else ""
+    if elsewhere:
+        return reason, f"{elsewhere}; choose another EP"
+    return reason, "`onnxplug devices` lists the devices that were found"
+
+
+def _drives_any(
+    factory: EpFactory, registry: PluginRegistry, hardware: Sequence[HardwareDevice]
+) -> Availability:
+    """Whether the EP of *factory* drives a device.
+
+    Raises:
+        EpError: it failed in telling.
+    """
+    shown = hardware_for(registry, factory.name, hardware)
+    if devices_of(factory, shown):
+        return Availability(factory.name, True)
+    return Availability(factory.name, False, *no_device(factory, shown))

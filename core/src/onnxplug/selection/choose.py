@@ -19,7 +19,7 @@ from onnxplug.errors import (
 )
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.selection.devices import devices_of, faults, hardware_for
 from onnxplug.selection.options import parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
@@ -122,7 +122,7 @@ def choose(
     try:
         for rank, request in enumerate(requests):
             try:
-                factory = _factory(request, registry)
+                factory = _factory(request.name, registry)
                 if factory.name not in [ep.name for ep in chosen]:
                     found = hardware_for(registry, factory.name, hardware)
                     chosen.append(_create(rank, request, factory, found, context))
@@ -185,23 +185,14 @@ def _settle(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
         do_without(failure, chosen)
 
 
-def _factory(request: ProviderRequest, registry: PluginRegistry) -> EpFactory:
+def _factory(name: str, registry: PluginRegistry) -> EpFactory:
     try:
-        return registry.factory(request.name)
-    except PluginNotFound as error:
-        from onnxplug.selection.known import find_known, remedy
+        return registry.factory(name)
+    except PluginNotFound:
+        # what an EP is that is not there is seldom asked
+        from onnxplug.selection.available import find_factory
 
-        known = find_known(request.name)
-        if known is None:
-            text = f"{error}\nTo use it, {remedy(request.name)}."
-        else:
-            installed = ", ".join(record.name for record in registry.records())
-            text = (
-                f"no installed plugin supplies {known.name}; {remedy(known.name)}.\n"
-                f"Installed EPs: {installed or 'none'}."
-            )
-        name = known.name if known else request.name
-        raise PluginNotFound(text, plugin=name) from error
+        return find_factory(name, registry)
 
 
 def _create(
@@ -215,13 +206,10 @@ def _create(
     options = parse_options(factory.name, factory.options, request.options)
     devices = request.devices or devices_of(factory, hardware)
     if not devices:
-        from onnxplug.selection.available import drives_none, no_device_remedy
+        from onnxplug.selection.available import no_device
 
-        raise EpError(
-            f"{drives_none(factory.name, hardware)}; {no_device_remedy(factory.name)}",
-            ep=factory.name,
-            stage="devices",
-        )
+        text = "; ".join(no_device(factory, hardware))
+        raise EpError(text, ep=factory.name, stage="devices")
     suggested = _suggested_options(factory.name, devices, context.config)
     if suggested:
         options = parse_options(
@@ -254,16 +242,9 @@ def _suggested_options(
 
 def _diagnosis(factory: EpFactory) -> str:
     """What the EP says of its own failure, and what to do about it."""
-    from onnxplug.ep import Level
-
-    try:
-        findings = list(factory.diagnose())
-    except FAILURES:  # one that failed may fail in this, too
-        return ""
-    faults = [finding for finding in findings if finding.level is Level.ERROR]
     return "".join(
         f"\n{fault.message}{f'; {fault.remedy}' if fault.remedy else ''}"
-        for fault in faults
+        for fault in faults(factory)
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxplug.ep import EpDevice, EpFactory, HardwareDevice
+from onnxplug.ep import EpDevice, EpFactory, Finding, HardwareDevice, Level
 from onnxplug.errors import EpError, PluginLoadError
-from onnxplug.guard import blaming
+from onnxplug.guard import FAILURES, blaming
 from onnxplug.plugins import PluginRegistry
 
 if TYPE_CHECKING:
@@ -61,6 +61,16 @@ def merge_hardware(
             if place[1]:
                 places.add(place)
     return merged
+
+
+def faults(factory: EpFactory) -> list[Finding]:
+    """Why an EP cannot work as things are, by what it says of itself."""
+    try:
+        told = list(factory.diagnose())
+    except FAILURES:  # one that failed before may fail in this, too
+        return []
+    findings = [each for each in told if isinstance(each, Finding)]
+    return [each for each in findings if each.level is Level.ERROR]
 
 
 def logger() -> logging.Logger:

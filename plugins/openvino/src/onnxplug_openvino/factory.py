@@ -16,6 +16,7 @@ from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.options import OPTIONS, Settings, read_settings
 
 _INTEL: Final = 0x8086
+_INSTALL: Final = 'pip install "openvino>=2026.2,<2027" in this environment'
 _NEEDED: Final = {"FP16": "FP16", "BF16": "BF16"}
 
 
@@ -42,7 +43,7 @@ class OpenVINOFactory(ep.EpFactory):
         self, devices: Sequence[ep.HardwareDevice]
     ) -> Iterable[ep.EpDevice]:
         """Every processor, and the GPUs and NPUs that Intel made."""
-        if importlib.util.find_spec("openvino") is None:
+        if not _is_installed():  # which diagnose tells
             return []
         metadata = {"version": self.version}
         if version := _engine_version():
@@ -106,6 +107,13 @@ class OpenVINOFactory(ep.EpFactory):
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether OpenVINO can be imported, its devices, and drivers that it misses."""
+        if not _is_installed():
+            yield ep.Finding(
+                level=ep.Level.ERROR,
+                message="openvino is not installed",
+                remedy=_INSTALL,
+            )
+            return
         try:
             core = self._engine()
             version = import_openvino().__version__
@@ -114,7 +122,7 @@ class OpenVINOFactory(ep.EpFactory):
             yield ep.Finding(
                 level=ep.Level.ERROR,
                 message=f"openvino cannot be used: {type(error).__name__}: {error}",
-                remedy='pip install "openvino>=2026.2,<2027" in this environment',
+                remedy=_INSTALL,
             )
             return
         available = list(core.available_devices)
@@ -137,6 +145,10 @@ class OpenVINOFactory(ep.EpFactory):
         """Release OpenVINO's ``Core``."""
         with self._lock:
             self._core = None
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("openvino") is not None
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from onnxplug.ep import DeviceType, EpFactory, Finding, HardwareDevice, Level
 from onnxplug.errors import EpError, PluginError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
-from onnxplug.selection.available import drives_none, no_device_remedy
+from onnxplug.selection.available import no_device
 from onnxplug.selection.devices import devices_of, hardware_for
 
 
@@ -165,11 +165,6 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         pairs = ()
         fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
         findings.append(fault)
-    else:
-        if not pairs:
-            none = drives_none(record.name, hardware)
-            todo = no_device_remedy(record.name)
-            findings.append(Finding(level=Level.WARNING, message=none, remedy=todo))
     driven = [DrivenDevice(device=pair.device) for pair in pairs]
     checkup = replace(
         checkup,
@@ -180,6 +175,10 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
 
     yield replace(checkup, doing="diagnosing itself")
     findings += _diagnose(factory, _makers(record))
+    if not pairs and not any(each.level is Level.ERROR for each in findings):
+        # an error of the EP's own says why already
+        none, todo = no_device(factory, hardware)
+        findings.append(Finding(level=Level.WARNING, message=none, remedy=todo))
     checkup = replace(checkup, findings=tuple(findings))
 
     for number, pair in enumerate(pairs):

@@ -181,10 +181,13 @@ def _what_would_drive(
     ep = next((ep for ep in KNOWN if _may_drive(ep, device)), None)
     if ep is None:
         return Missing(device=device, remedy="no distribution of onnxplug drives it")
-    todo = remedy(ep.name)
     if ep.name in plugins:
         state = plugins[ep.name].state
         todo = f"{ep.name} would drive it; it is installed and {state}, see above"
+    else:
+        todo = remedy(ep.name, [one.ep for one in plugins.values() if one.works])
+        if not ep.distribution:
+            todo = f"{ep.name} would drive it; {todo}"
     return Missing(device=device, ep=ep.name, distribution=ep.distribution, remedy=todo)
 
 
