@@ -380,6 +380,37 @@ def test_options_of_the_user_beat_config_entries_and_those_the_devices(
     }
 
 
+@pytest.mark.parametrize("written", ["level", "optimization_level"])
+def test_an_option_of_the_user_beats_that_of_a_device_by_any_name(
+    written: str, registry: PluginRegistry, hardware: list[HardwareDevice]
+) -> None:
+    class Suggesting(SimulatedFactory):
+        def supported_devices(self, devices: Any) -> Iterable[EpDevice]:
+            for number, name in enumerate(("optimization_level", "level")):
+                yield EpDevice(
+                    ep_name=self.name,
+                    device=devices[number],
+                    metadata={"ordinal": str(number)},
+                    default_options={name: str(1 + number)},
+                )
+
+    registry.add(Suggesting())
+
+    def level(options: dict[str, Any], config: dict[str, str]) -> Any:
+        request = provider("simulated", options=options)
+        context = SessionContext(None, 0, config)
+        (ep,), _ = choose([request], registry, hardware, context, cpu_fallback=False)
+        return ep.options["level"]
+
+    prefix = "ep.simulatedexecutionprovider."
+    assert level({}, {}) == 1  # the first device's
+    assert level({}, {prefix + written: "0"}) == 0
+    assert level({written: 0}, {prefix + "level": "2"}) == 0
+    both = {prefix + "level": "0", prefix + "optimization_level": "1"}
+    with pytest.raises(OptionError, match=r"as 'level' .* and as 'optimization_level'"):
+        level({}, both)
+
+
 # the CPU EP that nobody named
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onnxplug.ep import Option
@@ -14,7 +16,10 @@ DECLARED = {
     "device_id": Option(default=0, minimum=0, maximum=7, aliases=("device",)),
     "enable_graph": Option(default=False),
     "search": Option(default="EXHAUSTIVE", choices=("EXHAUSTIVE", "HEURISTIC")),
-    "fraction": Option(default=0.5, minimum=0.0),
+    "fraction": Option(default=0.5, minimum=0.0, maximum=1.0),
+    "scale": Option(default=1.0),
+    "stream": Option(default=0, aliases=("user_stream",)),
+    "cache": Option(default=""),
     "context": Option(default="", refused="tensors are in host memory"),
 }
 
@@ -29,6 +34,9 @@ def test_every_option_has_a_value() -> None:
         "enable_graph": False,
         "search": "EXHAUSTIVE",
         "fraction": 0.5,
+        "scale": 1.0,
+        "stream": 0,
+        "cache": "",
         "context": "",
     }
 
@@ -46,6 +54,36 @@ def test_untruth_in_every_spelling(value: Any) -> None:
 def test_numbers_come_as_text_too_and_by_alias() -> None:
     assert parse(device="3")["device_id"] == 3
     assert parse(fraction="0.25")["fraction"] == 0.25
+    assert parse(fraction=1)["fraction"] == 1.0
+    assert parse(fraction=np.float32(0.25))["fraction"] == 0.25
+    assert parse(device_id=np.int64(3))["device_id"] == 3
+    assert parse(device_id=3.0)["device_id"] == 3
+    assert parse(enable_graph=np.True_)["enable_graph"] is True
+    assert parse(stream=2**64 - 1)["stream"] == 2**64 - 1
+    assert parse(scale="inf")["scale"] == float("inf")
+
+
+def test_text_comes_as_a_path_or_a_number_too() -> None:
+    assert parse(cache=Path("a") / "b")["cache"] == str(Path("a") / "b")
+    assert parse(cache=3)["cache"] == "3"
+
+
+def test_an_option_by_two_of_its_names_is_refused() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(device_id=1, device=2)
+    assert str(caught.value) == (
+        "option 'device_id' of Test is given twice, as 'device_id' (1) and as "
+        "'device' (2), which are one; leave one of them out"
+    )
+
+
+def test_what_is_given_beats_what_is_suggested_by_any_name() -> None:
+    def parse_both(given: dict[str, Any], suggested: dict[str, Any]) -> Any:
+        return parse_options("Test", DECLARED, given, suggested)["device_id"]
+
+    assert parse_both({"device": 1}, {"device_id": 2}) == 1
+    assert parse_both({"device_id": 1}, {"device": 2}) == 1
+    assert parse_both({}, {"device": 2}) == 2
 
 
 @pytest.mark.parametrize(
@@ -57,7 +95,32 @@ def test_numbers_come_as_text_too_and_by_alias() -> None:
         ({"device_id": 1.5}, r"is 1.5; expected int"),
         ({"enable_graph": "maybe"}, r"is 'maybe'; expected bool"),
         ({"search": "HEURISTC"}, r"did you mean 'HEURISTIC'\?"),
-        ({"fraction": -1}, r"expected a number from 0"),
+        ({"fraction": -1}, r"expected a number from 0.0 up to 1.0"),
+        ({"device_id": "inf"}, r"is 'inf'; expected int"),
+        ({"device_id": float("inf")}, r"is inf; expected int"),
+        ({"device_id": float("nan")}, r"is nan; expected int"),
+        ({"device_id": True}, r"is True; expected int"),
+        ({"device_id": None}, r"is None; expected int"),
+        ({"device_id": 10**5000}, r"is a whole number of 16610 bits; expected int"),
+        ({"device_id": "9" * 5000}, r"is '9+…; expected int"),
+        ({"device_id": np.array([1, 2])}, r"expected int"),
+        ({"stream": 2**64}, r"expected int"),
+        ({"stream": -(2**63) - 1}, r"expected int"),
+        ({"fraction": "nan"}, r"is 'nan'; expected float"),
+        ({"fraction": float("nan")}, r"is nan; expected float"),
+        ({"fraction": np.float32("nan")}, r"expected float"),
+        ({"fraction": "inf"}, r"is 'inf'; expected a number from 0.0 up to 1.0"),
+        ({"fraction": float("-inf")}, r"expected a number from 0.0"),
+        ({"fraction": 10**400}, r"bits; expected float"),
+        ({"fraction": 1j}, r"is 1j; expected float"),
+        ({"scale": "nan"}, r"is 'nan'; expected float"),
+        ({"enable_graph": 10**5000}, r"bits; expected bool"),
+        ({"enable_graph": 1.0}, r"is 1.0; expected bool"),
+        ({"enable_graph": [1]}, r"expected bool"),
+        ({"search": 10**5000}, r"bits; expected str"),
+        ({"cache": None}, r"'cache' of Test is None; expected str"),
+        ({"cache": b"x"}, r"expected str"),
+        ({"cache": {"a": 1}}, r"expected str"),
         ({"context": "1"}, r"'context' of Test cannot be set: tensors are in host"),
     ],
 )

@@ -24,6 +24,9 @@ OptionValue: TypeAlias = bool | int | float | str
 class Option:
     """An option of an EP.  The host parses and validates what users write.
 
+    Whole numbers from -2⁶³ to 2⁶⁴ - 1 are accepted, and NaN is not; infinity is where
+    no bound speaks against it.
+
     Attributes:
         default: the value when the user says nothing; its type is the option's type.
         doc: one sentence: what it does, in which unit.

@@ -20,7 +20,7 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection.devices import devices_of, faults, hardware_for
-from onnxplug.selection.options import parse_options
+from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
 from onnxplug.selection.warn import warn_user
@@ -210,10 +210,10 @@ def _create(
 
         text = "; ".join(no_device(factory, hardware))
         raise EpError(text, ep=factory.name, stage="devices")
-    suggested = _suggested_options(factory.name, devices, context.config)
+    suggested = _suggested_options(factory, devices, context.config)
     if suggested:
         options = parse_options(
-            factory.name, factory.options, {**suggested, **request.options}
+            factory.name, factory.options, request.options, suggested
         )
     try:
         provider = factory.create(devices, options, context)
@@ -227,17 +227,20 @@ def _create(
 
 
 def _suggested_options(
-    ep: str, devices: Sequence[EpDevice], config: Mapping[str, str]
-) -> dict[str, str]:
+    factory: EpFactory, devices: Sequence[EpDevice], config: Mapping[str, str]
+) -> dict[str, Any]:
     """Options of the devices, the first one's winning; config entries beat them."""
-    suggested: dict[str, str] = {}
+    name, declared = factory.name, factory.options
+    suggested: dict[str, Any] = {}
     for device in reversed(devices):
-        suggested |= device.default_options
-    prefix = f"ep.{ep.lower()}."
-    for key, value in config.items():
-        if key.startswith(prefix):
-            suggested[key.removeprefix(prefix)] = value
-    return suggested
+        suggested |= by_name(name, declared, device.default_options)
+    prefix = f"ep.{name.lower()}."
+    entries = {
+        key.removeprefix(prefix): value
+        for key, value in config.items()
+        if key.startswith(prefix)
+    }
+    return suggested | by_name(name, declared, entries)
 
 
 def _diagnosis(factory: EpFactory) -> str:

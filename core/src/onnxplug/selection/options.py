@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
@@ -14,27 +16,31 @@ _TRUTH: Final = {
 }  # fmt: skip
 
 
+_WHOLE: Final = (-(2**63), 2**64 - 1)
+"""What whole numbers may be: engines have them in 64 bits, with a sign or without."""
+
+
 def parse_options(
-    ep: str, declared: Mapping[str, Option], given: Mapping[str, Any]
+    ep: str,
+    declared: Mapping[str, Option],
+    given: Mapping[str, Any],
+    suggested: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, OptionValue]:
     """A value for every declared option, those given converted and checked.
 
+    Args:
+        suggested: counts where nothing is given, whichever of an option's names each
+            is written by.
+
     Raises:
-        OptionError: an unknown name, or a value that the option does not accept.
+        OptionError: an unknown name, an option by two of its names, or a value that the
+            option does not accept.
     """
-    names = {name: name for name in declared}
-    for name, option in declared.items():
-        names |= dict.fromkeys(option.aliases, name)
     values: dict[str, OptionValue] = {
         name: option.default for name, option in declared.items()
     }
-    for written, value in given.items():
-        if written not in names:
-            raise OptionError(
-                f"{ep} has no option {written!r}{_hint(written, names)}  "
-                f"Its options: {', '.join(sorted(declared)) or 'none'}."
-            )
-        name = names[written]
+    named = by_name(ep, declared, suggested) | by_name(ep, declared, given)
+    for name, value in named.items():
         option = declared[name]
         values[name] = _parse(ep, name, option, value)
         if option.refused and values[name] != option.default:
@@ -44,23 +50,66 @@ def parse_options(
     return values
 
 
+def by_name(
+    ep: str, declared: Mapping[str, Option], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is *given* by the options' own names, whatever names it is written by.
+
+    Raises:
+        OptionError: an unknown name, or an option by two of its names.
+    """
+    names = {name: name for name in declared}
+    for name, option in declared.items():
+        names |= dict.fromkeys(option.aliases, name)
+    written: dict[str, str] = {}
+    for key in given:
+        if key not in names:
+            raise OptionError(
+                f"{ep} has no option {key!r}{_hint(key, names)}  "
+                f"Its options: {', '.join(sorted(declared)) or 'none'}."
+            )
+        name = names[key]
+        if name in written:
+            raise OptionError(
+                f"option {name!r} of {ep} is given twice, as {written[name]!r} "
+                f"({_shown(given[written[name]])}) and as {key!r} "
+                f"({_shown(given[key])}), which are one; leave one of them out"
+            )
+        written[name] = key
+    return {name: given[key] for name, key in written.items()}
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it, of any length."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a whole number of {value.bit_length()} bits"  # repr may refuse
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+_SHOWN: Final = 200
+"""How much of a value a message shows, in characters."""
+
+
 def _parse(ep: str, name: str, option: Option, value: Any) -> OptionValue:
     parsed = _convert(option.default, value)
     if parsed is None:
         kind = type(option.default).__name__
-        raise OptionError(f"option {name!r} of {ep} is {value!r}; expected {kind}")
-    if option.choices and parsed not in option.choices:
-        hint = _hint(str(value), map(str, option.choices))
         raise OptionError(
-            f"option {name!r} of {ep} is {value!r}; expected one of "
+            f"option {name!r} of {ep} is {_shown(value)}; expected {kind}"
+        )
+    if option.choices and parsed not in option.choices:
+        hint = _hint(str(parsed), map(str, option.choices))
+        raise OptionError(
+            f"option {name!r} of {ep} is {_shown(value)}; expected one of "
             f"{', '.join(map(repr, option.choices))}{hint}"
         )
     low, high = option.minimum, option.maximum
-    if isinstance(parsed, int | float) and (
-        (low is not None and parsed < low) or (high is not None and parsed > high)
+    if isinstance(parsed, int | float) and not (
+        (low is None or parsed >= low) and (high is None or parsed <= high)
     ):
         raise OptionError(
-            f"option {name!r} of {ep} is {value!r}; expected a number "
+            f"option {name!r} of {ep} is {_shown(value)}; expected a number "
             f"{'' if low is None else f'from {low} '}"
             f"{'' if high is None else f'up to {high}'}".rstrip()
         )
@@ -69,16 +118,38 @@ def _parse(ep: str, name: str, option: Option, value: Any) -> OptionValue:
 
 def _convert(default: OptionValue, value: Any) -> OptionValue | None:
     """*value* in the type of *default*; ``None`` when it cannot be."""
-    if isinstance(default, bool):
-        return _TRUTH.get(str(value).strip().lower())
-    if isinstance(default, str):
-        return value if isinstance(value, str) else str(value)
-    try:
-        number = float(value) if isinstance(default, float) else int(value)
-    except (TypeError, ValueError):
+    plain = _plain(value)
+    if plain is None or (isinstance(plain, int) and not _fits(plain)):
         return None
-    lossless = isinstance(value, str) or number == value
-    return number if lossless and not isinstance(value, bool) else None
+    if isinstance(default, bool):
+        if isinstance(plain, str):
+            return _TRUTH.get(plain.strip().lower())
+        return bool(plain) if isinstance(plain, int) and plain in (0, 1) else None
+    if isinstance(default, str):
+        return str(plain)
+    if isinstance(plain, bool):
+        return None
+    try:
+        number = float(plain) if isinstance(default, float) else int(plain)
+    except (ValueError, OverflowError):
+        return None
+    if isinstance(number, int) and not _fits(number):
+        return None
+    lossless = isinstance(plain, str) or number == plain
+    return number if lossless and number == number else None  # NaN is no number
+
+
+def _plain(value: Any) -> OptionValue | None:
+    """*value* as one of Python's own; ``None`` when it is like none of them."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif getattr(value, "ndim", None) == 0:  # one of numpy's
+        value = value.item()
+    return value if isinstance(value, bool | int | float | str) else None
+
+
+def _fits(number: int) -> bool:
+    return _WHOLE[0] <= number <= _WHOLE[1]
 
 
 def _hint(written: str, known: Iterable[str]) -> str:
