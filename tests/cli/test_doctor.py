@@ -68,7 +68,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
 def test_the_text_tells_versions_settings_hardware_and_plugins(
     cli, site, monkeypatch
 ) -> None:
-    site.install(X)
+    site.install(X, distribution="onnxplug-x")
     monkeypatch.setenv("ONNXPLUG_PLUGINS", "x")
     outcome = cli("doctor")
     assert (outcome.code, outcome.err) == (0, "")
@@ -76,9 +76,12 @@ def test_the_text_tells_versions_settings_hardware_and_plugins(
     lines = outcome.out.splitlines()
     assert "ONNXPLUG_PLUGINS=x" in lines
     assert lines[-1] == "no problems"
-    row = next(line.split() for line in lines if line.startswith(X))
-    assert row[1:4] == ["ready", "onnxplug-xexecutionprovider", "1.2"]
-    assert row[6:] == ["cpu:0", "Add", "ok,", "MatMul", "ok"]
+    row = next(line.split() for line in lines if line.startswith("x "))
+    assert row[1:4] == ["ready", "onnxplug-x", "1.2"]
+    assert row[6:8] == ["cpu:0", "Add"]
+    table = outcome.out.split("\n\n")[2]
+    assert "MatMul ok" in table
+    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_what_a_plugin_prints_goes_to_stderr(cli, site) -> None:
@@ -337,7 +340,7 @@ def test_wrong_numbers_are_found(cli, doctor, site) -> None:
     assert check_of(plugin, "MatMul")["verdict"] == "ok"
     assert not plugin["works"]
     out = cli("doctor").out
-    assert "Add wrong, MatMul ok" in out
+    assert "Add wrong," in out
     assert "  Add on cpu:0 wrong: found [11, 22, 33, 45], expected" in out
 
 

@@ -16,10 +16,7 @@ def test_devices_lists_hardware_and_who_drives_it(cli, toy) -> None:
     hardware, eps = outcome.out.split("\n\n")
     assert hardware.splitlines()[0].startswith("HARDWARE")
     assert hardware.splitlines()[1].startswith("cpu ")
-    assert any(
-        line.startswith("ToyExecutionProvider") and " cpu" in line
-        for line in eps.splitlines()
-    )
+    assert any(line.startswith("toy ") and " cpu" in line for line in eps.splitlines())
 
 
 def test_devices_as_json(cli, toy) -> None:
@@ -39,7 +36,7 @@ def test_eps_lists_what_is_installed(cli, toy) -> None:
     assert outcome.code == 0
     header, *rows = outcome.out.splitlines()
     assert header.split() == ["EP", "STATE", "DISTRIBUTION", "VERSION"]
-    assert ["ToyExecutionProvider", "ready", "registered", "0"] in map(str.split, rows)
+    assert ["toy", "ready", "registered", "0"] in map(str.split, rows)
 
 
 def test_eps_as_json(cli, toy) -> None:

@@ -92,5 +92,35 @@ def test_a_wrong_variable_is_not_the_command_lines_fault(
     assert "ONNXPLUG_STRICT is 'perhaps'" in outcome.err
 
 
+@pytest.mark.parametrize("name", ["run", "bench"])
+def test_a_size_of_no_dimension_lists_those_there_are(
+    cli, save_model, toy, name
+) -> None:
+    model = save_model(["Add"], {"a": ["N", 3], "b": ["N", "K"]})
+    argv = [name, model, *COMMANDS[name], "--ep", toy]
+    outcome = cli(*argv, "--dim", "M=2")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert (
+        "--dim M=2: the inputs have no free dimension 'M'; "
+        "those they have: 'N' (of 'a', 'b'), 'K' (of 'b')"
+    ) in outcome.err
+    assert cli(*argv, "--dim", "N=2", "--dim", "K=3").code == 0
+
+
+def test_a_size_where_none_is_free_says_so(cli, save_model, toy) -> None:
+    model = save_model(["Relu"], {"x": [4]})
+    outcome = cli("run", model, "random", "--ep", toy, "--dim", "N=2")
+    assert outcome.code == 2
+    assert "those they have: none, all sizes are fixed" in outcome.err
+
+
+def test_an_option_by_two_of_its_names_exits_with_2(command, simulated) -> None:
+    options = ["--ep-option", "simulated.level=1"]
+    options += ["--ep-option", "simulated.optimization_level=2"]
+    outcome = command("--ep", simulated, *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "is given twice, as 'level' ('1') and as 'optimization_level'" in outcome.err
+
+
 def test_an_empty_name_of_an_ep_exits_with_2(command) -> None:
     assert command("--ep", "cpu,").code == 2

@@ -304,7 +304,8 @@ def test_labels_and_count_can_be_said(cli, demo: Path) -> None:
     labels.write_text(json.dumps(["only one"]), encoding="utf-8")
     outcome = cli(*argv, "--labels", labels)
     assert outcome.code == 2
-    assert "names 1 class, but the model tells 10 apart" in outcome.err
+    message = outcome.json["error"]["message"]
+    assert "names 1 class, but the model tells 10 apart" in message
 
 
 @needs_cpu

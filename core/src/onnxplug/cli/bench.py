@@ -21,6 +21,7 @@ from onnxplug.cli.feeds import (
 )
 from onnxplug.cli.image import Scaling
 from onnxplug.cli.measure import Latency, Runner, measure
+from onnxplug.cli.names import name_to_write
 from onnxplug.cli.opening import (
     add_session_arguments,
     check_ep_options,
@@ -230,7 +231,7 @@ def _print(
     header = ["EP", "LOAD", "FIRST", "MEDIAN", "MIN", "P90", "P99", "RUNS/S"]
     rows = [
         [
-            result.providers[0],
+            name_to_write(result.providers[0]),
             duration(result.load),
             duration(result.first_run),
             *map(duration, result.latency),

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.cli.text import (
-    print_json,
-    print_table,
-    say,
-)
+from onnxplug.cli.library import add_library_argument
+from onnxplug.cli.names import name_to_write
+from onnxplug.cli.text import print_json, print_table, say
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, HardwareDevice
@@ -24,6 +22,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help=summary,
         description=f"{summary.capitalize()}.",
     )
+    add_library_argument(parser)
     parser.set_defaults(command=_devices)
 
 
@@ -36,7 +35,7 @@ def _devices(arguments: argparse.Namespace) -> None:
         print_json(
             {
                 "hardware": [hardware_data(device) for device in hardware],
-                "ep_devices": [_ep_device_data(device) for device in ep_devices],
+                "ep_devices": [ep_device_data(device) for device in ep_devices],
             }
         )
         return
@@ -46,6 +45,7 @@ def _devices(arguments: argparse.Namespace) -> None:
             (device.type, device.vendor, _pci_id(device), description(device))
             for device in hardware
         ],
+        wrap="DESCRIPTION",
     )
     say()
     if not ep_devices:
@@ -55,13 +55,14 @@ def _devices(arguments: argparse.Namespace) -> None:
         ("EP", "HARDWARE", "DESCRIPTION", "VERSION"),
         [
             (
-                pair.ep_name,
+                name_to_write(pair.ep_name),
                 pair.device.type,
                 description(pair.device),
                 pair.metadata.get("version", ""),
             )
             for pair in ep_devices
         ],
+        wrap="DESCRIPTION",
     )
 
 
@@ -76,7 +77,8 @@ def hardware_data(device: HardwareDevice) -> dict[str, Any]:
     }
 
 
-def _ep_device_data(pair: EpDevice) -> dict[str, Any]:
+def ep_device_data(pair: EpDevice) -> dict[str, Any]:
+    """A pair of EP and device for JSON."""
     return {
         "ep": pair.ep_name,
         "ep_vendor": pair.ep_vendor,

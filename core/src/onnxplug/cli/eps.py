@@ -1,15 +1,23 @@
-"""``onnxplug eps``: the installed EPs, and what became of their plugins."""
+"""``onnxplug eps``: the installed EPs, the state of their plugins, their options."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.cli.text import (
-    print_json,
-    print_table,
-    say,
-)
+from onnxplug.cli.devices import description, ep_device_data
+from onnxplug.cli.library import add_library_argument
+from onnxplug.cli.names import name_to_write
+from onnxplug.cli.text import WIDTH, print_json, print_table, say
+from onnxplug.escape import escape
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpDevice, EpFactory, Option, OptionValue
+    from onnxplug.plugins import PluginRecord
+
+_KEYS: Final = ("name", "distribution", "version", "state", "reason")
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -17,14 +25,19 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "eps",
         parents=[common],
-        help="list the installed EPs",
-        description="List the installed EPs, and the state of their plugins.",
+        help="list the installed EPs, or tell all of one: its options, its devices",
+        description="List the installed EPs, and the state of their plugins; or tell "
+        "all of one EP: its options, its devices, where it comes from.",
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="tell all of this EP, which is loaded"
     )
     parser.add_argument(
         "--load",
         action="store_true",
         help="import each plugin first, to see whether that works",
     )
+    add_library_argument(parser)
     parser.set_defaults(command=_eps)
 
 
@@ -33,20 +46,196 @@ def _eps(arguments: argparse.Namespace) -> None:
 
     if arguments.load:
         get_ep_devices()
+    if arguments.name is not None:
+        _tell_one(arguments.name, as_json=arguments.json)
+        return
     records = get_plugins()
     if arguments.json:
-        keys = ("name", "distribution", "version", "state", "reason")
-        print_json(
-            {"eps": [{key: str(getattr(r, key)) for key in keys} for r in records]}
-        )
+        print_json({"eps": [_record_data(record) for record in records]})
         return
     if not records:
         say("No EP is installed.  onnxplug-cpu, for one, supplies the CPU's.")
         return
     print_table(
         ("EP", "STATE", "DISTRIBUTION", "VERSION"),
-        [(r.name, str(r.state), r.distribution, r.version) for r in records],
+        [
+            (name_to_write(r.name), str(r.state), r.distribution, r.version)
+            for r in records
+        ],
     )
     for record in records:
         if record.reason:
             say(f"\n{record.reason}")
+
+
+def _record_data(record: PluginRecord) -> dict[str, str]:
+    return {key: str(getattr(record, key)) for key in _KEYS}
+
+
+# One EP...
+
+
+def _tell_one(name: str, *, as_json: bool) -> None:
+    from onnxplug.errors import PluginError
+    from onnxplug.plugins import registry
+    from onnxplug.selection.available import find_factory
+
+    factory: EpFactory | None = None
+    devices: tuple[EpDevice, ...] = ()
+    no_device = ""
+    try:
+        factory = find_factory(name, registry)
+    except PluginError as error:
+        record = _record(name, error)
+    else:
+        record = registry.resolve(name)
+        devices, no_device = _devices(factory)
+    if as_json:
+        print_json({"eps": [_data(record, factory, devices, no_device)]})
+    else:
+        _print(record, factory, devices, no_device)
+
+
+def _record(name: str, error: Exception) -> PluginRecord:
+    """What is known of an EP that cannot be had because of *error*.
+
+    Raises:
+        PluginError: nothing, for it is not installed, or *name* fits several.
+    """
+    from onnxplug.errors import PluginError
+    from onnxplug.plugins import registry
+
+    try:
+        return registry.resolve(name)
+    except PluginError:
+        raise error from None
+
+
+def _devices(factory: EpFactory) -> tuple[tuple[EpDevice, ...], str]:
+    """The pairs of an EP; if there are none also why."""
+    from onnxplug.errors import EpError
+    from onnxplug.hardware import discover
+    from onnxplug.plugins import registry
+    from onnxplug.selection.available import no_device
+    from onnxplug.selection.devices import devices_of, hardware_for
+
+    hardware = hardware_for(registry, factory.name, discover())
+    try:
+        pairs = devices_of(factory, hardware)
+    except EpError as error:
+        return (), str(error)
+    return pairs, "" if pairs else "; ".join(no_device(factory, hardware))
+
+
+def _data(
+    record: PluginRecord,
+    factory: EpFactory | None,
+    devices: tuple[EpDevice, ...],
+    no_device: str,
+) -> dict[str, Any]:
+    options = factory.options if factory else {}
+    return {
+        **_record_data(record),
+        "short_name": name_to_write(record.name),
+        "library": record.library.source,
+        "vendor": factory.vendor if factory else "",
+        "vendor_id": factory.vendor_id if factory else 0,
+        "ep_version": factory.version if factory else "",
+        "spi": _spi(factory),
+        "devices": [ep_device_data(pair) for pair in devices],
+        "no_device": no_device,
+        "options": [_option_data(name, option) for name, option in options.items()],
+    }
+
+
+def _option_data(name: str, option: Option) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": type(option.default).__name__,
+        "default": _finite(option.default),
+        "choices": list(option.choices),
+        "minimum": _finite(option.minimum),
+        "maximum": _finite(option.maximum),
+        "aliases": list(option.aliases),
+        "doc": option.doc,
+        "refused": option.refused,
+    }
+
+
+def _finite(value: OptionValue | None) -> OptionValue | None:
+    """JSON has no infinity, which becomes text."""
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return value if is_finite else str(value)
+
+
+def _spi(factory: EpFactory | None) -> str:
+    return ".".join(map(str, factory.spi_version)) if factory else ""
+
+
+def _print(
+    record: PluginRecord,
+    factory: EpFactory | None,
+    devices: tuple[EpDevice, ...],
+    no_device: str,
+) -> None:
+    source = f"{record.distribution} {record.version}".rstrip()
+    facts = [("state", str(record.state)), ("distribution", source)]
+    if record.reason:
+        facts.insert(1, ("reason", record.reason))
+    if not record.suppliers:
+        facts.append(("library", record.library.source))
+    if factory is not None:
+        facts += [
+            ("vendor", factory.vendor),
+            ("version", factory.version),
+            ("SPI", _spi(factory)),
+            *(("device", _device(pair)) for pair in devices),
+        ]
+        if no_device:
+            facts.append(("devices", f"none: {no_device}"))
+    short = name_to_write(record.name)
+    say(record.name if short == record.name else f"{record.name}, or {short}")
+    for label, text in facts:
+        for line in text.splitlines():
+            _print_wrapped(f"  {label:<12}  ", line)
+            label = ""
+    if factory is None:
+        return
+    say()
+    say("options:" if factory.options else "no options")
+    for name, option in factory.options.items():
+        _print_option(name, option)
+
+
+def _device(pair: EpDevice) -> str:
+    return f"{pair.device.type}  {description(pair.device)}".rstrip()
+
+
+def _print_option(name: str, option: Option) -> None:
+    default = str(option.default) or "empty"
+    parts = [f"{type(option.default).__name__}, default {default}"]
+    if option.choices:
+        parts.append(f"one of {', '.join(map(str, option.choices))}")
+    if option.minimum is not None or option.maximum is not None:
+        low = "" if option.minimum is None else f"from {option.minimum:g}"
+        high = "" if option.maximum is None else f"up to {option.maximum:g}"
+        parts.append(f"{low} {high}".strip())
+    if option.aliases:
+        parts.append(f"also written {', '.join(option.aliases)}")
+    _print_wrapped(f"  {escape(name)}: ", "; ".join(parts), hang=6)
+    if option.doc:
+        _print_wrapped("      ", option.doc)
+    if option.refused:
+        _print_wrapped("      ", f"It cannot be set: {option.refused}")
+
+
+def _print_wrapped(lead: str, text: str, *, hang: int | None = None) -> None:
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=lead,
+        subsequent_indent=" " * (len(lead) if hang is None else hang),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    say("\n".join(lines) if lines else lead.rstrip())

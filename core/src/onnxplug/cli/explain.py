@@ -7,6 +7,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.cli.failure import UsageError
+from onnxplug.cli.names import name_to_write
 from onnxplug.cli.opening import (
     add_session_arguments,
     check_ep_options,
@@ -20,7 +21,7 @@ from onnxplug.cli.text import (
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:
-    from onnxplug.partition.report import Explanation, NodePlacement, PassedOver
+    from onnxplug.partition.report import Explanation, NodePlacement
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -85,9 +86,9 @@ def _print_nodes(nodes: list[NodePlacement]) -> None:
         (
             node.node,
             node.graph,
-            node.ep,
+            name_to_write(node.ep),
             "" if node.partition < 0 else str(node.partition),
-            list(map(str, _preferred(node))),
+            _preferred(node),
         )
         for node in nodes
     ]
@@ -102,6 +103,7 @@ def _print_nodes(nodes: list[NodePlacement]) -> None:
         [header[column] for column in shown],
         [[row[column] for column in shown] for row in rows],
         right=("PARTITION",),
+        wrap="PASSED OVER",
     )
 
 
@@ -119,12 +121,12 @@ def _print_reasons(nodes: list[NodePlacement]) -> None:
             say("  no other EP was asked")
 
 
-def _preferred(node: NodePlacement) -> list[PassedOver]:
-    """The EPs that would have had the node, had they taken it."""
+def _preferred(node: NodePlacement) -> list[str]:
+    """The EPs that would have had the node, had they taken it, and why they did not."""
     from onnxplug.ep import RefusalCode
 
     return [
-        passed
+        f"{name_to_write(passed.ep)}: {passed.reason}"
         for passed in node.passed_over
         if passed.reason.code is not RefusalCode.TAKEN
     ]

@@ -89,9 +89,11 @@ def read_feeds(
     """A value for every input of *session*, as the command line says.
 
     Raises:
-        UsageError: an input has no value, or what is named fits no input.
+        UsageError: an input has no value, or what is named fits no input, or is no
+            free dimension.
         CommandFailed: a file cannot be read.
     """
+    _check_sizes(session.get_inputs(), arguments.dim)
     reader = FeedReader(session.get_inputs(), scaling, arguments)
     return reader.read(arguments.input, arguments.feed)
 
@@ -263,6 +265,25 @@ class FeedReader:
         return ", ".join(
             f"{name!r} ({_describe(item)})" for name, item in self._inputs.items()
         )
+
+
+def _check_sizes(inputs: Sequence[NodeArg], sizes: Sequence[tuple[str, int]]) -> None:
+    """Refuse sizes of dimensions that no input has: they would say nothing."""
+    free: dict[str, list[str]] = {}
+    for item in inputs:
+        for dim in item.shape:
+            if isinstance(dim, str) and item.name not in free.setdefault(dim, []):
+                free[dim].append(item.name)
+    for name, said in sizes:
+        if name not in free:
+            listed = ", ".join(
+                f"{dim!r} (of {', '.join(map(repr, names))})"
+                for dim, names in free.items()
+            )
+            raise UsageError(
+                f"--dim {name}={said}: the inputs have no free dimension {name!r}; "
+                f"those they have: {listed or 'none, all sizes are fixed'}"
+            )
 
 
 def _is_picture(path: Path) -> bool:

@@ -10,16 +10,17 @@ import io
 import logging
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn
 
 from onnxplug import __version__
 from onnxplug.cli import bench, cache, devices, doctor, eps, explain, ops, run
-from onnxplug.cli.failure import CommandFailed, UsageError
-from onnxplug.cli.text import say
+from onnxplug.cli.failure import BadCommandLine, CommandFailed, UsageError
+from onnxplug.cli.library import register_libraries
+from onnxplug.cli.text import print_json, say
+from onnxplug.cli.troubles import LogHandler, Troubles, failure_data
 from onnxplug.errors import OnnxplugError, PluginError
 from onnxplug.escape import escape, escape_lines
 
@@ -28,10 +29,17 @@ _COMMANDS = (run, bench, explain, devices, eps, ops, doctor, cache)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that *argv* names (``sys.argv`` by default); its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = build_parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has printed help, the version, or the fault
+        arguments = build_parser().parse_args(words)
+    except SystemExit as stop:  # argparse has printed help, or the version
         return stop.code if isinstance(stop.code, int) else 2
+    except BadCommandLine as error:
+        if "--json" in words:
+            print_json(failure_data([error]))
+        else:
+            say(f"{error.usage}{error.command}: error: {error}", file=sys.stderr)
+        return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a terminal that lacks a character shows '?' rather than a traceback
         sys.stdout.reconfigure(errors="replace")
@@ -40,12 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug or arguments.verbose > 1
         else (logging.WARNING, logging.INFO)[arguments.verbose]
     )
-    with _diagnostics(level):
-        return _run(arguments)
+    troubles = Troubles(arguments.command_name, debug=arguments.debug)
+    with _diagnostics(level, troubles):
+        return _run(arguments, troubles)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, troubles: Troubles) -> int:
     try:
+        register_libraries(getattr(arguments, "library", []))
         code: int | None = arguments.command(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -54,21 +64,16 @@ def _run(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OnnxplugError, CommandFailed, OSError) as error:
-        _tell(arguments, error)
+        troubles.fail([error], as_json=arguments.json)
         return 2 if isinstance(error, UsageError) else 1
     except ExceptionGroup as group:  # ONNXPLUG_STRICT=1: all broken plugins at once
         if group.split(PluginError)[1] is not None:
             raise
-        _tell(arguments, *group.exceptions)
+        troubles.fail(group.exceptions, as_json=arguments.json)
         return 1
+    finally:
+        troubles.close()
     return code or 0
-
-
-def _tell(arguments: argparse.Namespace, *errors: BaseException) -> None:
-    if arguments.debug:
-        say(traceback.format_exc(), end="", file=sys.stderr)
-    for error in errors:
-        say(f"onnxplug {arguments.command_name}: {error}", file=sys.stderr)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -80,18 +85,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"onnxplug {__version__}"
     )
+    _add_common(parser)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--json", action="store_true", help="print JSON")
-    common.add_argument(
-        "-v",
-        "--verbose",
-        action="count",
-        default=0,
-        help="show the log; twice: all of it",
-    )
-    common.add_argument(
-        "--debug", action="store_true", help="as -vv, and show tracebacks of errors"
-    )
+    # what is said before the command holds unless it is said after it, too
+    _add_common(common, default=argparse.SUPPRESS)
     commands = parser.add_subparsers(
         metavar="COMMAND", dest="command_name", required=True
     )
@@ -100,11 +97,31 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """Declare what may stand before a command and after it."""
+    parser.add_argument("--json", action="store_true", help="print JSON", **default)
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        help="show the log; twice: all of it",
+        **{"default": 0, **default},
+    )
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="as -vv, and show tracebacks of errors, plugins' too",
+        **default,
+    )
+
+
 class _Parser(argparse.ArgumentParser):
-    """Shows what was written on the command line, which may have come from files."""
+    """Raises what does not fit, for it to be told as any other failure."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(escape(message))
+        # what was written on the command line may have come from files
+        text = escape(message)
+        raise BadCommandLine(text, command=self.prog, usage=self.format_usage())
 
 
 class _Formatter(logging.Formatter):
@@ -115,29 +132,18 @@ class _Formatter(logging.Formatter):
 
 
 @contextmanager
-def _diagnostics(level: int) -> Iterator[None]:
+def _diagnostics(level: int, troubles: Troubles) -> Iterator[None]:
     """Send the library's log and warnings to stderr, one line each."""
     logger = logging.getLogger("onnxplug")
     before = logger.level
-    handler = logging.StreamHandler()
+    handler = LogHandler(troubles)
     handler.setFormatter(_Formatter("onnxplug: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = troubles.show_warning
             yield
     finally:
         logger.setLevel(before)
         logger.removeHandler(handler)
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    say(f"onnxplug: {message}", file=sys.stderr)

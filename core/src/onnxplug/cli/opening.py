@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.cli.failure import UsageError
+from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.progress import Progress
 from onnxplug.cli.values import assignment, names
 
@@ -38,6 +39,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
         default=[],
         help="an option of an EP, such as cuda.device_id=1; may be repeated",
     )
+    add_library_argument(parser)
     return choice
 
 

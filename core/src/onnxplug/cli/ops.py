@@ -8,12 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.cli.failure import UsageError
-from onnxplug.cli.text import (
-    plural,
-    print_json,
-    print_table,
-    say,
-)
+from onnxplug.cli.library import add_library_argument
+from onnxplug.cli.text import plural, print_json, print_table, say
 from onnxplug.cli.values import names
 
 if TYPE_CHECKING:
@@ -68,6 +64,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain", metavar="D", help="only operators of this domain, such as ai.onnx"
     )
+    add_library_argument(parser)
     parser.set_defaults(command=_ops)
 
 

@@ -1,21 +1,28 @@
 """Text for people: tables, numbers with units.
 
-Tables are plain; on a terminal, where the optional package rich is installed, it
-fits them to the terminal's width.  Colour and weight are left to rich, which knows
-``NO_COLOR``.
+Tables are plain, and where a column can be wrapped not wider than :data:`WIDTH`; on a
+terminal, where the optional package rich is installed, it fits them to the terminal's
+width.  Colour and weight are left to rich, which knows ``NO_COLOR``.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from onnxplug.escape import escape, escape_lines
 
-_GAP = "  "
+WIDTH: Final = 80
+"""How many columns plain text has, where it can be had in so few."""
+
+_GAP: Final = "  "
+
+_NARROWEST: Final = 12
+"""A column is wrapped to no less."""
 
 Cell = str | Sequence[str]
 """Of a table: a line, or several."""
@@ -39,11 +46,15 @@ def print_table(
     rows: Sequence[Sequence[Cell]],
     *,
     right: Collection[str] = (),
+    wrap: str = "",
 ) -> None:
-    """A table; the columns named in *right* are aligned to the right."""
+    """A table; the columns named in *right* are aligned to the right.
+
+    The column named *wrap*, if there is one, is wrapped where the table is too wide.
+    """
     if sys.stdout.isatty() and _print_rich_table(header, rows, right):
         return
-    for line in format_table(header, rows, right=right):
+    for line in format_table(header, rows, right=right, wrap=wrap):
         say(line)
 
 
@@ -52,6 +63,7 @@ def format_table(
     rows: Sequence[Sequence[Cell]],
     *,
     right: Collection[str] = (),
+    wrap: str = "",
 ) -> list[str]:
     """The lines of a plain table."""
     cells = [[_lines(cell) or [""] for cell in row] for row in (header, *rows)]
@@ -59,9 +71,16 @@ def format_table(
         max(len(line) for row in cells for line in row[column])
         for column in range(len(header))
     ]
+    if wrap in header and sum(widths) + len(_GAP) * (len(widths) - 1) > WIDTH:
+        column = header.index(wrap)
+        widths[column] -= sum(widths) + len(_GAP) * (len(widths) - 1) - WIDTH
+        widths[column] = max(widths[column], _NARROWEST)
+        for row in cells:
+            row[column] = _wrapped(row[column], widths[column])
     lines = []
     for row in cells:
         for parts in zip_longest(*row, fillvalue=""):
+            parts = tuple(part.replace(NO_BREAK, " ") for part in parts)
             aligned = (
                 part.rjust(width) if name in right else part.ljust(width)
                 for name, part, width in zip(header, parts, widths, strict=True)
@@ -72,6 +91,26 @@ def format_table(
 
 def _lines(cell: Cell) -> list[str]:
     return [escape(line) for line in ([cell] if isinstance(cell, str) else cell)]
+
+
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+"""In a cell, a space at which it is not wrapped."""
+
+
+def _wrapped(lines: Sequence[str], width: int) -> list[str]:
+    """*lines* of *width* or less, save for words that are longer."""
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(
+            line,
+            width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        or [""]
+    ]
 
 
 def _print_rich_table(

@@ -122,7 +122,7 @@ def read_target(handle: str, target: object) -> Target:
     if not isinstance(target, str | os.PathLike):
         form, source = LibraryForm.OBJECT, _describe(target)
         return Target(form, source, Library(source, lambda: target), target)
-    if isinstance(target, os.PathLike) or _is_path(target):
+    if isinstance(target, os.PathLike) or is_path(target):
         path = _existing(handle, target)
         return Target(LibraryForm.FILE, str(path), _file(handle, path), target)
     if ":" in target:
@@ -140,7 +140,8 @@ def read_target(handle: str, target: object) -> Target:
     return Target(LibraryForm.ENTRY_POINT, target, library, target)
 
 
-def _is_path(target: str) -> bool:
+def is_path(target: str) -> bool:
+    """Whether a text is taken for a path, and not for the name of something."""
     return any(sign in target for sign in "/\\") or target.lower().endswith(
         _FILE_ENDINGS
     )

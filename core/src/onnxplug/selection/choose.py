@@ -165,7 +165,8 @@ def warn_failed(failure: FailedEp, instead: str) -> None:
     outcome = f"{instead} is used instead" if instead else "the session does without it"
     warn_user(
         f"{request.name} {WHY[request.origin]} and is not used; {outcome}.  "
-        f"{failure.error}"
+        f"{failure.error}",
+        cause=failure.error,
     )
 
 

@@ -10,14 +10,25 @@ from onnxplug.errors import EpWarning
 _PACKAGE = __name__.partition(".")[0]
 
 
-def warn_user(text: str, kind: type[Warning] = EpWarning) -> None:
-    """Issue a warning at the first caller outside onnxplug."""
+def warn_user(
+    text: str,
+    kind: type[Warning] = EpWarning,
+    *,
+    cause: BaseException | None = None,
+) -> None:
+    """Issue a warning at the first caller outside onnxplug.
+
+    Args:
+        cause: the error that it tells of, which becomes its ``__cause__``.
+    """
+    warning = kind(text)
+    warning.__cause__ = cause
     level = 1
     frame = sys._getframe()
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
         level += 1
-    warnings.warn(text, kind, stacklevel=level)
+    warnings.warn(warning, stacklevel=level)
 
 
 def _is_ours(module: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.text import print_json
 from onnxplug.cli.values import seconds
 
@@ -32,6 +33,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="with --isolate: how long a plugin may take "
         f"(default: {_TIMEOUT:g}); implies --isolate",
     )
+    add_library_argument(parser)
     parser.set_defaults(command=_doctor)
 
 
@@ -42,7 +44,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     timeout = arguments.timeout
     if arguments.isolate and timeout is None:
         timeout = _TIMEOUT
-    report = examine_all(timeout)
+    report = examine_all(timeout, arguments.library)
     if arguments.json:
         print_json(data(report))
     else:

@@ -5,7 +5,7 @@ Invariant: nothing that a plugin raises leaves here; it is what was looked for.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +19,8 @@ from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
 from onnxplug.selection.available import no_device
 from onnxplug.selection.devices import devices_of, hardware_for
+
+_LOG: Final = logging.getLogger("onnxplug.cli")
 
 
 class Crash(StrEnum):
@@ -143,8 +145,10 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     if record.state is PluginState.FOUND:
         yield replace(checkup, doing="being loaded")
         started = time.perf_counter()
-        with contextlib.suppress(PluginError):  # the record keeps it
+        try:
             registry.factory(record.name)
+        except PluginError as error:  # the record keeps it
+            _LOG.debug("%s", error)
         elapsed = (time.perf_counter() - started) * 1e3
         checkup = replace(begin(record), load_ms=elapsed)
     factory = record.factory
@@ -163,6 +167,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         pairs = devices_of(factory, hardware)
     except EpError as error:
         pairs = ()
+        _LOG.debug("%s", error)
         fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
         findings.append(fault)
     driven = [DrivenDevice(device=pair.device) for pair in pairs]
@@ -213,6 +218,7 @@ def _diagnose(factory: EpFactory, remedy: str) -> list[Finding]:
                 raise TypeError(f"{finding!r} is no onnxplug.ep.Finding")
     # whatever a plugin raises; its EP may work all the same
     except (Exception, SystemExit) as error:  # noqa: BLE001
+        _LOG.debug("%s", error)
         text = f"it cannot diagnose itself: {type(error).__name__}: {error}"
         return [Finding(level=Level.WARNING, message=text, remedy=remedy)]
     return findings

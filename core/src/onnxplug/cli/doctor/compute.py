@@ -6,6 +6,7 @@ it computes with.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,8 @@ from onnxplug.ep import EpDevice
 from onnxplug.selection.order import CPU
 
 _TOLERANCE: Final = 1e-3
+
+_LOG: Final = logging.getLogger("onnxplug.cli")
 
 
 class Verdict(StrEnum):
@@ -70,6 +73,7 @@ def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
         detail = "; ".join(reasons) or str(error)
     # whatever a plugin raises, SystemExit too, is what was looked for
     except (Exception, SystemExit) as error:  # noqa: BLE001
+        _LOG.debug("%s", error)
         if isinstance(error.__cause__ or error, ImportError):
             remedy = f"install {distribution} again, with all that it needs"
         detail = f"{type(error).__name__}: {error}"

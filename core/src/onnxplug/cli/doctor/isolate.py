@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, Final
 
@@ -22,12 +23,14 @@ from onnxplug.plugins.settings import BLOCK
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
 
-def examine_isolated(record: PluginRecord, timeout: float) -> Checkup:
-    """What a process found that had *timeout* seconds."""
+def examine_isolated(
+    record: PluginRecord, timeout: float, libraries: Sequence[str] = ()
+) -> Checkup:
+    """What a process found that had *timeout* seconds, and registered *libraries*."""
     # files, and no pipes: those would stay open for as long as the plugin's own
     # children live
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = _run(record.name, out, err, timeout)
+        code = _run([record.name, *libraries], out, err, timeout)
         lines = _read(out).splitlines()
         written = _read(err).strip()
     if written:
@@ -44,13 +47,15 @@ def examine_isolated(record: PluginRecord, timeout: float) -> Checkup:
     return _crashed(checkup, code, timeout, written, unfinished=unfinished)
 
 
-def _run(ep: str, out: IO[bytes], err: IO[bytes], timeout: float) -> int | None:
+def _run(
+    words: Sequence[str], out: IO[bytes], err: IO[bytes], timeout: float
+) -> int | None:
     """The exit code; ``None`` when the time was up."""
     command = [
         sys.executable,
         "-P",  # no plugin comes from the current directory
         *("-X", "faulthandler"),  # tells in which line it crashed
-        *("-m", "onnxplug.cli.doctor.child", ep),
+        *("-m", "onnxplug.cli.doctor.child", *words),
     ]
     process = subprocess.Popen(
         command,

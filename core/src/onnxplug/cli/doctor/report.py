@@ -86,8 +86,13 @@ class Report:
     problems: Sequence[str]
 
 
-def examine_all(timeout: float | None) -> Report:
-    """Check everything; with a *timeout*, each plugin in a process of its own."""
+def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
+    """Check everything; with a *timeout*, each plugin in a process of its own.
+
+    Args:
+        libraries: those registered for this command, which such a process has to
+            register, too.
+    """
     packages, problems = _packages()
     settings = {
         name: value
@@ -99,7 +104,7 @@ def examine_all(timeout: float | None) -> Report:
     except OptionError as error:
         records = []
         problems.append(str(error))
-    plugins = _plugins(records, timeout)
+    plugins = _plugins(records, timeout, libraries)
     problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
     if not any(one.works for one in plugins) and not problems:
         problems.append(
@@ -138,16 +143,17 @@ def _packages() -> tuple[dict[str, str], list[str]]:
 
 
 def _plugins(
-    records: Sequence[PluginRecord], timeout: float | None
+    records: Sequence[PluginRecord], timeout: float | None, libraries: Sequence[str]
 ) -> Sequence[Checkup]:
     plugins = []
     with Progress("") as progress:
         for record in records:
             progress.text = f"checking {record.name} …"
-            # another process knows only of what is installed
+            # another process knows only of what is installed, or registered there
             alone = record.state is PluginState.FOUND and record.suppliers
-            if timeout is not None and alone:
-                plugins.append(examine_isolated(record, timeout))
+            registered = record.state is PluginState.READY and record.handles
+            if timeout is not None and (alone or (libraries and registered)):
+                plugins.append(examine_isolated(record, timeout, libraries))
                 continue
             # what a plugin prints is no result of ours
             with contextlib.redirect_stdout(sys.stderr):

@@ -10,12 +10,8 @@ from onnxplug.cli.devices import description, hardware_data
 from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
 from onnxplug.cli.doctor.report import Report
-from onnxplug.cli.text import (
-    duration,
-    plural,
-    print_table,
-    say,
-)
+from onnxplug.cli.names import name_to_write
+from onnxplug.cli.text import NO_BREAK, duration, plural, print_table, say
 from onnxplug.ep import HardwareDevice, Level
 from onnxplug.plugins import PluginState
 
@@ -99,6 +95,7 @@ def print_report(report: Report) -> None:
     print_table(
         ("HARDWARE", "VENDOR", "DESCRIPTION"),
         [(names.of(d), d.vendor, description(d)) for d in report.hardware],
+        wrap="DESCRIPTION",
     )
     if report.plugins:
         say()
@@ -139,7 +136,7 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
         ("EP", "STATE", "DISTRIBUTION", "VERSION", "LOAD", "DEVICE", "CHECK"),
         [
             (
-                plugin.ep,
+                name_to_write(plugin.ep),
                 plugin.state,
                 plugin.distribution,
                 plugin.version,
@@ -150,11 +147,12 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
             )
             for plugin in plugins
         ],
+        wrap="CHECK",
     )
 
 
 def _summary(driven: DrivenDevice) -> str:
-    return ", ".join(f"{check.op} {check.verdict}" for check in driven.checks)
+    return ", ".join(f"{check.op}{NO_BREAK}{check.verdict}" for check in driven.checks)
 
 
 def _print_details(plugin: Checkup, names: _Names) -> None:
