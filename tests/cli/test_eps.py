@@ -96,6 +96,8 @@ def test_an_ep_that_cannot_be_loaded_tells_why(cli, site) -> None:
     assert "ModuleNotFoundError: No module named 'no_such_module'" in one_line(
         outcome.out
     )
+    err = cli("eps", "x", "--debug").err
+    assert err.count("\nModuleNotFoundError: No module named") == 1
     (found,) = cli("eps", "x", "--json").json["eps"]
     assert (found["state"], found["options"], found["spi"]) == ("failed", [], "")
 
@@ -128,6 +130,22 @@ def test_an_ep_without_a_device_says_why(cli, register, monkeypatch) -> None:
     )
     (finding,) = plugin["findings"]
     assert finding["message"] == "torch is not installed"
+
+
+def test_what_an_ep_says_of_itself_has_no_control_characters(cli, register) -> None:
+    class Rude(ToyFactory):
+        name = "RudeExecutionProvider"
+        vendor = "\x1b[31mred\nline"
+        options = {  # noqa: RUF012 - a constant
+            "a\nb\x1b": Option(
+                default="\x1b[2J", doc="\x1b[1mbold\r", aliases=("\x07",)
+            )
+        }
+
+    register(Rude())
+    out = cli("eps", "rude").out
+    assert "  a\\nb\\x1b: str, default \\x1b[2J; also written \\x07\n" in out
+    assert not set(out) & set("\x1b\x07\r")
 
 
 def test_an_unknown_ep_is_an_error_with_the_nearest_name(cli, many) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ from onnxplug.escape import escape
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, EpFactory, Option, OptionValue
     from onnxplug.plugins import PluginRecord
+
+_LOG: Final = logging.getLogger("onnxplug.cli")
 
 _KEYS: Final = ("name", "distribution", "version", "state", "reason")
 
@@ -87,6 +90,7 @@ def _tell_one(name: str, *, as_json: bool) -> None:
         factory = find_factory(name, registry)
     except PluginError as error:
         record = _record(name, error)
+        _LOG.debug("%s", error)  # for its traceback; the record has the rest
     else:
         record = registry.resolve(name)
         devices, no_device = _devices(factory)
@@ -100,7 +104,8 @@ def _record(name: str, error: Exception) -> PluginRecord:
     """What is known of an EP that cannot be had because of *error*.
 
     Raises:
-        PluginError: nothing, for it is not installed, or *name* fits several.
+        PluginError: *error*, where nothing is known: it is not installed, or *name*
+            fits several.
     """
     from onnxplug.errors import PluginError
     from onnxplug.plugins import registry
