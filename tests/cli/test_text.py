@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from onnxplug.cli.text import (
+    NO_BREAK,
+    WIDTH,
     bar,
     data_size,
     duration,
@@ -95,3 +97,25 @@ def test_shapes_tell_what_is_unknown() -> None:
 )
 def test_sizes_have_a_fitting_unit(nbytes: int, text: str) -> None:
     assert data_size(nbytes) == text
+
+
+def test_a_column_is_wrapped_where_the_table_is_too_wide() -> None:
+    reason = "of all that was asked for this does not fit, for it is long " * 2
+    rows = [("Add 'first'", reason), ("Mul", "short")]
+    lines = format_table(("NODE", "WHY"), rows, wrap="WHY")
+    assert max(map(len, lines)) <= WIDTH
+    assert len(lines) == 4
+    assert lines[2].startswith(" " * len("Add 'first'  ") + "  ")
+    assert format_table(("NODE", "WHY"), rows[1:], wrap="WHY")[1] == "Mul   short"
+
+
+def test_words_are_kept_whole_and_some_spaces_too() -> None:
+    verdicts = f"Add{NO_BREAK}ok, MatMul{NO_BREAK}ok"
+    lines = format_table(("NAME", "CHECK"), [("n" * 66, verdicts)], wrap="CHECK")
+    assert [line.split() for line in lines[1:]] == [
+        ["n" * 66, "Add", "ok,"],
+        ["MatMul", "ok"],
+    ]
+    assert NO_BREAK not in "".join(lines)
+    long = "/model/layers.0/" * 8
+    assert long in format_table(("NAME",), [(long,)], wrap="NAME")[1]

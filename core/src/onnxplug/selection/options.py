@@ -58,6 +58,8 @@ def by_name(
     Raises:
         OptionError: an unknown name, or an option by two of its names.
     """
+    if not given:
+        return {}
     names = {name: name for name in declared}
     for name, option in declared.items():
         names |= dict.fromkeys(option.aliases, name)
