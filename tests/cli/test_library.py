@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,16 @@ from tests.cli.conftest import PLUGIN
 from onnxplug.plugins import libraries, registry
 
 NAME = "MineExecutionProvider"
+
+
+@pytest.fixture(autouse=True)
+def no_module_stays() -> Iterator[None]:
+    """Forgets the modules of libraries, as unregistering would."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("onnxplug_file_"):
+            del sys.modules[name]
 
 
 @pytest.fixture
@@ -82,7 +94,7 @@ def test_the_doctor_checks_a_library_in_a_process_of_its_own(library) -> None:
         text=True,
         timeout=120,
         check=False,
-        env={**__import__("os").environ, "ONNXPLUG_PLUGINS": "nothing"},
+        env={**os.environ, "ONNXPLUG_PLUGINS": "nothing"},
     )
     assert found.returncode == 1
     assert "crashed: it ended the process with exit code 9 while computing MatMul" in (
