@@ -7,10 +7,22 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 Tap = tuple[Any, Any]
 """An index along one axis and the weight of what is read there."""
+
+
+_FAR: Final = 1e6
+
+
+def within_reach(xp: Any, coordinates: Any, size: int) -> Any:
+    """*coordinates* along an axis of *size* elements that an integer can hold.
+
+    Those far outside stay outside; NaN has no place, so it goes there too.
+    """
+    placed = xp.where(xp.isnan(coordinates), -_FAR, coordinates)
+    return xp.clip(placed, -_FAR, size + _FAR)
 
 
 def linear_taps(xp: Any, coordinates: Any) -> list[Tap]:
@@ -49,6 +61,7 @@ class Pixels:
     def __init__(self, xp: Any, x: Any) -> None:
         self._xp = xp
         images, channels, *spatial = x.shape
+        self._images = images
         # a row for each pixel, and one of zeros for what is outside
         zero = "" if x.dtype == object else 0
         rows = xp.moveaxis(x, 1, -1).reshape(images * math.prod(spatial), channels)
