@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.arrays import is_extension
-from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,
@@ -168,6 +168,7 @@ def shrink(xp: Any, x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 @operator("PRelu", since=7)
 def prelu(xp: Any, x: Any, slope: Any) -> Any:
+    require_extent(x.shape, slope, what="slope")
     zero = xp.zeros((), dtype=x.dtype)
     return as_array(xp, xp.maximum(x, zero) + slope * xp.minimum(x, zero))
 
@@ -230,8 +231,10 @@ def _keep_all(xp: Any, x: Any, mask_dtype: np.dtype[Any], output_count: int) -> 
 
 
 def _drop(xp: Any, x: Any, ratio: float, seed: int | None) -> tuple[Any, Any]:
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, expected at least 0 and less than 1")
     # the legacy generator, because it is what the ONNX backend suite's data come from
-    generator = xp.random.RandomState(seed)
+    generator = xp.random.RandomState(None if seed is None else seed % 2**32)
     mask = xp.asarray(generator.uniform(0, 1, x.shape) >= ratio)
     factors = mask * (1 / (1 - ratio))
     return as_array(xp, in_computing_dtype(_multiply, xp, x, factors=factors)), mask

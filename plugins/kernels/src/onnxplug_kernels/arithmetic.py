@@ -105,6 +105,9 @@ def erf_kernel(xp: Any, x: Any) -> Any:
 @operator("Clip", since=11)
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     """A limit that is left out is the dtype's, so infinities become finite."""
+    for name, limit in (("min", low), ("max", high)):
+        if limit is not None and limit.size != 1:
+            raise ValueError(f"{name} has shape {limit.shape}; expected a scalar")
     if low is None:
         low = xp.asarray(_limits(x.dtype)[0])
     if high is None:

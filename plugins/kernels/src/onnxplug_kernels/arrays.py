@@ -47,3 +47,34 @@ def in_computing_dtype(
         return function(xp, *arrays, **options)
     result = function(xp, *(array.astype(wide) for array in arrays), **options)
     return result.astype(dtype)
+
+
+def numbers(x: Any, what: str) -> list[int]:
+    """The integers of the input *what*, which has one axis; a scalar is one of them.
+
+    Exporters also give a single number as a scalar.
+
+    Raises:
+        ValueError: it has more axes.
+    """
+    if x.ndim > 1:
+        raise ValueError(f"{what} has shape {x.shape}; expected rank 1")
+    return list(x.reshape(-1).tolist())
+
+
+def require_extent(shape: tuple[int, ...], *parameters: Any, what: str) -> None:
+    """Check that *parameters* broadcast to *shape*, rather than make it larger.
+
+    Raises:
+        ValueError: one does not.
+    """
+    for parameter in parameters:
+        found = parameter.shape
+        fits = len(found) <= len(shape) and all(
+            size in (1, whole)
+            for size, whole in zip(reversed(found), reversed(shape), strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"{what} has shape {found}, which does not broadcast to {shape}"
+            )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import normal_axis, sizes
+from onnxplug.ep.bounds import MOST_ELEMENTS, normal_axis, sizes
 from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.registry import operator
 
@@ -131,7 +131,7 @@ def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any
         )
     size = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
     if len(condition) > size:
-        raise ValueError(
+        raise IndexError(
             f"Compress has a condition of {len(condition)} elements for {size}"
         )
     return xp.compress(condition, x, axis=axis)
@@ -147,7 +147,7 @@ def non_zero(xp: Any, x: Any) -> Any:
 @operator("OneHot", since=11)
 def one_hot(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     classes = _classes(depth)
-    indices = _whole(xp, indices)
+    indices = as_int64(xp, indices)
     return _one_hot(
         xp, xp.where(indices < 0, indices + classes, indices), classes, values, axis
     )
@@ -155,7 +155,7 @@ def one_hot(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -
 
 @operator("OneHot", since=9, until=10)
 def one_hot_9(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
-    return _one_hot(xp, _whole(xp, indices), _classes(depth), values, axis)
+    return _one_hot(xp, as_int64(xp, indices), _classes(depth), values, axis)
 
 
 def _classes(depth: Any) -> int:
@@ -167,15 +167,15 @@ def _classes(depth: Any) -> int:
     return int(depth.item())
 
 
-def _whole(xp: Any, indices: Any) -> Any:
+def as_int64(xp: Any, indices: Any) -> Any:
     """*indices*, of any type, as int64; what is no index of any axis as its limits.
 
     A conversion of NaN or of what int64 lacks gives any number, also a valid index.
     """
-    if indices.dtype.kind in "iu":
-        unsigned = indices.dtype.kind == "u"
-        largest = np.iinfo(np.int64).max
-        return (xp.minimum(indices, largest) if unsigned else indices).astype(xp.int64)
+    if indices.dtype.kind in "iub":
+        if indices.dtype == np.uint64:
+            indices = xp.minimum(indices, np.uint64(MOST_ELEMENTS))
+        return indices.astype(xp.int64)
     wide = indices.astype(xp.float64)
     wide = xp.where(xp.isnan(wide), 2.0**62, wide)
     return xp.clip(wide, -(2.0**62), 2.0**62).astype(xp.int64)
@@ -233,8 +233,8 @@ def _tuple_index(
     """Index by the tuples along the last axis of *indices*, batch by batch."""
     if not 0 <= batch_dims < min(len(shape), indices.ndim):
         raise ValueError(
-            f"batch_dims is {batch_dims}, with data of shape {tuple(shape)} and indices "
-            f"of shape {indices.shape}; expected 0 or more, and an axis left in both"
+            f"batch_dims is {batch_dims}, with data of shape {tuple(shape)} and "
+            f"indices of shape {indices.shape}; expected 0 or more, and an axis left in both"
         )
     length = indices.shape[-1]
     if not 1 <= length <= len(shape) - batch_dims:

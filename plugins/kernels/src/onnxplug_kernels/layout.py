@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import (
+    at_least,
+    normal_axes,
+    normal_axis,
+    permutation,
+    sizes,
+)
+from onnxplug_kernels.arrays import numbers
 from onnxplug_kernels.registry import operator
 
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
-    return x.transpose(perm)
+    return x.transpose(None if perm is None else permutation(perm, x.ndim))
 
 
 @operator("Concat", since=4)
 def concat(xp: Any, *inputs: Any, axis: int) -> Any:
-    return xp.concatenate(inputs, axis=axis)
+    return xp.concatenate(inputs, axis=normal_axis(axis, inputs[0].ndim))
 
 
 @operator("Concat", since=1, until=3)
 def concat_1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
-    return xp.concatenate(inputs, axis=axis)
+    return concat(xp, *inputs, axis=axis)
 
 
 @operator("Slice", since=10)
 def slice_(
     xp: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 ) -> Any:
+    first = numbers(starts, "starts")
     return _slice(
         x,
-        starts.tolist(),
-        ends.tolist(),
-        range(len(starts)) if axes is None else axes.tolist(),
-        [1] * len(starts) if steps is None else steps.tolist(),
+        first,
+        numbers(ends, "ends"),
+        range(len(first)) if axes is None else numbers(axes, "axes"),
+        [1] * len(first) if steps is None else numbers(steps, "steps"),
     )
 
 
@@ -62,12 +72,20 @@ def split(
     num_outputs: int | None = None,
     output_count: int = 1,
 ) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
     if split is not None:
-        return _split(x, split.tolist(), axis)
+        return _split(x, numbers(split, "split"), axis)
     count = output_count if num_outputs is None else num_outputs
+    if count < output_count:
+        raise ValueError(
+            f"Split into {count} parts has {output_count} outputs; expected one for each"
+        )
     size = x.shape[axis]
     chunk = -(-size // count)
-    return _split(x, [max(0, min(chunk, size - i * chunk)) for i in range(count)], axis)
+    # no more parts than are asked for: a number may say that there are billions
+    ends = [min(i * chunk, size) for i in range(output_count + 1)]
+    before = (slice(None),) * axis
+    return tuple(x[(*before, slice(*pair))] for pair in itertools.pairwise(ends))
 
 
 @operator("Split", since=13, until=17)
@@ -75,7 +93,7 @@ def split_13(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, output_count: int = 1
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, split.tolist(), axis)
+        return _split(x, numbers(split, "split"), axis)
     return _split_equally(x, output_count, axis)
 
 
@@ -118,9 +136,9 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Any:
-    amounts = pads.tolist()
+    amounts = numbers(pads, "pads")
     if axes is not None:
-        amounts = _for_all_axes(amounts, axes.tolist(), x.ndim)
+        amounts = _for_all_axes(amounts, numbers(axes, "axes"), x.ndim)
     return _pad(xp, x, amounts, mode, constant_value)
 
 
@@ -128,7 +146,7 @@ def pad(
 def pad_11(
     xp: Any, x: Any, pads: Any, constant_value: Any = None, *, mode: str = "constant"
 ) -> Any:
-    return _pad(xp, x, pads.tolist(), mode, constant_value)
+    return _pad(xp, x, numbers(pads, "pads"), mode, constant_value)
 
 
 @operator("Pad", since=2, until=10)
@@ -160,9 +178,9 @@ def center_crop_pad(
     xp: Any, x: Any, shape: Any, *, axes: Sequence[int] | None = None
 ) -> Any:
     amounts = [0] * (2 * x.ndim)
-    axes = range(x.ndim) if axes is None else axes
-    for axis, wanted in zip(axes, shape.tolist(), strict=True):
-        axis %= x.ndim
+    axes = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
+    wanted_sizes = at_least(0, numbers(shape, "shape"), "shape", count=len(axes))
+    for axis, wanted in zip(axes, wanted_sizes, strict=True):
         missing = wanted - x.shape[axis]
         # an odd number leaves the smaller half at the start, cropped or padded
         before = missing // 2 if missing > 0 else -(-missing // 2)
@@ -172,6 +190,7 @@ def center_crop_pad(
 
 @operator("DepthToSpace", since=11)
 def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    at_least(1, [blocksize], "blocksize")
     batch, channels, height, width = x.shape
     depth = channels // blocksize**2
     if _depth_comes_first(mode):
@@ -190,6 +209,7 @@ def depth_to_space_1(xp: Any, x: Any, *, blocksize: int) -> Any:
 
 @operator("SpaceToDepth", since=28)
 def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    at_least(1, [blocksize], "blocksize")
     batch, channels, height, width = x.shape
     rows, columns = height // blocksize, width // blocksize
     blocks = x.reshape(batch, channels, rows, blocksize, columns, blocksize)
@@ -220,11 +240,23 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
 def reverse_sequence(
     xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Any:
+    time_axis, batch_axis = normal_axes(
+        (time_axis, batch_axis), x.ndim, "time_axis and batch_axis"
+    )
     steps = x.shape[time_axis]
-    if sequence_lens.size and int(sequence_lens.max()) > steps:
+    if sequence_lens.shape != (x.shape[batch_axis],):
         raise ValueError(
-            f"ReverseSequence of {int(sequence_lens.max())} elements, but axis "
-            f"{time_axis} of the input has {steps}"
+            f"ReverseSequence has sequence_lens of shape {sequence_lens.shape}; "
+            f"expected {(x.shape[batch_axis],)}"
+        )
+    shortest, longest = (
+        int(sequence_lens.min(initial=0)),
+        int(sequence_lens.max(initial=0)),
+    )
+    if shortest < 0 or longest > steps:
+        raise ValueError(
+            f"ReverseSequence of {shortest if shortest < 0 else longest} elements, but "
+            f"axis {time_axis} of the input has {steps}"
         )
     times = xp.arange(steps)[:, None]
     sources = xp.where(times < sequence_lens, sequence_lens - 1 - times, times)
@@ -240,6 +272,13 @@ def _slice(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> Any:
+    count = len(starts)
+    if not count == len(ends) == len(axes) == len(steps):
+        raise ValueError(
+            f"Slice has {count} starts, {len(ends)} ends, {len(axes)} axes and "
+            f"{len(steps)} steps; expected equally many"
+        )
+    axes = normal_axes(axes, x.ndim)
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step > 0:
@@ -260,6 +299,7 @@ def _backward(start: int, end: int, step: int, size: int) -> slice:
 
 
 def _split_equally(x: Any, count: int, axis: int) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
     chunk, rest = divmod(x.shape[axis], count)
     if rest:
         raise ValueError(
@@ -270,6 +310,7 @@ def _split_equally(x: Any, count: int, axis: int) -> tuple[Any, ...]:
 
 
 def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
     if sum(lengths) != x.shape[axis] or min(lengths, default=0) < 0:
         raise ValueError(
             f"Split of axis {axis} into lengths {list(lengths)}; expected lengths of "
@@ -288,10 +329,15 @@ def _for_all_axes(
     amounts: Sequence[int], axes: Sequence[int], rank: int
 ) -> Sequence[int]:
     """Padding amounts of some axes, as those of every axis."""
+    if len(amounts) != 2 * len(axes):
+        raise ValueError(
+            f"Pad with {len(amounts)} amounts; expected two for each of the "
+            f"{len(axes)} axes"
+        )
     result = [0] * (2 * rank)
-    for position, axis in enumerate(axes):
-        result[axis % rank] = amounts[position]
-        result[axis % rank + rank] = amounts[position + len(axes)]
+    for position, axis in enumerate(normal_axes(axes, rank)):
+        result[axis] = amounts[position]
+        result[axis + rank] = amounts[position + len(axes)]
     return result
 
 
@@ -302,15 +348,20 @@ def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
             f"{x.ndim} axes, {2 * x.ndim}"
         )
     before, after = amounts[: x.ndim], amounts[x.ndim :]
+    whole = [sum(size) for size in zip(before, x.shape, after, strict=True)]
+    sizes(whole, itemsize=max(x.itemsize, 8), what="the padded shape")
     if min(amounts, default=0) < 0:
         # elements are removed first: what is mirrored or wrapped is what remains
-        x = x[
-            tuple(
-                slice(max(0, -b), max(0, n - max(0, -a)))
-                for b, a, n in zip(before, after, x.shape, strict=True)
-            )
+        kept = [
+            slice(max(0, -b), max(0, n - max(0, -a)))
+            for b, a, n in zip(before, after, x.shape, strict=True)
         ]
+        x = x[tuple(kept)]
         before, after = [max(0, b) for b in before], [max(0, a) for a in after]
+        for axis, (size, part) in enumerate(zip(whole, kept, strict=True)):
+            if part.stop < part.start:
+                # what is removed beyond the elements is removed from the padding
+                before[axis], after[axis] = size, 0
     if not any(before) and not any(after):
         return x
     if mode == "constant":
@@ -337,7 +388,12 @@ def _pad_with(
     sizes = list(zip(before, x.shape, after, strict=True))
     result = xp.empty([sum(size) for size in sizes], dtype=x.dtype)
     result[tuple(slice(b, b + n) for b, n, _ in sizes)] = x
-    value = _zero(x.dtype) if value is None else value
+    if value is None:
+        value = _zero(x.dtype)
+    elif isinstance(value, np.ndarray) and value.size != 1:
+        raise ValueError(
+            f"Pad has a constant_value of shape {value.shape}; expected one number"
+        )
     # each later axis has its border filled only where no earlier one's reaches
     border = [slice(None)] * x.ndim
     for axis, (b, n, a) in enumerate(sizes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.arrays import numpy_dtype
 from onnxplug_kernels.registry import operator
 
@@ -54,6 +55,7 @@ def sequence_erase(xp: Any, sequence: list[Any], position: Any = None) -> list[A
 def split_to_sequence(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[Any]:
+    axis = normal_axis(axis, x.ndim)
     size = x.shape[axis]
     if split is None:
         parts = [_part(x, start, start + 1, axis) for start in range(size)]
@@ -71,6 +73,9 @@ def split_to_sequence(
 def concat_from_sequence(
     xp: Any, sequence: list[Any], *, axis: int, new_axis: int = 0
 ) -> Any:
+    if not sequence:
+        raise ValueError("ConcatFromSequence of an empty sequence")
+    axis = normal_axis(axis, sequence[0].ndim + (1 if new_axis else 0))
     join = xp.stack if new_axis else xp.concatenate
     return join(sequence, axis=axis)
 
