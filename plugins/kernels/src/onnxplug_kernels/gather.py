@@ -184,7 +184,7 @@ def as_int64(xp: Any, indices: Any) -> Any:
 def _one_hot(xp: Any, indices: Any, classes: int, values: Any, axis: int) -> Any:
     if values.shape != (2,):
         raise ValueError(
-            f"OneHot has values of shape {values.shape}; expected the two for off and on"
+            f"OneHot has values of shape {values.shape}; expected two, for off and on"
         )
     axis = normal_axis(axis, indices.ndim + 1)
     whole = (*indices.shape[:axis], classes, *indices.shape[axis:])
@@ -234,7 +234,8 @@ def _tuple_index(
     if not 0 <= batch_dims < min(len(shape), indices.ndim):
         raise ValueError(
             f"batch_dims is {batch_dims}, with data of shape {tuple(shape)} and "
-            f"indices of shape {indices.shape}; expected 0 or more, and an axis left in both"
+            f"indices of shape {indices.shape}; expected 0 or more, and an axis "
+            f"left in both"
         )
     length = indices.shape[-1]
     if not 1 <= length <= len(shape) - batch_dims:

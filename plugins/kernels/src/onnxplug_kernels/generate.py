@@ -13,7 +13,6 @@ from onnxplug_kernels.arrays import numbers, numpy_dtype
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 
-
 _EXACT: Final = 1 << 53
 """Up to here float64 has every integer, and rounds no quotient of two to another."""
 

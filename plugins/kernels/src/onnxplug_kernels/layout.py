@@ -77,9 +77,7 @@ def split(
         return _split(x, numbers(split, "split"), axis)
     count = output_count if num_outputs is None else num_outputs
     if count < output_count:
-        raise ValueError(
-            f"Split into {count} parts has {output_count} outputs; expected one for each"
-        )
+        raise ValueError(f"Split into {count} parts has {output_count} outputs")
     size = x.shape[axis]
     chunk = -(-size // count)
     # no more parts than are asked for: a number may say that there are billions
@@ -353,13 +351,13 @@ def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
     if min(amounts, default=0) < 0:
         # elements are removed first: what is mirrored or wrapped is what remains
         kept = [
-            slice(max(0, -b), max(0, n - max(0, -a)))
+            (max(0, -b), n - max(0, -a))
             for b, a, n in zip(before, after, x.shape, strict=True)
         ]
-        x = x[tuple(kept)]
+        x = x[tuple(slice(start, max(start, stop)) for start, stop in kept)]
         before, after = [max(0, b) for b in before], [max(0, a) for a in after]
-        for axis, (size, part) in enumerate(zip(whole, kept, strict=True)):
-            if part.stop < part.start:
+        for axis, (size, (start, stop)) in enumerate(zip(whole, kept, strict=True)):
+            if stop < start:
                 # what is removed beyond the elements is removed from the padding
                 before[axis], after[axis] = size, 0
     if not any(before) and not any(after):
