@@ -45,7 +45,7 @@ def conv(
     """[N, C, *spatial] with weights [M, C / group, *kernel] to [N, M, *count]."""
     windows = place_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -66,7 +66,7 @@ def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
     Processing", 2006).  Windows of one element already are columns, and with one
     channel in each group none are needed.
     """
-    _check_channels(x, w, group)
+    check_channels(x, w, group)
     filters, depth, *kernel = w.shape
     batch = x.shape[0]
     if not batch or not math.prod(windows.count) or not filters:
@@ -120,7 +120,7 @@ def conv_transpose(
     """
     windows, shape = _transposed_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(w, kernel_shape),
         per_axis("strides", strides, x.ndim - 2),
         per_axis("dilations", dilations, x.ndim - 2),
         pads,
@@ -173,10 +173,10 @@ def deform_conv(
     elements * axes, *count] and *mask* [N, offset_group * elements, *count], where
     elements are those of the kernel in row-major order.
     """
-    _check_channels(x, w, group)
+    check_channels(x, w, group)
     windows = place_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -303,7 +303,8 @@ def col2im(
     return folded.astype(x.dtype, copy=False)
 
 
-def _kernel_shape(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+def kernel_of(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+    """The spatial shape of the weights *w*, which the attribute may only repeat."""
     actual = tuple(w.shape[2:])
     if kernel_shape and tuple(kernel_shape) != actual:
         raise ValueError(
@@ -313,7 +314,8 @@ def _kernel_shape(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]
     return actual
 
 
-def _check_channels(x: Any, w: Any, group: int) -> None:
+def check_channels(x: Any, w: Any, group: int) -> None:
+    """Raise :class:`ValueError` unless *w* are weights for *x* in *group* groups."""
     at_least(1, [group], "group")
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise ValueError(

@@ -61,7 +61,6 @@ class Pixels:
     def __init__(self, xp: Any, x: Any) -> None:
         self._xp = xp
         images, channels, *spatial = x.shape
-        self._images = images
         # a row for each pixel, and one of zeros for what is outside
         zero = "" if x.dtype == object else 0
         rows = xp.moveaxis(x, 1, -1).reshape(images * math.prod(spatial), channels)

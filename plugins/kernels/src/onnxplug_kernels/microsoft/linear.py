@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.elementwise import as_array
 from onnxplug_kernels.quantize import quantize_steps
 from onnxplug_kernels.registry import operator
@@ -188,8 +189,9 @@ def qlinear_softmax(
     has it.
     """
     shape = x.shape
+    axis = normal_axis(axis, x.ndim)
     if opset < 13:
-        first = axis % x.ndim if x.ndim else 0
+        first = axis
         x = x.reshape(int(np.prod(shape[:first])), int(np.prod(shape[first:])))
         axis = -1
     largest = xp.max(x, axis=axis, keepdims=True, initial=np.iinfo(x.dtype).min)
