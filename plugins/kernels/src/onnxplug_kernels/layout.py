@@ -323,9 +323,7 @@ def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _for_all_axes(
-    amounts: Sequence[int], axes: Sequence[int], rank: int
-) -> Sequence[int]:
+def _for_all_axes(amounts: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
     """Padding amounts of some axes, as those of every axis."""
     if len(amounts) != 2 * len(axes):
         raise ValueError(

@@ -183,14 +183,15 @@ def grown(
     children = np.stack((false_children, true_children), axis=1)
     _check_trees(roots, children, leaf_count)
     for what, numbers, count in (
-        ("a leaf votes for target", vote_targets, target_count),
-        ("a node compares in mode", modes, MEMBER + 1),
-        ("a node looks at feature", features, MOST_ELEMENTS),
+        ("votes for target", vote_targets, target_count),
+        ("compares in mode", modes, MEMBER + 1),
+        ("looks at feature", features, MOST_ELEMENTS),
     ):
         astray = numbers[(numbers < 0) | (numbers >= count)]
         if astray.size:
             raise ValueError(
-                f"{what} {astray[0]} of {count}; they are counted from zero"
+                f"a node {what} {astray[0]} of {count} {what.split()[-1]}s; they are "
+                f"counted from zero"
             )
     targets, weights = _ballots(
         leaf_count, vote_leaves, vote_targets, vote_weights, target_count
