@@ -197,6 +197,7 @@ def dropout(
     output_count: int = 2,
 ) -> Any:
     rate = 0.5 if ratio is None else float(ratio.reshape(())[()])
+    _check_ratio(rate)
     if training_mode is None or not bool(training_mode) or rate == 0:
         return _keep_all(xp, x, np.dtype(np.bool_), output_count)
     return _drop(xp, x, rate, seed)
@@ -226,13 +227,17 @@ def dropout_6(
 operator("Dropout", since=1, until=5)(with_consumed_inputs(dropout_6))
 
 
+def _check_ratio(ratio: float) -> None:
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, expected at least 0 and less than 1")
+
+
 def _keep_all(xp: Any, x: Any, mask_dtype: np.dtype[Any], output_count: int) -> Any:
     return x if output_count < 2 else (x, xp.ones(x.shape, dtype=mask_dtype))
 
 
 def _drop(xp: Any, x: Any, ratio: float, seed: int | None) -> tuple[Any, Any]:
-    if not 0 <= ratio < 1:
-        raise ValueError(f"ratio is {ratio}, expected at least 0 and less than 1")
+    _check_ratio(ratio)
     # the legacy generator, because it is what the ONNX backend suite's data come from
     generator = xp.random.RandomState(None if seed is None else seed % 2**32)
     mask = xp.asarray(generator.uniform(0, 1, x.shape) >= ratio)

@@ -49,8 +49,8 @@ def in_computing_dtype(
     return result.astype(dtype)
 
 
-def numbers(x: Any, what: str) -> list[int]:
-    """The integers of the input *what*, which has one axis; a scalar is one of them.
+def numbers(x: Any, what: str) -> list[Any]:
+    """The numbers of the input *what*, which has one axis.
 
     Exporters also give a single number as a scalar.
 

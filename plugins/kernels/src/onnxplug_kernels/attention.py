@@ -24,7 +24,7 @@ _AFTER_MASK: Final = 2
 _AFTER_SOFTMAX: Final = 3
 
 
-@operator("Attention", since=23, allowed={"qk_matmul_output_mode": range(4)})
+@operator("Attention", since=23)
 def attention(
     xp: Any,
     q: Any,
@@ -71,6 +71,11 @@ def attention(
             f"Attention of queries {q.shape}, keys {k.shape} and values {v.shape} "
             f"[batch, heads, sequence, size]: expected one batch, keys as large as "
             f"queries, and a value for each key"
+        )
+    if qk_matmul_output_mode not in range(_AFTER_SOFTMAX + 1):
+        raise ValueError(
+            f"qk_matmul_output_mode is {qk_matmul_output_mode}, expected from 0 to "
+            f"{_AFTER_SOFTMAX}"
         )
     at_least(-1, (left_window_size, right_window_size), "a window size")
     if nonpad_kv_seqlen is not None:
@@ -144,6 +149,11 @@ def rotary_embedding(
             raise ValueError(
                 f"cos_cache and sin_cache have shapes {cos_cache.shape} and "
                 f"{sin_cache.shape}; expected equal ones"
+            )
+        if position_ids.shape != (len(heads), heads.shape[2]):
+            raise ValueError(
+                f"position_ids has shape {position_ids.shape}, expected "
+                f"{(len(heads), heads.shape[2])}"
             )
         require_in_range(position_ids, len(cos_cache), "the caches", least=0)
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
@@ -244,12 +254,13 @@ def linear_attention(
 
 def _split_heads(x: Any, heads: int | None, attribute: str) -> Any:
     """[batch, sequence, heads * size] as [batch, heads, sequence, size]."""
-    if x.ndim == 4:
+    if x.ndim == 4 and (heads in (None, 0, x.shape[1])):
         return x
     if not heads or heads < 0 or x.ndim != 3 or x.shape[2] % heads:
         raise ValueError(
-            f"an input of shape {x.shape} with {attribute} {heads}: expected rank 4, "
-            f"or rank 3 with a last axis that is a multiple of {attribute}"
+            f"an input of shape {x.shape} with {attribute} {heads}: expected rank 4 "
+            f"with as many heads, or rank 3 with a last axis that is a multiple of "
+            f"{attribute}"
         )
     batch, sequence, width = x.shape
     return x.reshape(batch, sequence, heads, width // heads).swapaxes(1, 2)
@@ -343,7 +354,11 @@ def _masked(xp: Any, scores: Any, limits: list[Any], mask: Any | None) -> Any:
 
 
 def _softmax(xp: Any, scores: Any) -> Any:
-    """Softmax over keys; zero for a query that may see none."""
+    """Softmax over keys; zero for a query that may see none.
+
+    That is one whose scores are all minus infinity, also where it is the query's own
+    infinities that make them so: the scores do not tell.
+    """
     if not scores.size:
         return scores
     largest = xp.max(scores, axis=-1, keepdims=True)

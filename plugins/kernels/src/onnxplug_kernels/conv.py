@@ -305,7 +305,7 @@ def col2im(
 
 def kernel_of(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
     """The spatial shape of the weights *w*, which the attribute may only repeat."""
-    actual = tuple(w.shape[2:])
+    actual = at_least(1, w.shape[2:], "the spatial shape of the weights")
     if kernel_shape and tuple(kernel_shape) != actual:
         raise ValueError(
             f"kernel_shape is {tuple(kernel_shape)}, but the weights are {w.shape}: "
@@ -402,13 +402,19 @@ def _transposed_windows(
             input_shape, strides, output_padding, kernel, dilations, strict=True
         )
     )
+    for extra, stride, dilation in zip(output_padding, strides, dilations, strict=True):
+        if extra and extra >= max(stride, dilation):
+            raise ValueError(
+                f"output_padding is {tuple(output_padding)} with strides {strides} and "
+                f"dilations {dilations}; expected less than the larger of them"
+            )
     if output_shape:
         if len(output_shape) not in (rank, rank + 2):
             raise ValueError(
                 f"output_shape is {tuple(output_shape)}; expected {rank} spatial sizes"
             )
         # exporters wrote the batch and channel sizes too
-        shape = sizes(output_shape, what="output_shape")[-rank:]
+        shape = at_least(1, output_shape, "output_shape")[-rank:]
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         shape = tuple(
             size * stride for size, stride in zip(input_shape, strides, strict=True)

@@ -74,11 +74,14 @@ def split(
 ) -> tuple[Any, ...]:
     axis = normal_axis(axis, x.ndim)
     if split is not None:
-        return _split(x, numbers(split, "split"), axis)
+        return _split(x, numbers(split, "split"), axis, output_count)
     count = output_count if num_outputs is None else num_outputs
-    if count < output_count:
-        raise ValueError(f"Split into {count} parts has {output_count} outputs")
     size = x.shape[axis]
+    if not output_count <= count <= max(size, output_count):
+        raise ValueError(
+            f"Split of axis {axis} of size {size} into {count} parts has "
+            f"{output_count} outputs"
+        )
     chunk = -(-size // count)
     # no more parts than are asked for: a number may say that there are billions
     ends = [min(i * chunk, size) for i in range(output_count + 1)]
@@ -91,7 +94,7 @@ def split_13(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, output_count: int = 1
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, numbers(split, "split"), axis)
+        return _split(x, numbers(split, "split"), axis, output_count)
     return _split_equally(x, output_count, axis)
 
 
@@ -105,7 +108,7 @@ def split_2(
     output_count: int = 1,
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, split, axis)
+        return _split(x, split, axis, output_count)
     return _split_equally(x, output_count, axis)
 
 
@@ -289,7 +292,8 @@ def _slice(
 def _backward(start: int, end: int, step: int, size: int) -> slice:
     """A backward slice that, unlike Python's, reads element 0 from a start before it.
 
-    ONNX clamps the start to [0, size - 1] and the end to [-1, size - 1].
+    ONNX clamps the start to [0, size - 1] and the end to [-1, size - 1], so that the
+    largest int64 as the end, which ONNX Runtime takes for the front, gives nothing.
     """
     first = max(0, min(start + size if start < 0 else start, size - 1))
     last = max(-1, min(end + size if end < 0 else end, size - 1))
@@ -304,11 +308,17 @@ def _split_equally(x: Any, count: int, axis: int) -> tuple[Any, ...]:
             f"Split of axis {axis} with size {x.shape[axis]} into {count} equal parts; "
             f"expected a multiple of {count}, or the lengths of the parts"
         )
-    return _split(x, [chunk] * count, axis)
+    return _split(x, [chunk] * count, axis, count)
 
 
-def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
+def _split(
+    x: Any, lengths: Sequence[int], axis: int, output_count: int
+) -> tuple[Any, ...]:
     axis = normal_axis(axis, x.ndim)
+    if len(lengths) < output_count:
+        raise ValueError(
+            f"Split into lengths {list(lengths)} has {output_count} outputs"
+        )
     if sum(lengths) != x.shape[axis] or min(lengths, default=0) < 0:
         raise ValueError(
             f"Split of axis {axis} into lengths {list(lengths)}; expected lengths of "

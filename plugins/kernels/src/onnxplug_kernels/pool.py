@@ -180,10 +180,14 @@ def max_unpool(
 def _larger(output_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The input *output_shape*, into which *shape* fits."""
     wanted = sizes(output_shape.tolist(), what="output_shape")
-    if len(wanted) != len(shape) or any(map(lt, wanted, shape)):
+    if (
+        len(wanted) != len(shape)
+        or wanted[:2] != shape[:2]
+        or any(map(lt, wanted, shape))
+    ):
         raise ValueError(
-            f"output_shape is {wanted}; expected at least {shape}, to which the "
-            f"windows reach"
+            f"output_shape is {wanted}; expected {shape}, to which the windows reach, "
+            f"or larger spatial sizes"
         )
     return wanted
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.ep.bounds import normal_axes
 from onnxplug.ep.bounds import sizes as checked_sizes
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.arrays import computing_dtype, numbers
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import (
     Pixels,
@@ -44,8 +44,14 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """Each axis resampled in turn, as the interpolations are separable."""
+    for name, given in (("roi", roi), ("scales", scales), ("sizes", sizes)):
+        if given is not None and given.ndim != 1:
+            raise ValueError(f"{name} has shape {given.shape}, expected rank 1")
     chosen = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
-    regions = _regions(roi, len(chosen))
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if crops and (roi is None or not roi.size):
+        raise ValueError(f"Resize in mode {coordinate_transformation_mode} needs a roi")
+    regions = _regions(roi if crops else None, len(chosen))
     targets = _targets(
         [x.shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
     )
@@ -60,7 +66,6 @@ def resize(
         antialias=bool(antialias),
         exclude_outside=bool(exclude_outside),
     )
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
     y = x if mode == "nearest" else x.astype(_float_dtype(x.dtype), copy=False)
     outside = []
     # what shrinks first leaves less to do for the others, and inner axes are dearest
@@ -86,12 +91,12 @@ def resize(
 
 @operator("Resize", since=10, until=10)
 def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, scales.tolist(), mode)
+    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
 
 
 @operator("Upsample", since=9)
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, scales.tolist(), mode)
+    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
 
 
 @operator("Upsample", since=7, until=8)
@@ -200,7 +205,7 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
 
     The coordinates of a point are innermost axis first, as GridSample takes them.
     """
-    batch, _, *spatial = checked_sizes(size.tolist(), what="size")
+    batch, _, *spatial = checked_sizes(numbers(size, "size"), what="size")
     wide = computing_dtype(theta.dtype)
     expected = (batch, len(spatial), len(spatial) + 1)
     if theta.shape != expected or len(spatial) not in (2, 3):
@@ -314,10 +319,10 @@ def _regions(roi: Any | None, count: int) -> list[tuple[float, float]]:
         return [(0.0, 1.0)] * count
     if roi.size != 2 * count:
         raise ValueError(f"roi has {roi.size} numbers for {count} axes")
-    numbers = roi.astype(np.float64).tolist()
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"roi is {numbers}; expected finite numbers")
-    return list(zip(numbers[:count], numbers[count:], strict=True))
+    corners = roi.astype(np.float64).tolist()
+    if not np.isfinite(corners).all():
+        raise ValueError(f"roi is {corners}; expected finite numbers")
+    return list(zip(corners[:count], corners[count:], strict=True))
 
 
 def _targets(

@@ -1,5 +1,8 @@
 """Recurrent networks: RNN, GRU, LSTM.
 
+NaN and infinities go through the formulas as they are; ONNX Runtime clips all sums to
+the largest numbers, which makes numbers of them.
+
 The projection of all inputs is one product; only the recurrence runs step by step.
 """
 
@@ -287,8 +290,8 @@ class Layer:
             ValueError: there is no such function, or there are more or fewer, or *clip*
                 leaves no number.
         """
-        if clip is not None and not clip > 0:
-            raise ValueError(f"clip is {clip}, expected a number larger than 0")
+        if clip is not None and not clip >= 0:
+            raise ValueError(f"clip is {clip}, expected 0 or more")
         count = len(usual) * len(self.directions)
         if names and len(names) != count:
             raise ValueError(

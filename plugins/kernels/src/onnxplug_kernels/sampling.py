@@ -1,4 +1,8 @@
-"""Reading an array at points given by coordinates, with interpolation."""
+"""Reading an array at points given by coordinates, with interpolation.
+
+A value is a sum of weighted elements, some of the weights being zero, so an element
+that is not finite makes NaN of all points between its neighbours.
+"""
 
 from __future__ import annotations
 

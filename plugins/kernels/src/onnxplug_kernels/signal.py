@@ -1,4 +1,8 @@
-"""Fourier transforms, windows, and the mel scale."""
+"""Fourier transforms, windows, and the mel scale.
+
+Which results an infinity or NaN in a signal reaches depends on the order of the
+algorithm's sums, here those of NumPy's fast transform.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +88,11 @@ def stft(
     dtype = computing_dtype(signal.dtype)
     values = signal.astype(dtype)
     values = _signal(values) if signal.ndim == 3 else values
+    if signal.ndim not in (2, 3):
+        raise ValueError(
+            f"STFT of a signal of shape {signal.shape}; expected [batch, length], or "
+            f"[batch, length, 1 or 2]"
+        )
     (step,) = at_least(1, [int(frame_step.item())], "frame_step")
     if length > signal.shape[1]:
         raise ValueError(

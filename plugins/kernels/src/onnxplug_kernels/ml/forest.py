@@ -193,6 +193,8 @@ def grown(
                 f"a node {what} {astray[0]} of {count} {what.split()[-1]}s; they are "
                 f"counted from zero"
             )
+    if np.isnan(vote_weights).any():
+        raise ValueError("a leaf's vote has the weight NaN")
     targets, weights = _ballots(
         leaf_count, vote_leaves, vote_targets, vote_weights, target_count
     )
