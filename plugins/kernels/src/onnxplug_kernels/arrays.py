@@ -62,6 +62,17 @@ def numbers(x: Any, what: str) -> list[Any]:
     return list(x.reshape(-1).tolist())
 
 
+def require_rank(x: Any, what: str, least: int, most: int | None = None) -> None:
+    """Check that *x* has from *least* to *most* axes; without *most*, any more.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if x.ndim < least or (most is not None and x.ndim > most):
+        expected = least if least == most else f"{least} or more"
+        raise ValueError(f"{what} has shape {x.shape}; expected rank {expected}")
+
+
 def require_extent(shape: tuple[int, ...], *parameters: Any, what: str) -> None:
     """Check that *parameters* broadcast to *shape*, rather than make it larger.
 

@@ -227,9 +227,15 @@ def linear_attention(
         # one number for each head or for each element of its keys
         gates = _split_heads(decay, kv_num_heads, "kv_num_heads")
         gates = xp.exp(gates.astype(np.float32))
-        require_extent(k.shape, gates, what="decay, split into heads,")
+        if gates.shape not in (k.shape, (*k.shape[:3], 1)):
+            raise ValueError(
+                f"decay, split into heads, has shape {gates.shape}, expected {k.shape} "
+                f"or one number for each key"
+            )
     if beta is not None:
         rates = _split_heads(beta, beta.shape[-1], "kv_num_heads").astype(np.float32)
+        if rates.shape[2] != time:
+            raise ValueError(f"beta has shape {beta.shape} for {time} times")
         require_extent((*k.shape[:3], 1), rates, what="beta, split into heads,")
     shape = (batch, kv_num_heads, size, v.shape[3])
     if past_state is None:

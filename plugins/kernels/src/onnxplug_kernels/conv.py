@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach
 from onnxplug_kernels.windows import (
@@ -45,7 +45,7 @@ def conv(
     """[N, C, *spatial] with weights [M, C / group, *kernel] to [N, M, *count]."""
     windows = place_windows(
         x.shape[2:],
-        kernel_of(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -120,7 +120,7 @@ def conv_transpose(
     """
     windows, shape = _transposed_windows(
         x.shape[2:],
-        kernel_of(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         per_axis("strides", strides, x.ndim - 2),
         per_axis("dilations", dilations, x.ndim - 2),
         pads,
@@ -176,7 +176,7 @@ def deform_conv(
     check_channels(x, w, group)
     windows = place_windows(
         x.shape[2:],
-        kernel_of(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -242,6 +242,7 @@ def causal_conv_with_state(
         raise ValueError(
             f"activation is {activation!r}, expected 'none', 'silu' or 'swish'"
         )
+    require_rank(x, "the input", 3, 3)
     batch, channels, _ = x.shape
     if weight.ndim != 3 or weight.shape[:2] != (channels, 1) or not weight.shape[2]:
         raise ValueError(
@@ -284,8 +285,9 @@ def col2im(
     strides: Sequence[int] | None = None,
 ) -> Any:
     """Blocks [N, C * elements, blocks] added up to images [N, C, *image_shape]."""
-    image = sizes(image_shape.tolist(), what="image_shape")
-    block = at_least(1, block_shape.tolist(), "block_shape", count=len(image))
+    require_rank(x, "the input", 3, 3)
+    image = sizes(numbers(image_shape, "image_shape"), what="image_shape")
+    block = numbers(block_shape, "block_shape")
     windows = place_windows(
         image, block, strides=strides, pads=pads, dilations=dilations
     )
@@ -294,7 +296,7 @@ def col2im(
     if rows % size or blocks != math.prod(windows.count):
         raise ValueError(
             f"Col2Im of an input of shape {x.shape} to an image {image} with "
-            f"blocks {block}: expected [N, C * {size}, "
+            f"blocks {tuple(block)}: expected [N, C * {size}, "
             f"{math.prod(windows.count)}]"
         )
     wide = computing_dtype(x.dtype)
@@ -303,8 +305,17 @@ def col2im(
     return folded.astype(x.dtype, copy=False)
 
 
-def kernel_of(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
-    """The spatial shape of the weights *w*, which the attribute may only repeat."""
+def kernel_of(x: Any, w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+    """The spatial shape of the weights *w*, which the attribute may only repeat.
+
+    Raises:
+        ValueError: it does not, or *w* are no weights for inputs like *x*.
+    """
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise ValueError(
+            f"convolution of an input {x.shape} with weights {w.shape}: expected "
+            f"[N, C, ...] and [M, C, ...], with as many axes and one at least behind"
+        )
     actual = at_least(1, w.shape[2:], "the spatial shape of the weights")
     if kernel_shape and tuple(kernel_shape) != actual:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.bounds import sizes
-from onnxplug_kernels.arrays import numbers, numpy_dtype
+from onnxplug_kernels.arrays import numbers, numpy_dtype, require_rank
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 
@@ -86,6 +86,7 @@ def constant_of_shape(xp: Any, shape: Any, *, value: Any = None) -> Any:
 
 @operator("EyeLike", since=9)
 def eye_like(xp: Any, x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
+    require_rank(x, "the input", 2, 2)
     rows, columns = x.shape
     result_dtype = x.dtype if dtype is None else numpy_dtype(dtype)
     # beyond the corners nothing changes, and the array library need not count so far

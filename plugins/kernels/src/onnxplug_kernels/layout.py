@@ -16,7 +16,7 @@ from onnxplug.ep.bounds import (
     permutation,
     sizes,
 )
-from onnxplug_kernels.arrays import numbers
+from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import operator
 
 
@@ -192,8 +192,14 @@ def center_crop_pad(
 @operator("DepthToSpace", since=11)
 def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     at_least(1, [blocksize], "blocksize")
+    require_rank(x, "the input", 4, 4)
     batch, channels, height, width = x.shape
-    depth = channels // blocksize**2
+    depth, rest = divmod(channels, blocksize**2)
+    if rest:
+        raise ValueError(
+            f"DepthToSpace of {channels} channels in blocks of {blocksize}: expected a "
+            f"multiple of {blocksize**2}"
+        )
     if _depth_comes_first(mode):
         blocks = x.reshape(batch, blocksize, blocksize, depth, height, width)
         placed = blocks.transpose(0, 3, 4, 1, 5, 2)
@@ -211,7 +217,13 @@ def depth_to_space_1(xp: Any, x: Any, *, blocksize: int) -> Any:
 @operator("SpaceToDepth", since=28)
 def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     at_least(1, [blocksize], "blocksize")
+    require_rank(x, "the input", 4, 4)
     batch, channels, height, width = x.shape
+    if height % blocksize or width % blocksize:
+        raise ValueError(
+            f"SpaceToDepth of {height} by {width} elements in blocks of {blocksize}: "
+            f"expected multiples"
+        )
     rows, columns = height // blocksize, width // blocksize
     blocks = x.reshape(batch, channels, rows, blocksize, columns, blocksize)
     order = (0, 3, 5, 1, 2, 4) if _depth_comes_first(mode) else (0, 1, 3, 5, 2, 4)
@@ -227,6 +239,7 @@ def space_to_depth_1(xp: Any, x: Any, *, blocksize: int) -> Any:
 
 @operator("Trilu", since=14)
 def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    require_rank(x, "the input", 2)
     rows, columns = x.shape[-2:]
     # beyond the corners nothing changes, and the array library need not count so far
     diagonal = 0 if k is None else max(-rows, min(int(k.item()), columns))

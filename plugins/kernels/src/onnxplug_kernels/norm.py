@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
-from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
+from onnxplug_kernels.arrays import computing_dtype, numpy_dtype, require_rank
 from onnxplug_kernels.registry import operator
 
 # ONNX attributes are float32; their defaults are these decimals rounded to it.
@@ -249,6 +249,7 @@ def lrn(
 ) -> Any:
     """[N, C, ...] divided by a power of the square sum over *size* channels around."""
     at_least(1, [size], "size")
+    require_rank(x, "the input", 2)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     channels = x.shape[1]
     squares = wide * wide
@@ -344,6 +345,12 @@ def _train(
     axes = tuple(axis for axis in range(x.ndim) if axis != 1) if spatial else (0,)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     own = xp.mean(wide, axis=axes), xp.var(wide, axis=axes)
+    for parameter in (mean, variance):
+        if parameter.size != own[0].size:
+            raise ValueError(
+                f"a running mean or variance has shape {parameter.shape}, expected "
+                f"{own[0].shape}"
+            )
     own = tuple(
         xp.asarray(a).reshape(running.shape)
         for a, running in zip(own, (mean, variance), strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.arrays import computing_dtype, numbers
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
@@ -179,7 +179,7 @@ def max_unpool(
 
 def _larger(output_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The input *output_shape*, into which *shape* fits."""
-    wanted = sizes(output_shape.tolist(), what="output_shape")
+    wanted = sizes(numbers(output_shape, "output_shape"), what="output_shape")
     if (
         len(wanted) != len(shape)
         or wanted[:2] != shape[:2]

@@ -340,7 +340,7 @@ def _convolve(
 ) -> Any:
     """Padding is zero, which stands for the zero point: that is subtracted already."""
     check_channels(x, w, group)
-    windows = place_windows(x.shape[2:], kernel_of(w, kernel_shape), **attributes)
+    windows = place_windows(x.shape[2:], kernel_of(x, w, kernel_shape), **attributes)
     columns = patches(xp, pad(xp, x, windows), windows)
     channels = math.prod(w.shape[1:])
     sums = xp.matmul(

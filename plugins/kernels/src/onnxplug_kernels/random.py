@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.arrays import numpy_dtype, require_rank
 from onnxplug_kernels.registry import operator
 
 
@@ -92,6 +92,7 @@ def multinomial(
 
     A uniform number falls into the class where the cumulated probabilities exceed it.
     """
+    require_rank(x, "the input", 2, 2)
     at_least(1, [sample_size], "sample_size")
     sizes([len(x), sample_size], itemsize=8)
     logarithms = x.astype(np.float64)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.arrays import computing_dtype, require_rank
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import Pixels, Tap
@@ -50,6 +50,7 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise ValueError(f"mode is {mode!r}, expected 'avg' or 'max'")
     half_pixel = coordinate_transformation_mode == "half_pixel"
+    require_rank(x, "the input", 4, 4)
     at_least(1, (output_height, output_width), "output_height and output_width")
     at_least(0, [sampling_ratio], "sampling_ratio")
     if rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
@@ -134,6 +135,7 @@ def max_roi_pool(
     R. Girshick, "Fast R-CNN" (2015): corners are rounded to elements and included, and
     bins that share an element overlap.  An empty bin is zero.
     """
+    require_rank(x, "the input", 4, 4)
     at_least(1, pooled_shape, "pooled_shape", count=2)
     if rois.ndim != 2 or rois.shape[1] != 5:
         raise ValueError(f"rois have shape {rois.shape}, expected [regions, 5]")

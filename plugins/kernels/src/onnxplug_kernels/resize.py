@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.ep.bounds import normal_axes
 from onnxplug.ep.bounds import sizes as checked_sizes
-from onnxplug_kernels.arrays import computing_dtype, numbers
+from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import (
     Pixels,
@@ -128,6 +128,8 @@ def grid_sample(
     A spatial axis reaches from -1 to 1, from the centres of its outermost elements with
     *align_corners*, from their edges without.
     """
+    require_rank(x, "the input", 3)
+    require_rank(grid, "the grid", 2)
     batch, *output, rank = grid.shape
     channels = x.shape[1]
     if (
@@ -382,6 +384,8 @@ def _source_points(
 ) -> Any:
     """Where in an axis of *length* each of *size* output elements lies."""
     x = xp.arange(size, dtype=np.float64)
+    if not size:
+        return x
     start, end = region
     # an output length that scales give is taken before it is rounded down
     exact = scale * length

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug.ep.bounds import normal_axis
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.arrays import numbers, numpy_dtype
 from onnxplug_kernels.registry import operator
 
 
@@ -61,7 +61,7 @@ def split_to_sequence(
         parts = [_part(x, start, start + 1, axis) for start in range(size)]
         return parts if keepdims else [part.squeeze(axis) for part in parts]
     if split.ndim:
-        return _parts(x, split.tolist(), axis)
+        return _parts(x, numbers(split, "split"), axis)
     length = int(split.item())
     if length <= 0:
         raise ValueError(f"SplitToSequence into parts of {length}; expected 1 or more")

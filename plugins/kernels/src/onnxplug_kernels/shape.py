@@ -112,10 +112,18 @@ def tile_1(xp: Any, x: Any, tiles: Any, axis: Any) -> Any:
 
 def _tile(xp: Any, x: Any, repeats: Sequence[int]) -> Any:
     repeats = at_least(0, repeats, "repeats", count=x.ndim)
-    # numpy computes the shape without looking for an overflow
-    shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
-    sizes(shape, itemsize=x.itemsize, what="the shape of the tiles")
-    return xp.tile(x, repeats)
+    shape = sizes(
+        (size * times for size, times in zip(x.shape, repeats, strict=True)),
+        itemsize=x.itemsize,
+        what="the shape of the tiles",
+    )
+    # memory is asked for at once: numpy's tile grows axis by axis until there is none,
+    # and looks for no overflow
+    tiles = xp.empty(
+        [n for pair in zip(repeats, x.shape, strict=True) for n in pair], dtype=x.dtype
+    )
+    tiles[...] = x.reshape([n for size in x.shape for n in (1, size)])
+    return tiles.reshape(shape)
 
 
 def _without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:

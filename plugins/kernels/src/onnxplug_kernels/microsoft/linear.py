@@ -221,7 +221,7 @@ def qlinear_concat(
         _rescaled(xp, x, scale, zero_point, y_scale, y_zero_point)
         for x, scale, zero_point in triples
     ]
-    return xp.concatenate(parts, axis=axis)
+    return xp.concatenate(parts, axis=normal_axis(axis, inputs[0].ndim))
 
 
 @operator("QLinearWhere", since=1, domain=_DOMAIN)
