@@ -4,7 +4,7 @@ Whatever a kernel makes of one, it comes back: with a result or an error.  Those
 read memory which is not theirs mostly crash, and those that never come back are ended.
 
 ``ONNXPLUG_MUTANTS=20`` in the environment tries 20 mutants of every kind, of 20 models
-of every operator, instead of one of one, and ``ONNXPLUG_MUTANTS_SEED=1`` other ones.
+of every operator, instead of two, and ``ONNXPLUG_MUTANTS_SEED=1`` other ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-EACH = int(os.environ.get("ONNXPLUG_MUTANTS", "1"))
+EACH = int(os.environ.get("ONNXPLUG_MUTANTS", "2"))
 MODELS = EACH
 SEED = int(os.environ.get("ONNXPLUG_MUTANTS_SEED", "0"))
 PROGRAM = Path(__file__).with_name("run_mutants.py")
@@ -40,5 +40,5 @@ def test_kernels_come_back_from_wrong_numbers() -> None:
     }
     assert not wrong
     # most of the mutants are no valid nodes, but many are
-    assert counts["ok"] > 300, counts
-    assert counts["refused"] > 300, counts
+    assert counts["ok"] > 1000, counts
+    assert counts["refused"] > 1000, counts
