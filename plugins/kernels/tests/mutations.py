@@ -254,7 +254,7 @@ def _inputs(x: Any, rng: random.Random) -> Iterator[tuple[str, Any]]:
     yield "shape: more axes", x[None]
     yield "shape: more axes behind", x[..., None]
     if x.ndim and x.size:
-        yield "shape: fewer axes", x[0]
+        yield "shape: fewer axes", np.asarray(x[0], dtype=x.dtype)
         yield (
             "shape: a scalar",
             x.reshape(-1)[0].reshape(())

@@ -104,6 +104,10 @@ def _added(
     Raises:
         ValueError: it has another shape.
     """
+    if mask.ndim == 1 and mask.size and int(mask.min()) < 0:
+        raise ValueError(
+            f"mask_index is {mask.tolist()}; expected ends and beginnings from 0 on"
+        )
     positions = xp.arange(total)
     if mask.shape == (batch,):
         counts = positions < mask[:, None]

@@ -35,8 +35,10 @@ def matmul_integer_to_float(
         a_zero_point = scalar(a_zero_point, "the zero point of a")
     product = matmul_integer(xp, a, b, a_zero_point, b_zero_point)
     require_extent(product.shape, b_scale, what="the scale of b")
-    if bias is not None:
-        require_extent(product.shape, bias, what="the bias")
+    if bias is not None and bias.shape != product.shape[-1:]:
+        raise ValueError(
+            f"the bias has shape {bias.shape}, expected {product.shape[-1:]}"
+        )
     scale = scalar(a_scale, "the scale of a").astype(_FLOAT32) * b_scale.astype(
         _FLOAT32
     )
