@@ -304,7 +304,7 @@ READING: list[Example] = [
     ("Einsum", (f32(2, 3),), {"equation": "ii"}, "stands for sizes 2 and 3"),
     ("Einsum", (f32(2, 3),), {"equation": "ij->iz"}, "equation"),
     ("Gemm", (f32(2), f32(2, 2)), {}, "two matrices"),
-    ("Clip", (f32(2), f32(2)), {}, "expected a scalar"),
+    ("Clip", (f32(2), f32(2)), {}, "expected scalars"),
     ("Dropout", (f32(2), scalar(1, "f"), scalar(True, bool)), {}, "ratio is 1"),
     ("PRelu", (f32(1), f32(3)), {}, "slope has shape"),
 ]

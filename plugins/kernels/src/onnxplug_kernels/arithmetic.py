@@ -105,13 +105,14 @@ def erf_kernel(xp: Any, x: Any) -> Any:
 @operator("Clip", since=11)
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     """A limit that is left out is the dtype's, so infinities become finite."""
-    for name, limit in (("min", low), ("max", high)):
-        if limit is not None and limit.size != 1:
-            raise ValueError(f"{name} has shape {limit.shape}; expected a scalar")
     if low is None:
         low = xp.asarray(_limits(x.dtype)[0])
     if high is None:
         high = xp.asarray(_limits(x.dtype)[1])
+    if low.size != 1 or high.size != 1:
+        raise ValueError(
+            f"Clip has limits of shapes {low.shape} and {high.shape}; expected scalars"
+        )
     if x.dtype.kind == "V" or x.size < _MANY:
         return as_array(xp, xp.minimum(xp.maximum(x, low), high))
     return xp.clip(x, low, high)

@@ -57,9 +57,11 @@ def numbers(x: Any, what: str) -> list[Any]:
     Raises:
         ValueError: it has more axes.
     """
-    if x.ndim > 1:
+    if x.ndim == 1:
+        return x.tolist()  # type: ignore[no-any-return]
+    if x.ndim:
         raise ValueError(f"{what} has shape {x.shape}; expected rank 1")
-    return list(x.reshape(-1).tolist())
+    return [x.item()]
 
 
 def require_rank(x: Any, what: str, least: int, most: int | None = None) -> None:

@@ -14,7 +14,8 @@ from onnxplug_kernels.registry import operator
 
 @operator("Gather", since=1)
 def gather(xp: Any, x: Any, indices: Any, *, axis: int = 0) -> Any:
-    axis = normal_axis(axis, x.ndim)
+    if not -x.ndim <= axis < x.ndim:
+        normal_axis(axis, x.ndim)
     # numpy checks while it reads, where others wrap or clip in silence
     if xp is np:
         try:
@@ -53,7 +54,7 @@ def scatter_elements(
     reduction: str = "none",
 ) -> Any:
     index = _element_index(xp, x.shape, indices, axis)
-    return _scatter(xp, x, index, updates, reduction)
+    return _scatter(xp, x, index, updates, reduction, indices.shape)
 
 
 @operator("ScatterElements", since=11, until=15)
@@ -67,7 +68,8 @@ def scatter_nd(
     xp: Any, x: Any, indices: Any, updates: Any, *, reduction: str = "none"
 ) -> Any:
     index = _tuple_index(xp, x.shape, indices, 0)
-    return _scatter(xp, x, index, updates, reduction)
+    expected = indices.shape[:-1] + x.shape[len(index) :]
+    return _scatter(xp, x, index, updates, reduction, expected)
 
 
 @operator("ScatterND", since=11, until=15)
@@ -291,10 +293,13 @@ _REDUCTIONS: Final = {
 
 
 def _scatter(
-    xp: Any, x: Any, index: tuple[Any, ...], updates: Any, reduction: str
+    xp: Any,
+    x: Any,
+    index: tuple[Any, ...],
+    updates: Any,
+    reduction: str,
+    expected: tuple[int, ...],
 ) -> Any:
-    # an array of one element stands for itself only
-    expected = np.broadcast_shapes(*(i.shape for i in index)) + x.shape[len(index) :]
     if updates.shape != expected:
         raise ValueError(
             f"updates have shape {updates.shape}, expected {expected} to go with the "

@@ -106,10 +106,10 @@ def arange(xp: Any, start: Any, limit: Any, delta: Any, *, stash_type: int = 1) 
     if step == 0:
         raise ValueError("the delta of Range is 0")
     if dtype.kind == "i":
-        count = max(-((first - last) // step), 0)
-        sizes([count], itemsize=dtype.itemsize, what="Range's shape")
         if abs(last - first) < _EXACT:
             return xp.arange(first, last, step, dtype=dtype)
+        count = max(-((first - last) // step), 0)
+        sizes([count], itemsize=dtype.itemsize, what="Range's shape")
         # in float64 the array library would count wrongly
         steps = xp.arange(count, dtype=np.int64)
         return (first + steps * step).astype(dtype)

@@ -22,12 +22,22 @@ from onnxplug_kernels.registry import operator
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
-    return x.transpose(None if perm is None else permutation(perm, x.ndim))
+    # numpy takes a negative axis as counted from the back
+    if perm and min(perm) < 0:
+        permutation(perm, x.ndim)
+    try:
+        return x.transpose(perm)
+    except (ValueError, OverflowError):
+        permutation(perm or (), x.ndim)
+        raise
 
 
 @operator("Concat", since=4)
 def concat(xp: Any, *inputs: Any, axis: int) -> Any:
-    return xp.concatenate(inputs, axis=normal_axis(axis, inputs[0].ndim))
+    rank = inputs[0].ndim
+    if not -rank <= axis < rank:
+        normal_axis(axis, rank)
+    return xp.concatenate(inputs, axis=axis)
 
 
 @operator("Concat", since=1, until=3)
@@ -279,6 +289,9 @@ def reverse_sequence(
     return xp.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
 
 
+_ALL: Final = slice(None)
+
+
 def _slice(
     x: Any,
     starts: Sequence[int],
@@ -292,9 +305,11 @@ def _slice(
             f"Slice has {count} starts, {len(ends)} ends, {len(axes)} axes and "
             f"{len(steps)} steps; expected equally many"
         )
-    axes = normal_axes(axes, x.ndim)
-    index = [slice(None)] * x.ndim
+    rank = x.ndim
+    index = [_ALL] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -rank <= axis < rank or index[axis] is not _ALL:
+            normal_axes(axes, rank)
         if step > 0:
             index[axis] = slice(start, end, step)
         else:

@@ -134,11 +134,18 @@ def _with_axes_attribute(reduction: Reduction) -> Callable[..., Any]:
 def _reduce(
     xp: Any, reduction: Reduction, x: Any, axes: Sequence[int] | None, keepdims: int
 ) -> Any:
-    axis = None if axes is None else normal_axes(axes, max(x.ndim, 1))
-    if not x.ndim:
+    axis = None if axes is None else tuple(axes)
+    if axis and not x.ndim:
         # a scalar has no axes, yet models name its axis 0
+        normal_axes(axis, 1)
         axis = None
-    result = in_computing_dtype(reduction, xp, x, axis=axis, keepdims=bool(keepdims))
+    try:
+        result = in_computing_dtype(
+            reduction, xp, x, axis=axis, keepdims=bool(keepdims)
+        )
+    except (ValueError, OverflowError):
+        normal_axes(axis or (), x.ndim)
+        raise
     return xp.asarray(result, dtype=x.dtype)
 
 

@@ -77,7 +77,13 @@ def squeeze(xp: Any, x: Any, axes: Any = None) -> Any:
 
 @operator("Squeeze", since=1, until=12)
 def squeeze_1(xp: Any, x: Any, *, axes: Sequence[int] | None = None) -> Any:
-    return x.squeeze(None if axes is None else normal_axes(axes, x.ndim))
+    if axes is None:
+        return x.squeeze()
+    try:
+        return x.squeeze(tuple(axes) if x.ndim else normal_axes(axes, 0))
+    except (ValueError, OverflowError):
+        normal_axes(axes, x.ndim)
+        raise
 
 
 @operator("Unsqueeze", since=13)
@@ -87,13 +93,16 @@ def unsqueeze(xp: Any, x: Any, axes: Any) -> Any:
 
 @operator("Unsqueeze", since=1, until=12)
 def unsqueeze_1(xp: Any, x: Any, *, axes: Sequence[int]) -> Any:
-    return xp.expand_dims(x, normal_axes(axes, x.ndim + len(axes)))
+    try:
+        return xp.expand_dims(x, tuple(axes))
+    except (ValueError, OverflowError):
+        normal_axes(axes, x.ndim + len(axes))
+        raise
 
 
 @operator("Expand", since=8)
 def expand(xp: Any, x: Any, shape: Any) -> Any:
-    requested = sizes(numbers(shape, "shape"))
-    common = _broadcast_shape(x.shape, requested)
+    common = _broadcast_shape(x.shape, numbers(shape, "shape"))
     sizes(common, itemsize=x.itemsize, what="the expanded shape")
     return xp.broadcast_to(x, common)
 
@@ -112,18 +121,10 @@ def tile_1(xp: Any, x: Any, tiles: Any, axis: Any) -> Any:
 
 def _tile(xp: Any, x: Any, repeats: Sequence[int]) -> Any:
     repeats = at_least(0, repeats, "repeats", count=x.ndim)
-    shape = sizes(
-        (size * times for size, times in zip(x.shape, repeats, strict=True)),
-        itemsize=x.itemsize,
-        what="the shape of the tiles",
-    )
-    # memory is asked for at once: numpy's tile grows axis by axis until there is none,
-    # and looks for no overflow
-    tiles = xp.empty(
-        [n for pair in zip(repeats, x.shape, strict=True) for n in pair], dtype=x.dtype
-    )
-    tiles[...] = x.reshape([n for size in x.shape for n in (1, size)])
-    return tiles.reshape(shape)
+    # numpy computes the shape without looking for an overflow
+    shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
+    sizes(shape, itemsize=x.itemsize, what="the shape of the tiles")
+    return xp.tile(x, repeats)
 
 
 def _without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:
