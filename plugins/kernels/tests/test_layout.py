@@ -187,7 +187,17 @@ def test_pad_removes_elements_before_it_adds_any() -> None:
     assert run("Pad", x, ints(-2, 4), mode="wrap").tolist() == [2, 3, 4, 2, 3, 4, 2]
     assert run("Pad", x, ints(2, -3), mode="reflect").tolist() == [0, 1, 0, 1]
     assert run("Pad", x, ints(-1, -1)).tolist() == [1, 2, 3]
-    assert run("Pad", x, ints(-9, 1)).tolist() == [0]
+
+
+def test_pad_removes_padding_where_there_are_no_elements_left() -> None:
+    x = ints(1, 2, 3)
+    assert run("Pad", x, ints(100, -99)).tolist() == [0, 0, 0, 0]
+    assert run("Pad", x, ints(-9, 8)).tolist() == [0, 0]
+    assert run("Pad", x, ints(100, -102)).tolist() == [0]
+    with pytest.raises(ValueError, match="negative size"):
+        run("Pad", x, ints(-9, 1))
+    with pytest.raises(ValueError, match="no elements"):
+        run("Pad", x, ints(100, -99), mode="reflect")
 
 
 def test_pad_errors() -> None:

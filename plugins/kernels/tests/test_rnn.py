@@ -174,7 +174,7 @@ def test_gru_resets_before_or_after(
     options: dict[str, Any] = {
         "direction": "bidirectional",
         "linear_before_reset": linear_before_reset,
-        "clip": clip,
+        **({} if clip is None else {"clip": clip}),
     }
     found = run("GRU", *inputs, None, state, **options)
     close(found, by_equations("GRU", inputs, None, (state, None), **options))
@@ -188,7 +188,7 @@ def test_lstm_with_peepholes(input_forget: int, clip: float | None) -> None:
     options: dict[str, Any] = {
         "direction": "bidirectional",
         "input_forget": input_forget,
-        "clip": clip,
+        **({} if clip is None else {"clip": clip}),
     }
     found = run("LSTM", *inputs, None, *states, peepholes, **options)
     expected = by_equations("LSTM", inputs, None, states, peepholes, **options)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.arrays import is_extension
-from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,
@@ -168,6 +168,7 @@ def shrink(xp: Any, x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 @operator("PRelu", since=7)
 def prelu(xp: Any, x: Any, slope: Any) -> Any:
+    require_extent(x.shape, slope, what="slope")
     zero = xp.zeros((), dtype=x.dtype)
     return as_array(xp, xp.maximum(x, zero) + slope * xp.minimum(x, zero))
 
@@ -196,6 +197,7 @@ def dropout(
     output_count: int = 2,
 ) -> Any:
     rate = 0.5 if ratio is None else float(ratio.reshape(())[()])
+    _check_ratio(rate)
     if training_mode is None or not bool(training_mode) or rate == 0:
         return _keep_all(xp, x, np.dtype(np.bool_), output_count)
     return _drop(xp, x, rate, seed)
@@ -225,13 +227,19 @@ def dropout_6(
 operator("Dropout", since=1, until=5)(with_consumed_inputs(dropout_6))
 
 
+def _check_ratio(ratio: float) -> None:
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, expected at least 0 and less than 1")
+
+
 def _keep_all(xp: Any, x: Any, mask_dtype: np.dtype[Any], output_count: int) -> Any:
     return x if output_count < 2 else (x, xp.ones(x.shape, dtype=mask_dtype))
 
 
 def _drop(xp: Any, x: Any, ratio: float, seed: int | None) -> tuple[Any, Any]:
+    _check_ratio(ratio)
     # the legacy generator, because it is what the ONNX backend suite's data come from
-    generator = xp.random.RandomState(seed)
+    generator = xp.random.RandomState(None if seed is None else seed % 2**32)
     mask = xp.asarray(generator.uniform(0, 1, x.shape) >= ratio)
     factors = mask * (1 / (1 - ratio))
     return as_array(xp, in_computing_dtype(_multiply, xp, x, factors=factors)), mask

@@ -109,6 +109,10 @@ def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
         low = xp.asarray(_limits(x.dtype)[0])
     if high is None:
         high = xp.asarray(_limits(x.dtype)[1])
+    if low.size != 1 or high.size != 1:
+        raise ValueError(
+            f"Clip has limits of shapes {low.shape} and {high.shape}; expected scalars"
+        )
     if x.dtype.kind == "V" or x.size < _MANY:
         return as_array(xp, xp.minimum(xp.maximum(x, low), high))
     return xp.clip(x, low, high)

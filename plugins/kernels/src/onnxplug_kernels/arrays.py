@@ -47,3 +47,47 @@ def in_computing_dtype(
         return function(xp, *arrays, **options)
     result = function(xp, *(array.astype(wide) for array in arrays), **options)
     return result.astype(dtype)
+
+
+def numbers(x: Any, what: str) -> list[Any]:
+    """The numbers of the input *what*, which has one axis.
+
+    Exporters also give a single number as a scalar.
+
+    Raises:
+        ValueError: it has more axes.
+    """
+    if x.ndim == 1:
+        return x.tolist()  # type: ignore[no-any-return]
+    if x.ndim:
+        raise ValueError(f"{what} has shape {x.shape}; expected rank 1")
+    return [x.item()]
+
+
+def require_rank(x: Any, what: str, least: int, most: int | None = None) -> None:
+    """Check that *x* has from *least* to *most* axes; without *most*, any more.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if x.ndim < least or (most is not None and x.ndim > most):
+        expected = least if least == most else f"{least} or more"
+        raise ValueError(f"{what} has shape {x.shape}; expected rank {expected}")
+
+
+def require_extent(shape: tuple[int, ...], *parameters: Any, what: str) -> None:
+    """Check that *parameters* broadcast to *shape*, rather than make it larger.
+
+    Raises:
+        ValueError: one does not.
+    """
+    for parameter in parameters:
+        found = parameter.shape
+        fits = len(found) <= len(shape) and all(
+            size in (1, whole)
+            for size, whole in zip(reversed(found), reversed(shape), strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"{what} has shape {found}, which does not broadcast to {shape}"
+            )

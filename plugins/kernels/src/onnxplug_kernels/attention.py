@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
+from onnxplug.ep.bounds import at_least
+from onnxplug_kernels.arrays import computing_dtype, numpy_dtype, require_extent
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 
 _AFTER_MATMUL: Final = 0
@@ -64,7 +66,21 @@ def attention(
     batch, heads, queries, size = q.shape
     keys = k.shape[2]
     group = _group_size(heads, k.shape[1])
-    factor = 1 / math.sqrt(size) if scale is None else scale
+    if (k.shape[0], k.shape[3]) != (batch, size) or v.shape[:3] != k.shape[:3]:
+        raise ValueError(
+            f"Attention of queries {q.shape}, keys {k.shape} and values {v.shape} "
+            f"[batch, heads, sequence, size]: expected one batch, keys as large as "
+            f"queries, and a value for each key"
+        )
+    if qk_matmul_output_mode not in range(_AFTER_SOFTMAX + 1):
+        raise ValueError(
+            f"qk_matmul_output_mode is {qk_matmul_output_mode}, expected from 0 to "
+            f"{_AFTER_SOFTMAX}"
+        )
+    at_least(-1, (left_window_size, right_window_size), "a window size")
+    if nonpad_kv_seqlen is not None:
+        _check_lengths(nonpad_kv_seqlen, batch, keys)
+    factor = 1 / math.sqrt(max(size, 1)) if scale is None else scale
     scaled = q.astype(wide, copy=False) * wide.type(factor)
     rows = scaled.reshape(batch, heads // group, group * queries, size)
     scores = xp.matmul(rows, k.astype(wide, copy=False).swapaxes(-1, -2))
@@ -122,8 +138,24 @@ def rotary_embedding(
     """
     heads = _split_heads(x, num_heads, "num_heads")
     rotated = rotary_embedding_dim or heads.shape[3]
+    if not 0 <= rotated <= heads.shape[3] or rotated % 2:
+        raise ValueError(
+            f"RotaryEmbedding of {rotated} elements of heads of {heads.shape[3]}: "
+            f"expected an even number that is no larger"
+        )
     half = rotated // 2
     if position_ids is not None:
+        if cos_cache.shape != sin_cache.shape:
+            raise ValueError(
+                f"cos_cache and sin_cache have shapes {cos_cache.shape} and "
+                f"{sin_cache.shape}; expected equal ones"
+            )
+        if position_ids.shape != (len(heads), heads.shape[2]):
+            raise ValueError(
+                f"position_ids has shape {position_ids.shape}, expected "
+                f"{(len(heads), heads.shape[2])}"
+            )
+        require_in_range(position_ids, len(cos_cache), "the caches", least=0)
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
     for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
         if cache.shape[-1] != half:
@@ -133,6 +165,8 @@ def rotary_embedding(
             )
     wide = computing_dtype(x.dtype)
     cos, sin = (cache.astype(wide)[:, None] for cache in (cos_cache, sin_cache))
+    shape = (len(heads), 1, heads.shape[2], half)
+    require_extent(shape, cos, sin, what="a cache, with an axis for the heads,")
     if interleaved:
         parts = slice(0, rotated, 2), slice(1, rotated, 2)
     else:
@@ -181,14 +215,28 @@ def linear_attention(
         )
     )
     batch, _, time, size = q.shape
+    if k.shape != (batch, kv_num_heads, time, size) or v.shape[:3] != k.shape[:3]:
+        raise ValueError(
+            f"LinearAttention of queries {q.shape}, keys {k.shape} and values "
+            f"{v.shape} [batch, heads, time, size]: expected one batch and time, and "
+            f"keys as large as queries"
+        )
     q = q.reshape(batch, kv_num_heads, group, time, size)
-    q *= np.float32(scale or 1 / math.sqrt(size))
+    q *= np.float32(scale or 1 / math.sqrt(max(size, 1)))
     if decay is not None:
         # one number for each head or for each element of its keys
         gates = _split_heads(decay, kv_num_heads, "kv_num_heads")
         gates = xp.exp(gates.astype(np.float32))
+        if gates.shape not in (k.shape, (*k.shape[:3], 1)):
+            raise ValueError(
+                f"decay, split into heads, has shape {gates.shape}, expected {k.shape} "
+                f"or one number for each key"
+            )
     if beta is not None:
-        rates = _split_heads(beta, beta.shape[2], "kv_num_heads").astype(np.float32)
+        rates = _split_heads(beta, beta.shape[-1], "kv_num_heads").astype(np.float32)
+        if rates.shape[2] != time:
+            raise ValueError(f"beta has shape {beta.shape} for {time} times")
+        require_extent((*k.shape[:3], 1), rates, what="beta, split into heads,")
     shape = (batch, kv_num_heads, size, v.shape[3])
     if past_state is None:
         state = xp.zeros(shape, dtype=np.float32)
@@ -212,19 +260,20 @@ def linear_attention(
 
 def _split_heads(x: Any, heads: int | None, attribute: str) -> Any:
     """[batch, sequence, heads * size] as [batch, heads, sequence, size]."""
-    if x.ndim == 4:
+    if x.ndim == 4 and (heads in (None, 0, x.shape[1])):
         return x
-    if not heads or x.ndim != 3 or x.shape[2] % heads:
+    if not heads or heads < 0 or x.ndim != 3 or x.shape[2] % heads:
         raise ValueError(
-            f"an input of shape {x.shape} with {attribute} {heads}: expected rank 4, "
-            f"or rank 3 with a last axis that is a multiple of {attribute}"
+            f"an input of shape {x.shape} with {attribute} {heads}: expected rank 4 "
+            f"with as many heads, or rank 3 with a last axis that is a multiple of "
+            f"{attribute}"
         )
     batch, sequence, width = x.shape
     return x.reshape(batch, sequence, heads, width // heads).swapaxes(1, 2)
 
 
 def _group_size(q_heads: int, kv_heads: int) -> int:
-    if not kv_heads or q_heads % kv_heads:
+    if kv_heads < 1 or q_heads < 1 or q_heads % kv_heads:
         raise ValueError(
             f"{q_heads} query heads for {kv_heads} key and value heads: expected a "
             f"multiple"
@@ -239,6 +288,14 @@ def _check_cache(past_key: Any, past_value: Any, nonpad_kv_seqlen: Any) -> None:
         raise ValueError(
             "Attention has past_key and nonpad_kv_seqlen, expected one cache at most"
         )
+
+
+def _check_lengths(lengths: Any, batch: int, keys: int) -> None:
+    if lengths.shape != (batch,):
+        raise ValueError(
+            f"nonpad_kv_seqlen has shape {lengths.shape}, expected {(batch,)}"
+        )
+    require_in_range(lengths, keys + 1, "the numbers of keys", least=0)
 
 
 def _check_rule(update_rule: str, decay: Any, beta: Any) -> None:
@@ -282,11 +339,14 @@ def _masked(xp: Any, scores: Any, limits: list[Any], mask: Any | None) -> Any:
     also be shorter, and which is a bool or an addend.
     """
     if mask is not None:
+        if not mask.ndim:
+            raise ValueError("attn_mask is a scalar; expected rank 2 to 4")
         missing = scores.shape[3] - mask.shape[-1]
         if missing > 0 and mask.shape[-1] > 1:
             filler = xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)
             limits = [*limits, xp.arange(scores.shape[3]) < mask.shape[-1]]
             mask = xp.concatenate([mask, filler], axis=-1)
+        require_extent(scores.shape, mask, what="attn_mask")
         if mask.dtype == bool:
             limits = [*limits, mask]
         else:
@@ -300,7 +360,11 @@ def _masked(xp: Any, scores: Any, limits: list[Any], mask: Any | None) -> Any:
 
 
 def _softmax(xp: Any, scores: Any) -> Any:
-    """Softmax over keys; zero for a query that may see none."""
+    """Softmax over keys; zero for a query that may see none.
+
+    That is one whose scores are all minus infinity, also where it is the query's own
+    infinities that make them so: the scores do not tell.
+    """
     if not scores.size:
         return scores
     largest = xp.max(scores, axis=-1, keepdims=True)

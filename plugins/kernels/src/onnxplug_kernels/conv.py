@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug.ep.bounds import at_least, sizes
+from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
 from onnxplug_kernels.registry import operator
-from onnxplug_kernels.sampling import Pixels, linear_taps
+from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach
 from onnxplug_kernels.windows import (
     Windows,
+    check_auto_pad,
     fold,
     pad,
     patches,
@@ -43,7 +45,7 @@ def conv(
     """[N, C, *spatial] with weights [M, C / group, *kernel] to [N, M, *count]."""
     windows = place_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -64,7 +66,7 @@ def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
     Processing", 2006).  Windows of one element already are columns, and with one
     channel in each group none are needed.
     """
-    _check_channels(x, w, group)
+    check_channels(x, w, group)
     filters, depth, *kernel = w.shape
     batch = x.shape[0]
     if not batch or not math.prod(windows.count) or not filters:
@@ -118,15 +120,21 @@ def conv_transpose(
     """
     windows, shape = _transposed_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         per_axis("strides", strides, x.ndim - 2),
         per_axis("dilations", dilations, x.ndim - 2),
         pads,
-        output_padding or (0,) * (x.ndim - 2),
+        at_least(
+            0,
+            output_padding or (0,) * (x.ndim - 2),
+            "output_padding",
+            count=x.ndim - 2,
+        ),
         output_shape,
         auto_pad,
     )
     channels, filters, *kernel = w.shape
+    at_least(1, [group], "group")
     if x.shape[1] != channels or channels % group:
         raise ValueError(
             f"ConvTranspose with input {x.shape}, weights {w.shape} and {group} groups"
@@ -165,10 +173,10 @@ def deform_conv(
     elements * axes, *count] and *mask* [N, offset_group * elements, *count], where
     elements are those of the kernel in row-major order.
     """
-    _check_channels(x, w, group)
+    check_channels(x, w, group)
     windows = place_windows(
         x.shape[2:],
-        _kernel_shape(w, kernel_shape),
+        kernel_of(x, w, kernel_shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -177,6 +185,19 @@ def deform_conv(
     batch, channels = x.shape[:2]
     filters, depth, *kernel = w.shape
     rank, size, area = len(kernel), math.prod(kernel), math.prod(windows.count)
+    at_least(1, [offset_group], "offset_group")
+    if channels % offset_group:
+        raise ValueError(
+            f"DeformConv of {channels} channels has {offset_group} offset groups; "
+            f"expected a divisor"
+        )
+    rows = offset_group * size
+    for name, given, expected in (
+        ("offset", offset, (batch, rows * rank, *windows.count)),
+        ("mask", mask, (batch, rows, *windows.count)),
+    ):
+        if given is not None and given.shape != expected:
+            raise ValueError(f"{name} has shape {given.shape}, expected {expected}")
     moved = offset.astype(wide, copy=False).reshape(
         batch * offset_group, size, rank, area
     )
@@ -186,7 +207,10 @@ def deform_conv(
         batch * offset_group, channels // offset_group, *x.shape[2:]
     )
     taps = [
-        linear_taps(xp, p.reshape(batch * offset_group, size * area)) for p in points
+        linear_taps(
+            xp, within_reach(xp, p.reshape(batch * offset_group, size * area), length)
+        )
+        for p, length in zip(points, x.shape[2:], strict=True)
     ]
     pixels = Pixels(xp, images).read(taps, xp.arange(len(images)))
     if mask is not None:
@@ -218,10 +242,21 @@ def causal_conv_with_state(
         raise ValueError(
             f"activation is {activation!r}, expected 'none', 'silu' or 'swish'"
         )
+    require_rank(x, "the input", 3, 3)
     batch, channels, _ = x.shape
+    if weight.ndim != 3 or weight.shape[:2] != (channels, 1) or not weight.shape[2]:
+        raise ValueError(
+            f"CausalConvWithState of {channels} channels has weights {weight.shape}; "
+            f"expected [{channels}, 1, k]"
+        )
     memory = weight.shape[2] - 1
     if past_state is None:
         past_state = xp.zeros((batch, channels, memory), dtype=x.dtype)
+    elif past_state.shape != (batch, channels, memory):
+        raise ValueError(
+            f"past_state has shape {past_state.shape}, expected "
+            f"{(batch, channels, memory)}"
+        )
     sequence = xp.concatenate([past_state, x], axis=2)
     wide = computing_dtype(x.dtype)
     y = convolve(
@@ -250,7 +285,9 @@ def col2im(
     strides: Sequence[int] | None = None,
 ) -> Any:
     """Blocks [N, C * elements, blocks] added up to images [N, C, *image_shape]."""
-    image, block = image_shape.tolist(), block_shape.tolist()
+    require_rank(x, "the input", 3, 3)
+    image = sizes(numbers(image_shape, "image_shape"), what="image_shape")
+    block = numbers(block_shape, "block_shape")
     windows = place_windows(
         image, block, strides=strides, pads=pads, dilations=dilations
     )
@@ -258,7 +295,7 @@ def col2im(
     size = math.prod(block)
     if rows % size or blocks != math.prod(windows.count):
         raise ValueError(
-            f"Col2Im of an input of shape {x.shape} to an image {tuple(image)} with "
+            f"Col2Im of an input of shape {x.shape} to an image {image} with "
             f"blocks {tuple(block)}: expected [N, C * {size}, "
             f"{math.prod(windows.count)}]"
         )
@@ -268,8 +305,18 @@ def col2im(
     return folded.astype(x.dtype, copy=False)
 
 
-def _kernel_shape(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
-    actual = tuple(w.shape[2:])
+def kernel_of(x: Any, w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+    """The spatial shape of the weights *w*, which the attribute may only repeat.
+
+    Raises:
+        ValueError: it does not, or *w* are no weights for inputs like *x*.
+    """
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise ValueError(
+            f"convolution of an input {x.shape} with weights {w.shape}: expected "
+            f"[N, C, ...] and [M, C, ...], with as many axes and one at least behind"
+        )
+    actual = at_least(1, w.shape[2:], "the spatial shape of the weights")
     if kernel_shape and tuple(kernel_shape) != actual:
         raise ValueError(
             f"kernel_shape is {tuple(kernel_shape)}, but the weights are {w.shape}: "
@@ -278,7 +325,9 @@ def _kernel_shape(w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]
     return actual
 
 
-def _check_channels(x: Any, w: Any, group: int) -> None:
+def check_channels(x: Any, w: Any, group: int) -> None:
+    """Raise :class:`ValueError` unless *w* are weights for *x* in *group* groups."""
+    at_least(1, [group], "group")
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise ValueError(
             f"convolution of an input {x.shape} with weights {w.shape} and {group} "
@@ -290,6 +339,8 @@ def _check_channels(x: Any, w: Any, group: int) -> None:
 def _add_bias(y: Any, b: Any | None) -> Any:
     """*y* [N, M, *spatial] with *b* [M] added to each channel, in place."""
     if b is not None:
+        if b.shape != y.shape[1:2]:
+            raise ValueError(f"the bias has shape {b.shape}, expected {y.shape[1:2]}")
         y += b.astype(y.dtype, copy=False).reshape(-1, *(1,) * (y.ndim - 2))
     return y
 
@@ -353,6 +404,8 @@ def _transposed_windows(
 ) -> tuple[Windows, tuple[int, ...]]:
     """The windows over the output, one for each input element, and the output shape."""
     rank = len(input_shape)
+    if not rank:
+        raise ValueError("ConvTranspose needs an input of shape [N, C, ...]")
     begin, end = split_pads(pads, rank)
     unpadded = tuple(
         stride * (size - 1) + extra + (taps - 1) * dilation + 1
@@ -360,15 +413,26 @@ def _transposed_windows(
             input_shape, strides, output_padding, kernel, dilations, strict=True
         )
     )
+    for extra, stride, dilation in zip(output_padding, strides, dilations, strict=True):
+        if extra and extra >= max(stride, dilation):
+            raise ValueError(
+                f"output_padding is {tuple(output_padding)} with strides {strides} and "
+                f"dilations {dilations}; expected less than the larger of them"
+            )
     if output_shape:
+        if len(output_shape) not in (rank, rank + 2):
+            raise ValueError(
+                f"output_shape is {tuple(output_shape)}; expected {rank} spatial sizes"
+            )
         # exporters wrote the batch and channel sizes too
-        shape = tuple(output_shape)[-rank:]
-    elif auto_pad.startswith("SAME"):
+        shape = at_least(1, output_shape, "output_shape")[-rank:]
+    elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         shape = tuple(
             size * stride for size, stride in zip(input_shape, strides, strict=True)
         )
     else:
         shape = ()
+        check_auto_pad(auto_pad)
         if auto_pad == "VALID":
             begin = end = (0,) * rank
     if shape:

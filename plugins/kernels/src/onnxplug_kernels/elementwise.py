@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug.ep.bounds import normal_axis
+from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.registry import operator
 
 Function: TypeAlias = Callable[..., Any]
@@ -118,9 +119,11 @@ def with_limited_broadcasting(kernel: Function) -> Function:
             )
         if b.size == 1:
             return kernel(xp, a, b.reshape(()))
-        start = a.ndim - b.ndim if axis is None else axis % a.ndim
+        start = a.ndim - b.ndim if axis is None else normal_axis(axis, a.ndim)
         trailing = (1,) * (a.ndim - start - b.ndim)
-        return kernel(xp, a, b.reshape(b.shape + trailing))
+        b = b.reshape(b.shape + trailing)
+        require_extent(a.shape, b, what="the second operand")
+        return kernel(xp, a, b)
 
     return legacy
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug.ep.bounds import sizes
+from onnxplug_kernels.arrays import numbers, numpy_dtype, require_rank
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
+
+_EXACT: Final = 1 << 53
+"""Up to here float64 has every integer, and rounds no quotient of two to another."""
 
 
 @operator("Constant", since=1)
@@ -50,31 +55,43 @@ def _dense(xp: Any, sparse: Any) -> Any:
     Indices count elements in row-major order, or have one column for each axis.
     """
     values, indices = np.asarray(sparse.values), np.asarray(sparse.indices)
-    shape = tuple(sparse.shape)
+    shape = sizes(sparse.shape, itemsize=values.itemsize)
+    if indices.shape not in ((len(values),), (len(values), len(shape))):
+        raise ValueError(
+            f"a sparse tensor of shape {shape} with {len(values)} values has indices "
+            f"of shape {indices.shape}"
+        )
     is_text = values.dtype.kind in "OUT"
     dense = (
         np.full(shape, "", dtype=object) if is_text else np.zeros(shape, values.dtype)
     )
     if indices.ndim == 1:
+        require_in_range(indices, dense.size, "a sparse tensor", least=0)
         dense.reshape(-1)[indices] = values
     else:
+        for axis, column in enumerate(indices.T):
+            require_in_range(column, shape[axis], f"axis {axis}", least=0)
         dense[tuple(indices.T)] = values
     return dense if is_text else xp.asarray(dense)
 
 
 @operator("ConstantOfShape", since=9)
 def constant_of_shape(xp: Any, shape: Any, *, value: Any = None) -> Any:
-    sizes = tuple(shape.tolist())
+    itemsize = 4 if value is None else value.itemsize
+    wanted = sizes(numbers(shape, "the shape"), itemsize=itemsize)
     if value is None:
-        return xp.zeros(sizes, dtype=np.float32)
-    return xp.full(sizes, value.reshape(())[()], dtype=value.dtype)
+        return xp.zeros(wanted, dtype=np.float32)
+    return xp.full(wanted, value.reshape(())[()], dtype=value.dtype)
 
 
 @operator("EyeLike", since=9)
 def eye_like(xp: Any, x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
+    require_rank(x, "the input", 2, 2)
     rows, columns = x.shape
     result_dtype = x.dtype if dtype is None else numpy_dtype(dtype)
-    return xp.eye(rows, columns, k, dtype=np.bool_).astype(result_dtype)
+    # beyond the corners nothing changes, and the array library need not count so far
+    diagonal = max(-rows, min(k, columns))
+    return xp.eye(rows, columns, diagonal, dtype=np.bool_).astype(result_dtype)
 
 
 @operator("Range", since=11)
@@ -89,8 +106,20 @@ def arange(xp: Any, start: Any, limit: Any, delta: Any, *, stash_type: int = 1) 
     if step == 0:
         raise ValueError("the delta of Range is 0")
     if dtype.kind == "i":
-        return xp.arange(first, last, step, dtype=dtype)
+        if abs(last - first) < _EXACT:
+            return xp.arange(first, last, step, dtype=dtype)
+        count = max(-((first - last) // step), 0)
+        sizes([count], itemsize=dtype.itemsize, what="Range's shape")
+        # in float64 the array library would count wrongly
+        steps = xp.arange(count, dtype=np.int64)
+        return (first + steps * step).astype(dtype)
     wide = numpy_dtype(stash_type) if dtype.itemsize == 2 else np.dtype(np.float64)
-    count = max(math.ceil((last - first) / step), 0)
+    span = (last - first) / step
+    if not math.isfinite(span):
+        raise ValueError(
+            f"Range from {first} to {last} by {step} has no number of elements"
+        )
+    count = max(math.ceil(span), 0)
+    sizes([count], itemsize=8, what="Range's shape")
     indices = xp.arange(count, dtype=wide)
     return (wide.type(first) + indices * wide.type(step)).astype(dtype)

@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import (
+    at_least,
+    normal_axes,
+    normal_axis,
+    permutation,
+    sizes,
+)
+from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import operator
 
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
-    return x.transpose(perm)
+    # numpy takes a negative axis as counted from the back
+    if perm and min(perm) < 0:
+        permutation(perm, x.ndim)
+    try:
+        return x.transpose(perm)
+    except (ValueError, OverflowError):
+        permutation(perm or (), x.ndim)
+        raise
 
 
 @operator("Concat", since=4)
 def concat(xp: Any, *inputs: Any, axis: int) -> Any:
+    rank = inputs[0].ndim
+    if not -rank <= axis < rank:
+        normal_axis(axis, rank)
     return xp.concatenate(inputs, axis=axis)
 
 
 @operator("Concat", since=1, until=3)
 def concat_1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
-    return xp.concatenate(inputs, axis=axis)
+    return concat(xp, *inputs, axis=axis)
 
 
 @operator("Slice", since=10)
 def slice_(
     xp: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 ) -> Any:
+    first = numbers(starts, "starts")
     return _slice(
         x,
-        starts.tolist(),
-        ends.tolist(),
-        range(len(starts)) if axes is None else axes.tolist(),
-        [1] * len(starts) if steps is None else steps.tolist(),
+        first,
+        numbers(ends, "ends"),
+        range(len(first)) if axes is None else numbers(axes, "axes"),
+        [1] * len(first) if steps is None else numbers(steps, "steps"),
     )
 
 
@@ -62,12 +82,21 @@ def split(
     num_outputs: int | None = None,
     output_count: int = 1,
 ) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
     if split is not None:
-        return _split(x, split.tolist(), axis)
+        return _split(x, numbers(split, "split"), axis, output_count)
     count = output_count if num_outputs is None else num_outputs
     size = x.shape[axis]
+    if not output_count <= count <= max(size, output_count):
+        raise ValueError(
+            f"Split of axis {axis} of size {size} into {count} parts has "
+            f"{output_count} outputs"
+        )
     chunk = -(-size // count)
-    return _split(x, [max(0, min(chunk, size - i * chunk)) for i in range(count)], axis)
+    # no more parts than are asked for: a number may say that there are billions
+    ends = [min(i * chunk, size) for i in range(output_count + 1)]
+    before = (slice(None),) * axis
+    return tuple(x[(*before, slice(*pair))] for pair in itertools.pairwise(ends))
 
 
 @operator("Split", since=13, until=17)
@@ -75,7 +104,7 @@ def split_13(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, output_count: int = 1
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, split.tolist(), axis)
+        return _split(x, numbers(split, "split"), axis, output_count)
     return _split_equally(x, output_count, axis)
 
 
@@ -89,7 +118,7 @@ def split_2(
     output_count: int = 1,
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, split, axis)
+        return _split(x, split, axis, output_count)
     return _split_equally(x, output_count, axis)
 
 
@@ -118,9 +147,9 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Any:
-    amounts = pads.tolist()
+    amounts = numbers(pads, "pads")
     if axes is not None:
-        amounts = _for_all_axes(amounts, axes.tolist(), x.ndim)
+        amounts = _for_all_axes(amounts, numbers(axes, "axes"), x.ndim)
     return _pad(xp, x, amounts, mode, constant_value)
 
 
@@ -128,7 +157,7 @@ def pad(
 def pad_11(
     xp: Any, x: Any, pads: Any, constant_value: Any = None, *, mode: str = "constant"
 ) -> Any:
-    return _pad(xp, x, pads.tolist(), mode, constant_value)
+    return _pad(xp, x, numbers(pads, "pads"), mode, constant_value)
 
 
 @operator("Pad", since=2, until=10)
@@ -160,9 +189,9 @@ def center_crop_pad(
     xp: Any, x: Any, shape: Any, *, axes: Sequence[int] | None = None
 ) -> Any:
     amounts = [0] * (2 * x.ndim)
-    axes = range(x.ndim) if axes is None else axes
-    for axis, wanted in zip(axes, shape.tolist(), strict=True):
-        axis %= x.ndim
+    axes = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
+    wanted_sizes = at_least(0, numbers(shape, "shape"), "shape", count=len(axes))
+    for axis, wanted in zip(axes, wanted_sizes, strict=True):
         missing = wanted - x.shape[axis]
         # an odd number leaves the smaller half at the start, cropped or padded
         before = missing // 2 if missing > 0 else -(-missing // 2)
@@ -172,8 +201,15 @@ def center_crop_pad(
 
 @operator("DepthToSpace", since=11)
 def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    at_least(1, [blocksize], "blocksize")
+    require_rank(x, "the input", 4, 4)
     batch, channels, height, width = x.shape
-    depth = channels // blocksize**2
+    depth, rest = divmod(channels, blocksize**2)
+    if rest:
+        raise ValueError(
+            f"DepthToSpace of {channels} channels in blocks of {blocksize}: expected a "
+            f"multiple of {blocksize**2}"
+        )
     if _depth_comes_first(mode):
         blocks = x.reshape(batch, blocksize, blocksize, depth, height, width)
         placed = blocks.transpose(0, 3, 4, 1, 5, 2)
@@ -190,7 +226,14 @@ def depth_to_space_1(xp: Any, x: Any, *, blocksize: int) -> Any:
 
 @operator("SpaceToDepth", since=28)
 def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    at_least(1, [blocksize], "blocksize")
+    require_rank(x, "the input", 4, 4)
     batch, channels, height, width = x.shape
+    if height % blocksize or width % blocksize:
+        raise ValueError(
+            f"SpaceToDepth of {height} by {width} elements in blocks of {blocksize}: "
+            f"expected multiples"
+        )
     rows, columns = height // blocksize, width // blocksize
     blocks = x.reshape(batch, channels, rows, blocksize, columns, blocksize)
     order = (0, 3, 5, 1, 2, 4) if _depth_comes_first(mode) else (0, 1, 3, 5, 2, 4)
@@ -206,6 +249,7 @@ def space_to_depth_1(xp: Any, x: Any, *, blocksize: int) -> Any:
 
 @operator("Trilu", since=14)
 def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    require_rank(x, "the input", 2)
     rows, columns = x.shape[-2:]
     # beyond the corners nothing changes, and the array library need not count so far
     diagonal = 0 if k is None else max(-rows, min(int(k.item()), columns))
@@ -220,17 +264,32 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
 def reverse_sequence(
     xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Any:
+    time_axis, batch_axis = normal_axes(
+        (time_axis, batch_axis), x.ndim, "time_axis and batch_axis"
+    )
     steps = x.shape[time_axis]
-    if sequence_lens.size and int(sequence_lens.max()) > steps:
+    if sequence_lens.shape != (x.shape[batch_axis],):
         raise ValueError(
-            f"ReverseSequence of {int(sequence_lens.max())} elements, but axis "
-            f"{time_axis} of the input has {steps}"
+            f"ReverseSequence has sequence_lens of shape {sequence_lens.shape}; "
+            f"expected {(x.shape[batch_axis],)}"
+        )
+    shortest, longest = (
+        int(sequence_lens.min(initial=0)),
+        int(sequence_lens.max(initial=0)),
+    )
+    if shortest < 0 or longest > steps:
+        raise ValueError(
+            f"ReverseSequence of {shortest if shortest < 0 else longest} elements, but "
+            f"axis {time_axis} of the input has {steps}"
         )
     times = xp.arange(steps)[:, None]
     sources = xp.where(times < sequence_lens, sequence_lens - 1 - times, times)
     sequences = xp.moveaxis(x, (time_axis, batch_axis), (0, 1))
     reversed_ = sequences[sources, xp.arange(x.shape[batch_axis])]
     return xp.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
+
+
+_ALL: Final = slice(None)
 
 
 def _slice(
@@ -240,8 +299,17 @@ def _slice(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> Any:
-    index = [slice(None)] * x.ndim
+    count = len(starts)
+    if not count == len(ends) == len(axes) == len(steps):
+        raise ValueError(
+            f"Slice has {count} starts, {len(ends)} ends, {len(axes)} axes and "
+            f"{len(steps)} steps; expected equally many"
+        )
+    rank = x.ndim
+    index = [_ALL] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -rank <= axis < rank or index[axis] is not _ALL:
+            normal_axes(axes, rank)
         if step > 0:
             index[axis] = slice(start, end, step)
         else:
@@ -252,7 +320,8 @@ def _slice(
 def _backward(start: int, end: int, step: int, size: int) -> slice:
     """A backward slice that, unlike Python's, reads element 0 from a start before it.
 
-    ONNX clamps the start to [0, size - 1] and the end to [-1, size - 1].
+    ONNX clamps the start to [0, size - 1] and the end to [-1, size - 1], so that the
+    largest int64 as the end, which ONNX Runtime takes for the front, gives nothing.
     """
     first = max(0, min(start + size if start < 0 else start, size - 1))
     last = max(-1, min(end + size if end < 0 else end, size - 1))
@@ -260,16 +329,24 @@ def _backward(start: int, end: int, step: int, size: int) -> slice:
 
 
 def _split_equally(x: Any, count: int, axis: int) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
     chunk, rest = divmod(x.shape[axis], count)
     if rest:
         raise ValueError(
             f"Split of axis {axis} with size {x.shape[axis]} into {count} equal parts; "
             f"expected a multiple of {count}, or the lengths of the parts"
         )
-    return _split(x, [chunk] * count, axis)
+    return _split(x, [chunk] * count, axis, count)
 
 
-def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
+def _split(
+    x: Any, lengths: Sequence[int], axis: int, output_count: int
+) -> tuple[Any, ...]:
+    axis = normal_axis(axis, x.ndim)
+    if len(lengths) < output_count:
+        raise ValueError(
+            f"Split into lengths {list(lengths)} has {output_count} outputs"
+        )
     if sum(lengths) != x.shape[axis] or min(lengths, default=0) < 0:
         raise ValueError(
             f"Split of axis {axis} into lengths {list(lengths)}; expected lengths of "
@@ -284,14 +361,17 @@ def _split(x: Any, lengths: Sequence[int], axis: int) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _for_all_axes(
-    amounts: Sequence[int], axes: Sequence[int], rank: int
-) -> Sequence[int]:
+def _for_all_axes(amounts: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
     """Padding amounts of some axes, as those of every axis."""
+    if len(amounts) != 2 * len(axes):
+        raise ValueError(
+            f"Pad with {len(amounts)} amounts; expected two for each of the "
+            f"{len(axes)} axes"
+        )
     result = [0] * (2 * rank)
-    for position, axis in enumerate(axes):
-        result[axis % rank] = amounts[position]
-        result[axis % rank + rank] = amounts[position + len(axes)]
+    for position, axis in enumerate(normal_axes(axes, rank)):
+        result[axis] = amounts[position]
+        result[axis + rank] = amounts[position + len(axes)]
     return result
 
 
@@ -302,15 +382,20 @@ def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
             f"{x.ndim} axes, {2 * x.ndim}"
         )
     before, after = amounts[: x.ndim], amounts[x.ndim :]
+    whole = [sum(size) for size in zip(before, x.shape, after, strict=True)]
+    sizes(whole, itemsize=max(x.itemsize, 8), what="the padded shape")
     if min(amounts, default=0) < 0:
         # elements are removed first: what is mirrored or wrapped is what remains
-        x = x[
-            tuple(
-                slice(max(0, -b), max(0, n - max(0, -a)))
-                for b, a, n in zip(before, after, x.shape, strict=True)
-            )
+        kept = [
+            (max(0, -b), n - max(0, -a))
+            for b, a, n in zip(before, after, x.shape, strict=True)
         ]
+        x = x[tuple(slice(start, max(start, stop)) for start, stop in kept)]
         before, after = [max(0, b) for b in before], [max(0, a) for a in after]
+        for axis, (size, (start, stop)) in enumerate(zip(whole, kept, strict=True)):
+            if stop < start:
+                # what is removed beyond the elements is removed from the padding
+                before[axis], after[axis] = size, 0
     if not any(before) and not any(after):
         return x
     if mode == "constant":
@@ -337,7 +422,12 @@ def _pad_with(
     sizes = list(zip(before, x.shape, after, strict=True))
     result = xp.empty([sum(size) for size in sizes], dtype=x.dtype)
     result[tuple(slice(b, b + n) for b, n, _ in sizes)] = x
-    value = _zero(x.dtype) if value is None else value
+    if value is None:
+        value = _zero(x.dtype)
+    elif isinstance(value, np.ndarray) and value.size != 1:
+        raise ValueError(
+            f"Pad has a constant_value of shape {value.shape}; expected one number"
+        )
     # each later axis has its border filled only where no earlier one's reaches
     border = [slice(None)] * x.ndim
     for axis, (b, n, a) in enumerate(sizes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug_kernels.arrays import computing_dtype
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.softmax import log_softmax
 
@@ -67,6 +68,11 @@ def _likelihood_loss(
         counted = target != ignore_index
     # an ignored target need not be a class
     classes = xp.where(counted, target, 0).astype(xp.int64)
+    require_in_range(classes, log_prob.shape[1], "the classes", least=0)
+    if weight is not None and weight.shape != log_prob.shape[1:2]:
+        raise ValueError(
+            f"the weights have shape {weight.shape}, expected {log_prob.shape[1:2]}"
+        )
     picked = xp.take_along_axis(log_prob, xp.expand_dims(classes, 1), axis=1)
     weights = counted.astype(log_prob.dtype)
     if weight is not None:

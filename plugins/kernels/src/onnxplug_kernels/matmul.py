@@ -26,6 +26,8 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Any:
+    if a.ndim != 2 or b.ndim != 2:
+        raise ValueError(f"Gemm of {a.shape} and {b.shape}; expected two matrices")
     wide = computing_dtype(a.dtype)
     left, right = (
         (x.T if transposed else x).astype(wide, copy=False)
@@ -123,7 +125,14 @@ def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
     )
     if arrow:
         before, dots, after = right.partition("...")
-        return terms, [*before, *(ellipsis if dots else ()), *after]
+        output = [*before, *(ellipsis if dots else ()), *after]
+        known = {label for term in terms for label in term}
+        if len(set(output)) != len(output) or not known.issuperset(output):
+            raise ValueError(
+                f"the result of equation {equation!r} has a label twice, or one that "
+                f"no term has"
+            )
+        return terms, output
     named = [label for term in terms for label in term if not label.isdigit()]
     once = sorted(label for label in set(named) if named.count(label) == 1)
     return terms, [*ellipsis, *once]
@@ -131,6 +140,10 @@ def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
 
 def _labels(text: str, rank: int, equation: str) -> list[str]:
     before, dots, after = text.partition("...")
+    if not all(label.isalpha() for label in before + after):
+        raise ValueError(
+            f"term {text!r} of equation {equation!r} has labels that are no letters"
+        )
     hidden = rank - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
         raise ValueError(
@@ -147,6 +160,11 @@ def _diagonal(xp: Any, x: Any, labels: list[str]) -> tuple[Any, list[str]]:
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise ValueError(
+                    f"label {label!r} stands for sizes {x.shape[first]} and "
+                    f"{x.shape[second]}; expected equal ones"
+                )
             x = xp.diagonal(x, axis1=first, axis2=second)
             del labels[second], labels[first]
             labels.append(label)

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
+from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
+from onnxplug_kernels.arrays import computing_dtype, numpy_dtype, require_rank
 from onnxplug_kernels.registry import operator
 
 # ONNX attributes are float32; their defaults are these decimals rounded to it.
@@ -122,6 +123,7 @@ def group_normalization(
     stash_type: int = 1,
 ) -> Any:
     """[N, C, ...] normalised per group of channels, then scaled per channel [C]."""
+    at_least(1, [num_groups], "num_groups")
     channels = x.shape[1]
     if channels % num_groups:
         raise ValueError(
@@ -141,6 +143,9 @@ def group_normalization_18(
     xp: Any, x: Any, scale: Any, b: Any, *, epsilon: float = _EPSILON, num_groups: int
 ) -> Any:
     """As the later versions, but with a scale and bias for each group [num_groups]."""
+    at_least(1, [num_groups], "num_groups")
+    for parameter in (scale, b):
+        _require_shape(parameter, (num_groups,))
     size = x.shape[1] // num_groups
     return group_normalization(
         xp,
@@ -171,7 +176,7 @@ def layer_normalization(
         *stash_type*.
     """
     wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
-    axes = tuple(range(axis % x.ndim, x.ndim))
+    axes = tuple(range(normal_axis(axis, x.ndim), x.ndim))
     normalized, mean, inverse = _standardized(xp, wide, axes, epsilon)
     normalized *= scale.astype(wide.dtype, copy=False)
     if b is not None:
@@ -198,7 +203,7 @@ def rms_normalization(
     The result has the dtype of *scale*.
     """
     wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
-    axes = tuple(range(axis % x.ndim, x.ndim))
+    axes = tuple(range(normal_axis(axis, x.ndim), x.ndim))
     mean_square = xp.mean(wide * wide, axis=axes, keepdims=True)
     y = wide / xp.sqrt(mean_square + wide.dtype.type(epsilon))
     y *= scale.astype(wide.dtype, copy=False)
@@ -209,9 +214,10 @@ def rms_normalization(
 def mean_variance_normalization(
     xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)
 ) -> Any:
+    axes = normal_axes(axes, x.ndim)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
-    centered = wide - xp.mean(wide, axis=tuple(axes), keepdims=True)
-    variance = xp.mean(centered * centered, axis=tuple(axes), keepdims=True)
+    centered = wide - xp.mean(wide, axis=axes, keepdims=True)
+    variance = xp.mean(centered * centered, axis=axes, keepdims=True)
     # the operator's definition as a function has this number
     centered /= xp.sqrt(variance) + wide.dtype.type(1e-9)
     return centered.astype(x.dtype, copy=False)
@@ -221,6 +227,7 @@ def mean_variance_normalization(
 def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
     if p not in (1, 2):
         raise ValueError(f"LpNormalization has p {p}, expected 1 or 2")
+    axis = normal_axis(axis, x.ndim)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     if p == 1:
         norm = xp.sum(xp.abs(wide), axis=axis, keepdims=True)
@@ -241,12 +248,15 @@ def lrn(
     size: int,
 ) -> Any:
     """[N, C, ...] divided by a power of the square sum over *size* channels around."""
+    at_least(1, [size], "size")
+    require_rank(x, "the input", 2)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     channels = x.shape[1]
     squares = wide * wide
     total = xp.zeros_like(wide)
     before = (size - 1) // 2
-    for shift in range(-before, size - before):
+    # beyond the channels there is nothing to add, however far *size* reaches
+    for shift in range(-min(before, channels), min(size - before, channels)):
         target = slice(max(-shift, 0), max(channels - max(shift, 0), 0))
         source = slice(max(shift, 0), max(channels + min(shift, 0), 0))
         total[:, target] += squares[:, source]
@@ -281,7 +291,17 @@ def _along_channels(parameter: Any, x: Any) -> Any:
     return parameter.reshape(-1, *(1,) * (x.ndim - 2))
 
 
+def _require_shape(parameter: Any, expected: tuple[int, ...]) -> None:
+    if parameter.shape != expected:
+        raise ValueError(
+            f"a parameter of the normalization has shape {parameter.shape}, expected "
+            f"{expected}"
+        )
+
+
 def _scaled_and_shifted(normalized: Any, scale: Any, b: Any) -> Any:
+    for parameter in (scale, b):
+        _require_shape(parameter, normalized.shape[1:2])
     dtype = normalized.dtype
     normalized *= _along_channels(scale, normalized).astype(dtype, copy=False)
     normalized += _along_channels(b, normalized).astype(dtype, copy=False)
@@ -292,6 +312,10 @@ def _normalized_by(
     xp: Any, x: Any, scale: Any, b: Any, mean: Any, variance: Any, epsilon: float
 ) -> Any:
     """*x* normalised by given statistics, which may be of other dtypes than *x*."""
+    # of a vector all elements are of one channel; features may have their own
+    channels = x.shape[1:2] if x.ndim > 1 else (1,)
+    for parameter in (scale, b, mean, variance):
+        _require_shape(parameter, x.shape[1:] if parameter.ndim > 1 else channels)
     dtype = np.result_type(
         *(computing_dtype(a.dtype) for a in (x, scale, b, mean, variance))
     )
@@ -321,6 +345,12 @@ def _train(
     axes = tuple(axis for axis in range(x.ndim) if axis != 1) if spatial else (0,)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     own = xp.mean(wide, axis=axes), xp.var(wide, axis=axes)
+    for parameter in (mean, variance):
+        if parameter.size != own[0].size:
+            raise ValueError(
+                f"a running mean or variance has shape {parameter.shape}, expected "
+                f"{own[0].shape}"
+            )
     own = tuple(
         xp.asarray(a).reshape(running.shape)
         for a, running in zip(own, (mean, variance), strict=True)

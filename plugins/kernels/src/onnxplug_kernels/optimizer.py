@@ -92,7 +92,15 @@ def _groups(tensors: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
             f"the optimizer takes {count} inputs per tensor after the learning rate "
             f"and the update count, but got {len(tensors)} of them"
         )
-    return [tensors[i * size : (i + 1) * size] for i in range(count)]
+    groups = [tensors[i * size : (i + 1) * size] for i in range(count)]
+    for group in groups:
+        for first, x in zip(groups[0], group, strict=True):
+            if x.shape != first.shape:
+                raise ValueError(
+                    f"a tensor of shape {first.shape} has a gradient or state of "
+                    f"shape {x.shape}; expected equal shapes"
+                )
+    return groups
 
 
 def _arrays(xp: Any, *values: Any) -> tuple[Any, ...]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import lt
 from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug.ep.bounds import at_least, sizes
+from onnxplug_kernels.arrays import computing_dtype, numbers
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
 
@@ -28,7 +31,7 @@ def max_pool(
     output_count: int = 1,
 ) -> Any:
     """The largest element of each window, and where it is in the flattened input."""
-    windows = place_windows(
+    windows = pooling_windows(
         x.shape[2:],
         kernel_shape,
         strides=strides,
@@ -59,7 +62,7 @@ def average_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Any:
-    windows = place_windows(
+    windows = pooling_windows(
         x.shape[2:],
         kernel_shape,
         strides=strides,
@@ -91,7 +94,7 @@ def lp_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Any:
-    windows = place_windows(
+    windows = pooling_windows(
         x.shape[2:],
         kernel_shape,
         strides=strides,
@@ -141,6 +144,11 @@ def max_unpool(
     The indices count in the flattened array of the size that the attributes give;
     with a larger *output_shape* that array lies at the start of each axis.
     """
+    if indices.shape != x.shape:
+        raise ValueError(
+            f"MaxUnpool of {x.shape} has indices of shape {indices.shape}; expected "
+            f"one for each element"
+        )
     rank = x.ndim - 2
     begin, end = split_pads(pads, rank)
     spatial = [
@@ -154,16 +162,71 @@ def max_unpool(
             strict=True,
         )
     ]
-    shape = [*x.shape[:2], *spatial]
+    shape = sizes(
+        (*x.shape[:2], *spatial), itemsize=x.itemsize, what="the shape of the output"
+    )
+    whole_shape = shape if output_shape is None else _larger(output_shape, shape)
     flat = xp.zeros(math.prod(shape), dtype=x.dtype)
+    require_in_range(indices, flat.size, "the flattened output", least=0)
     flat[indices.reshape(-1)] = x.reshape(-1)
     unpooled = flat.reshape(shape)
-    if output_shape is None or output_shape.tolist() == shape:
+    if whole_shape == shape:
         return unpooled
-    whole = xp.zeros(output_shape.tolist(), dtype=x.dtype)
-    common = tuple(slice(min(sizes)) for sizes in zip(whole.shape, shape, strict=True))
-    whole[common] = unpooled[common]
+    whole = xp.zeros(whole_shape, dtype=x.dtype)
+    whole[tuple(map(slice, shape))] = unpooled
     return whole
+
+
+def _larger(output_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The input *output_shape*, into which *shape* fits."""
+    wanted = sizes(numbers(output_shape, "output_shape"), what="output_shape")
+    if (
+        len(wanted) != len(shape)
+        or wanted[:2] != shape[:2]
+        or any(map(lt, wanted, shape))
+    ):
+        raise ValueError(
+            f"output_shape is {wanted}; expected {shape}, to which the windows reach, "
+            f"or larger spatial sizes"
+        )
+    return wanted
+
+
+def pooling_windows(
+    spatial_shape: Sequence[int],
+    kernel_shape: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Windows:
+    """The windows of a pool, of which none may lie in the padding alone.
+
+    Nothing has no largest element and no mean.
+
+    Raises:
+        ValueError: one does, or as :func:`place_windows`.
+    """
+    windows = place_windows(
+        spatial_shape,
+        at_least(1, kernel_shape, "kernel_shape", count=len(spatial_shape)),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    for begin, end, extent in zip(
+        windows.begin, windows.end, windows.extents, strict=True
+    ):
+        if max(begin, end) >= extent:
+            raise ValueError(
+                f"pads are {windows.begin} and {windows.end}, but windows span "
+                f"{windows.extents} positions: expected less padding than that"
+            )
+    return windows
 
 
 def _lowest(dtype: Any) -> Any:
@@ -177,6 +240,8 @@ def _reduce_windows(
 ) -> Any:
     """Each window's elements combined, one axis after the other."""
     rank = len(windows.kernel)
+    if not math.prod(windows.count):
+        return xp.zeros((*padded.shape[:-rank], *windows.count), dtype=padded.dtype)
     result = padded
     for axis, taps in enumerate(windows.kernel):
         before = (slice(None),) * (padded.ndim - rank + axis)
@@ -212,6 +277,8 @@ def _max_with_indices(
 
     best = xp.zeros((*shape[:2], *windows.count), dtype=padded.dtype)
     where = xp.zeros(best.shape, dtype=xp.int64)
+    if not best.size:
+        return best, where
     # padding has no index, so it must never win, not even over minus infinity
     found = xp.zeros(windows.count, dtype=bool)
     for index, positions in windows.taps():
@@ -261,6 +328,8 @@ def _elements_inside(
 
 
 def _powers(xp: Any, x: Any, p: float) -> Any:
+    if not 0 < p < math.inf:
+        raise ValueError(f"p is {p}; a norm takes a finite number larger than 0")
     if p == 2:
         return x * x
     return xp.abs(x) if p == 1 else xp.abs(x) ** x.dtype.type(p)

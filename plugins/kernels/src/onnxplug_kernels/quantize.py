@@ -10,8 +10,10 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug.ep.bounds import at_least, normal_axis
+from onnxplug_kernels.arrays import numpy_dtype, require_extent
 from onnxplug_kernels.cast import convert
+from onnxplug_kernels.conv import check_channels, kernel_of
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import pad, patches, place_windows
 
@@ -38,6 +40,7 @@ def quantize_linear(
     Args:
         precision: the element type to divide in; 0: the scale's.
     """
+    _check_pair(scale, zero_point)
     if zero_point is not None:
         dtype = zero_point.dtype
         zero_point = _align(xp, zero_point, x.shape, axis, block_size)
@@ -61,6 +64,7 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Any:
     """(x - zero point) · scale."""
+    _check_pair(scale, zero_point)
     dtype = numpy_dtype(output_dtype) if output_dtype else scale.dtype
     y = xp.asarray(x.astype(_FLOAT32))
     if zero_point is not None:
@@ -118,9 +122,11 @@ def qlinear_matmul(
     product = xp.matmul(
         _center(a, _per_row(a_zero_point), dtype), _center(b, b_zero_point, dtype)
     )
-    factor = _factor(_per_row(a_scale), b_scale, _per_row(y_scale))
+    scales = _per_row(a_scale), b_scale, _per_row(y_scale)
+    zero_point = _per_row(y_zero_point)
+    require_extent(product.shape, *scales, zero_point, what="a scale or zero point")
     return quantize_steps(
-        xp, xp.asarray(product * factor), _per_row(y_zero_point), y_zero_point.dtype
+        xp, xp.asarray(product * _factor(*scales)), zero_point, y_zero_point.dtype
     )
 
 
@@ -185,7 +191,10 @@ def qlinear_conv(
         strides=strides,
     )
     per_channel = (-1, *(1,) * (x.ndim - 2))
+    _per_filter(w_scale, w, "the scale of w")
     if bias is not None:
+        if bias.shape != w.shape[:1]:
+            raise ValueError(f"B has shape {bias.shape}, expected {w.shape[:1]}")
         sums = sums + bias.astype(_FLOAT64).reshape(per_channel)
     factor = _factor(
         x_scale.reshape(()), w_scale.reshape(per_channel), y_scale.reshape(())
@@ -199,19 +208,41 @@ def _align(
     xp: Any, parameter: Any, shape: tuple[int, ...], axis: int, block_size: int
 ) -> Any:
     """A scale or zero point such that it broadcasts to an array of *shape*."""
-    if parameter.size == 1:
+    if parameter.size == 1 and not block_size:
         return parameter.reshape(())
+    rank = len(shape)
+    # of a vector the one axis, whatever the attribute's default of 1 says
+    axis = 0 if rank == 1 else normal_axis(axis, rank)
+    length = shape[axis]
     if not block_size:
-        rank = len(shape)
-        if rank == 1:
-            # the one axis, whatever the attribute's default of 1 says
-            return parameter
-        if not -rank <= axis < rank:
-            raise ValueError(f"axis is {axis}, but the input has {rank} axes")
-        return parameter.reshape(-1, *(1,) * (rank - 1 - axis % rank))
-    repeated = xp.repeat(parameter, block_size, axis=axis)
+        if parameter.shape != (length,):
+            raise ValueError(
+                f"a scale or zero point has shape {parameter.shape}; expected one "
+                f"number, or {(length,)} for axis {axis}"
+            )
+        return parameter.reshape(-1, *(1,) * (rank - 1 - axis))
+    at_least(0, [block_size], "block_size")
+    blocks = -(-length // block_size)
+    expected = (*shape[:axis], blocks, *shape[axis + 1 :])
+    if parameter.shape != expected:
+        raise ValueError(
+            f"a scale or zero point has shape {parameter.shape}; expected {expected} "
+            f"for blocks of {block_size} elements of axis {axis}"
+        )
+    repeated = xp.repeat(parameter, min(block_size, max(length, 1)), axis=axis)
     # the last block may be cut short
-    return repeated[(slice(None),) * (axis % len(shape)) + (slice(shape[axis]),)]
+    return repeated[(slice(None),) * axis + (slice(length),)]
+
+
+def _check_pair(scale: Any, zero_point: Any | None) -> None:
+    """Raise :class:`ValueError` unless there is a zero point for each scale."""
+    if zero_point is None or zero_point.shape == scale.shape:
+        return
+    if zero_point.size != 1 or scale.size != 1:
+        raise ValueError(
+            f"the zero point has shape {zero_point.shape}, expected that of the scale, "
+            f"{scale.shape}"
+        )
 
 
 def _divide(xp: Any, x: Any, scale: Any, narrow: np.dtype[Any]) -> Any:
@@ -273,7 +304,10 @@ def _per_row(parameter: Any) -> Any:
 
 def _center(x: Any, zero_point: Any, dtype: np.dtype[Any]) -> Any:
     wide = x.astype(dtype)
-    return wide if zero_point is None else wide - zero_point.astype(dtype)
+    if zero_point is None:
+        return wide
+    require_extent(x.shape, zero_point, what="a zero point")
+    return wide - zero_point.astype(dtype)
 
 
 def _center_both(
@@ -283,8 +317,16 @@ def _center_both(
     if x_zero_point is not None:
         x_zero_point = x_zero_point.reshape(())
     if w_zero_point is not None:
+        _per_filter(w_zero_point, w, "the zero point of w")
         w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
     return _center(x, x_zero_point, dtype), _center(w, w_zero_point, dtype)
+
+
+def _per_filter(parameter: Any, w: Any, what: str) -> None:
+    if parameter.size != 1 and parameter.shape != w.shape[:1]:
+        raise ValueError(
+            f"{what} has shape {parameter.shape}; expected one number, or {w.shape[:1]}"
+        )
 
 
 def _convolve(
@@ -297,7 +339,8 @@ def _convolve(
     **attributes: Any,
 ) -> Any:
     """Padding is zero, which stands for the zero point: that is subtracted already."""
-    windows = place_windows(x.shape[2:], kernel_shape or w.shape[2:], **attributes)
+    check_channels(x, w, group)
+    windows = place_windows(x.shape[2:], kernel_of(x, w, kernel_shape), **attributes)
     columns = patches(xp, pad(xp, x, windows), windows)
     channels = math.prod(w.shape[1:])
     sums = xp.matmul(

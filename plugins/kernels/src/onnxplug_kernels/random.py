@@ -6,12 +6,14 @@ implementation's; without a seed they differ from call to call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug.ep.bounds import at_least, sizes
+from onnxplug_kernels.arrays import numpy_dtype, require_rank
 from onnxplug_kernels.registry import operator
 
 
@@ -90,9 +92,17 @@ def multinomial(
 
     A uniform number falls into the class where the cumulated probabilities exceed it.
     """
+    require_rank(x, "the input", 2, 2)
+    at_least(1, [sample_size], "sample_size")
+    sizes([len(x), sample_size], itemsize=8)
     logarithms = x.astype(np.float64)
     weights = xp.exp(logarithms - xp.max(logarithms, axis=1, keepdims=True))
     cumulated = xp.cumsum(weights, axis=1)
+    if not xp.all(cumulated[:, -1:] > 0):
+        raise ValueError(
+            "Multinomial has a row without any probability: NaN, an infinity, or minus "
+            "infinity alone"
+        )
     uniform = _generator(xp, seed).random_sample((x.shape[0], sample_size))
     result = xp.empty((x.shape[0], sample_size), dtype=numpy_dtype(dtype))
     for row, (steps, numbers) in enumerate(zip(cumulated, uniform, strict=True)):
@@ -108,7 +118,8 @@ def _normal(
     scale: float,
     seed: float | None,
 ) -> Any:
-    standard = xp.asarray(_generator(xp, seed).standard_normal(tuple(shape)))
+    whole = sizes(shape, itemsize=8)
+    standard = xp.asarray(_generator(xp, seed).standard_normal(whole))
     return xp.asarray(standard * scale + mean).astype(dtype)
 
 
@@ -120,7 +131,8 @@ def _uniform(
     high: float,
     seed: float | None,
 ) -> Any:
-    unit = xp.asarray(_generator(xp, seed).random_sample(tuple(shape)))
+    whole = sizes(shape, itemsize=8)
+    unit = xp.asarray(_generator(xp, seed).random_sample(whole))
     return xp.asarray(unit * (high - low) + low).astype(dtype)
 
 
@@ -130,5 +142,7 @@ def _dtype_or_same(x: Any, dtype: int | None) -> np.dtype[Any]:
 
 
 def _generator(xp: Any, seed: float | None) -> Any:
+    if seed is not None and not math.isfinite(seed):
+        raise ValueError(f"the seed is {seed}; expected a finite number")
     # ONNX's seed is any float; the generator takes 32 bits
     return xp.random.RandomState(None if seed is None else int(seed) % 2**32)

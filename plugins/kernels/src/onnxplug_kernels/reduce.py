@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype
+from onnxplug.ep.bounds import normal_axes, normal_axis
+from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype, numbers
 from onnxplug_kernels.registry import operator
 
 # ``reduction(xp, x, axis, keepdims)``, where axis is as in numpy: ``None`` for all
@@ -116,7 +117,7 @@ def _with_axes_input(reduction: Reduction) -> Callable[..., Any]:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Any:
-        given = () if axes is None else tuple(axes.tolist())
+        given = () if axes is None else numbers(axes, "axes")
         axis = given if given or noop_with_empty_axes else None
         return _reduce(xp, reduction, x, axis, keepdims)
 
@@ -125,16 +126,26 @@ def _with_axes_input(reduction: Reduction) -> Callable[..., Any]:
 
 def _with_axes_attribute(reduction: Reduction) -> Callable[..., Any]:
     def kernel(xp: Any, x: Any, *, axes: Sequence[int] = (), keepdims: int = 1) -> Any:
-        return _reduce(xp, reduction, x, tuple(axes) or None, keepdims)
+        return _reduce(xp, reduction, x, axes or None, keepdims)
 
     return kernel
 
 
-def _reduce(xp: Any, reduction: Reduction, x: Any, axis: Any, keepdims: int) -> Any:
-    # a scalar has no axes, yet models name its axis 0
-    result = in_computing_dtype(
-        reduction, xp, x, axis=axis if x.ndim else None, keepdims=bool(keepdims)
-    )
+def _reduce(
+    xp: Any, reduction: Reduction, x: Any, axes: Sequence[int] | None, keepdims: int
+) -> Any:
+    axis = None if axes is None else tuple(axes)
+    if axis and not x.ndim:
+        # a scalar has no axes, yet models name its axis 0
+        normal_axes(axis, 1)
+        axis = None
+    try:
+        result = in_computing_dtype(
+            reduction, xp, x, axis=axis, keepdims=bool(keepdims)
+        )
+    except (ValueError, OverflowError):
+        normal_axes(axis or (), x.ndim)
+        raise
     return xp.asarray(result, dtype=x.dtype)
 
 
@@ -176,8 +187,10 @@ def _arg_extreme(
     keepdims: int,
     select_last_index: int,
 ) -> Any:
+    # of a scalar, which has no axes, models take the first of axis 0
+    axis = normal_axis(axis, max(x.ndim, 1))
     x = x.astype(computing_dtype(x.dtype), copy=False)
-    if select_last_index:
+    if select_last_index and x.ndim:
         backward = function(xp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
         positions = x.shape[axis] - 1 - backward
     else:

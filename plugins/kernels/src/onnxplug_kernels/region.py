@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug.ep.bounds import at_least, sizes
+from onnxplug_kernels.arrays import computing_dtype, require_rank
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import Pixels, Tap
 
@@ -48,9 +50,19 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise ValueError(f"mode is {mode!r}, expected 'avg' or 'max'")
     half_pixel = coordinate_transformation_mode == "half_pixel"
+    require_rank(x, "the input", 4, 4)
+    at_least(1, (output_height, output_width), "output_height and output_width")
+    at_least(0, [sampling_ratio], "sampling_ratio")
+    if rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
+        raise ValueError(
+            f"RoiAlign has rois {rois.shape} and batch_indices {batch_indices.shape}; "
+            f"expected [regions, 4] and [regions]"
+        )
+    _require_finite(rois, spatial_scale)
+    require_in_range(batch_indices, len(x), "the batch", least=0)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
     shape = (len(rois), x.shape[1], output_height, output_width)
-    y = xp.zeros(shape, dtype=wide.dtype)
+    y = xp.zeros(sizes(shape, itemsize=wide.itemsize), dtype=wide.dtype)
     corners = rois.astype(np.float64) * spatial_scale - (0.5 if half_pixel else 0.0)
     bins = (output_height, output_width)
     pixels = Pixels(xp, wide)
@@ -123,8 +135,15 @@ def max_roi_pool(
     R. Girshick, "Fast R-CNN" (2015): corners are rounded to elements and included, and
     bins that share an element overlap.  An empty bin is zero.
     """
+    require_rank(x, "the input", 4, 4)
+    at_least(1, pooled_shape, "pooled_shape", count=2)
+    if rois.ndim != 2 or rois.shape[1] != 5:
+        raise ValueError(f"rois have shape {rois.shape}, expected [regions, 5]")
+    _require_finite(rois, spatial_scale)
+    require_in_range(rois[:, 0], len(x), "the batch", least=0)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
-    y = xp.zeros((len(rois), x.shape[1], *pooled_shape), dtype=wide.dtype)
+    shape = sizes((len(rois), x.shape[1], *pooled_shape), itemsize=wide.itemsize)
+    y = xp.zeros(shape, dtype=wide.dtype)
     for index, (image, *corners) in enumerate(rois.astype(np.float64).tolist()):
         x1, y1, x2, y2 = (_rounded(corner * spatial_scale) for corner in corners)
         rows = _bins(y1, y2, pooled_shape[0], x.shape[2])
@@ -157,8 +176,20 @@ def non_max_suppression(
     Returns:
         int64 [selected, 3]: image, class, box; the best of each class first.
     """
+    if (
+        boxes.ndim != 3
+        or scores.ndim != 3
+        or boxes.shape[2] != 4
+        or scores.shape[::2] != boxes.shape[:2]
+    ):
+        raise ValueError(
+            f"NonMaxSuppression has boxes {boxes.shape} and scores {scores.shape}; "
+            f"expected [images, boxes, 4] and [images, classes, boxes]"
+        )
     limit = _scalar(max_output_boxes_per_class, 0)
     overlap = _scalar(iou_threshold, 0.0)
+    if not 0 <= overlap <= 1:
+        raise ValueError(f"iou_threshold is {overlap}; expected a number from 0 to 1")
     least = _scalar(score_threshold, _NO_LIMIT)
     corners = _corners(boxes, bool(center_point_box))
     selected = [
@@ -206,6 +237,15 @@ def _clamped_taps(xp: Any, points: Any, size: int) -> list[Tap]:
         (xp.where(inside, index, -1), 1 - fraction),
         (xp.where(inside, after, -1), fraction),
     ]
+
+
+def _require_finite(rois: Any, scale: float) -> None:
+    """Raise :class:`ValueError` where a region has no size in elements."""
+    if not (np.isfinite(rois.astype(np.float64) * scale).all() and scale > 0):
+        raise ValueError(
+            f"regions have corners that are not finite, or spatial_scale is {scale}; "
+            f"expected numbers, and a scale larger than 0"
+        )
 
 
 def _rounded(value: float) -> int:

@@ -22,6 +22,59 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 OUTPUT_COUNT: Final = "output_count"
 
+_FLAGS: Final = frozenset(
+    {
+        "align_corners",
+        "allowzero",
+        "antialias",
+        "broadcast",
+        "ceil_mode",
+        "center_point_box",
+        "channels_last",
+        "count_include_pad",
+        "detect_negative",
+        "detect_positive",
+        "exclude_outside",
+        "exclusive",
+        "fmod",
+        "input_forget",
+        "interleaved",
+        "inverse",
+        "is_case_sensitive",
+        "is_causal",
+        "is_test",
+        "keepdims",
+        "largest",
+        "layout",
+        "linear_before_reset",
+        "mark",
+        "new_axis",
+        "noop_with_empty_axes",
+        "one_class",
+        "onesided",
+        "output_sequence",
+        "periodic",
+        "positive",
+        "reverse",
+        "saturate",
+        "select_last_index",
+        "sorted",
+        "spatial",
+        "storage_order",
+        "training_mode",
+        "transA",
+        "transB",
+        "unidirectional",
+        "upper",
+        "zeros",
+    }
+)
+"""Attributes that are 0 or 1.
+
+Of others engines make either: ONNX's shape inference and ONNX Runtime take a *keepdims*
+of 2 for 0, where ONNX's reference implementation takes it for 1.  No result is right.
+"""
+
 
 class UnsupportedAttribute(NotImplementedError):
     """An attribute that the kernel of this operator version does not know, or lacks."""
@@ -73,6 +126,13 @@ class Kernel(NamedTuple):
         self._check_attributes(attributes, form)
         if inputs is not None:
             self._check_inputs(inputs, form)
+        wrong = sorted(
+            name
+            for name in _FLAGS & attributes.keys()
+            if attributes[name] not in (0, 1)
+        )
+        if wrong:
+            return functools.partial(_refuse, self.op_type, wrong[0], attributes)
         arguments = dict(attributes)
         if OUTPUT_COUNT in form.keywords:
             arguments[OUTPUT_COUNT] = output_count
@@ -162,6 +222,14 @@ def kernels_of(domain: str, op_type: str) -> Sequence[Kernel]:
 def all_operators() -> Iterable[tuple[str, str]]:
     """The domain and the name of every operator that has kernels."""
     return FAMILIES.keys()
+
+
+def _refuse(
+    op_type: str, name: str, attributes: Mapping[str, object], *inputs: Any
+) -> None:
+    # at a run rather than at once: a node without a kernel would become its function
+    # body, which takes the number for one or the other
+    raise ValueError(f"{op_type} has {name} {attributes[name]!r}; expected 0 or 1")
 
 
 _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}

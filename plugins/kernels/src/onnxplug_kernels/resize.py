@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.arrays import computing_dtype
+from onnxplug.ep.bounds import normal_axes
+from onnxplug.ep.bounds import sizes as checked_sizes
+from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import (
     Pixels,
@@ -17,6 +19,7 @@ from onnxplug_kernels.sampling import (
     cubic_taps,
     cubic_weight,
     linear_taps,
+    within_reach,
 )
 
 _CUBIC_A: Final = -0.75
@@ -41,11 +44,21 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """Each axis resampled in turn, as the interpolations are separable."""
-    chosen = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
-    regions = _regions(roi, len(chosen))
+    for name, given in (("roi", roi), ("scales", scales), ("sizes", sizes)):
+        if given is not None and given.ndim != 1:
+            raise ValueError(f"{name} has shape {given.shape}, expected rank 1")
+    chosen = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if crops and (roi is None or not roi.size):
+        raise ValueError(f"Resize in mode {coordinate_transformation_mode} needs a roi")
+    regions = _regions(roi if crops else None, len(chosen))
     targets = _targets(
         [x.shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
     )
+    whole = list(x.shape)
+    for axis, (size, _) in zip(chosen, targets, strict=True):
+        whole[axis] = size
+    _check_result(x, whole)
     resampled = _Resampling(
         mode=mode,
         nearest_mode=nearest_mode,
@@ -53,7 +66,6 @@ def resize(
         antialias=bool(antialias),
         exclude_outside=bool(exclude_outside),
     )
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
     y = x if mode == "nearest" else x.astype(_float_dtype(x.dtype), copy=False)
     outside = []
     # what shrinks first leaves less to do for the others, and inner axes are dearest
@@ -79,12 +91,12 @@ def resize(
 
 @operator("Resize", since=10, until=10)
 def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, scales.tolist(), mode)
+    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
 
 
 @operator("Upsample", since=9)
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, scales.tolist(), mode)
+    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
 
 
 @operator("Upsample", since=7, until=8)
@@ -116,12 +128,19 @@ def grid_sample(
     A spatial axis reaches from -1 to 1, from the centres of its outermost elements with
     *align_corners*, from their edges without.
     """
+    require_rank(x, "the input", 3)
+    require_rank(grid, "the grid", 2)
     batch, *output, rank = grid.shape
     channels = x.shape[1]
-    if rank != x.ndim - 2 or mode not in ("linear", "nearest", "cubic"):
+    if (
+        batch != len(x)
+        or rank != x.ndim - 2
+        or mode not in ("linear", "nearest", "cubic")
+    ):
         raise ValueError(
             f"GridSample of an input {x.shape} with grid {grid.shape} and mode {mode!r}"
-            f": expected a last axis of {x.ndim - 2} and 'linear', 'nearest' or 'cubic'"
+            f": expected the same batch, a last axis of {x.ndim - 2}, and 'linear', "
+            f"'nearest' or 'cubic'"
         )
     coordinates = grid.reshape(batch, math.prod(output), rank).astype(
         computing_dtype(grid.dtype), copy=False
@@ -132,15 +151,15 @@ def grid_sample(
         low, high = -edge, size - 1 + edge
         points = coordinates[:, :, rank - 1 - axis]
         points = (points + 1) / 2 * (high - low) + low
-        # NaN has no place: it goes far outside
-        points = xp.where(xp.isnan(points), -1e6, points)
+        if padding_mode == "reflection":
+            # infinity has no mirror image; ONNX leaves open what it reads
+            points = xp.where(xp.isfinite(points), points, low)
         if mode == "nearest":
             points = xp.rint(points)
         # the cubic curve goes on beyond the border, as in PyTorch
         if not (mode == "cubic" and padding_mode == "border"):
             points = _padded(xp, points, padding_mode, size, low, high)
-        # far outside is outside, and must not overflow an index
-        points = xp.clip(points, -1e6, size + 1e6)
+        points = within_reach(xp, points, size)
         if mode == "nearest":
             taps = [(points.astype(xp.int64), xp.ones_like(points))]
         elif mode == "linear":
@@ -188,8 +207,15 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
 
     The coordinates of a point are innermost axis first, as GridSample takes them.
     """
-    batch, _, *spatial = size.tolist()
+    batch, _, *spatial = checked_sizes(numbers(size, "size"), what="size")
     wide = computing_dtype(theta.dtype)
+    expected = (batch, len(spatial), len(spatial) + 1)
+    if theta.shape != expected or len(spatial) not in (2, 3):
+        raise ValueError(
+            f"AffineGrid of size {size.tolist()} has theta of shape {theta.shape}; "
+            f"expected [N, 2, 3] for [N, C, H, W], or [N, 3, 4] for [N, C, D, H, W]"
+        )
+    checked_sizes((batch, *spatial, len(spatial) + 1), itemsize=wide.itemsize)
     lines = []
     for length in spatial:
         steps = xp.arange(length, dtype=wide)
@@ -218,6 +244,7 @@ class _Resampling:
     def along(self, xp: Any, x: Any, axis: int, points: Any, scale: float) -> Any:
         """*x* with *axis* read at *points*, the output being *scale* times as long."""
         length = x.shape[axis]
+        points = within_reach(xp, points, length)
         if self.mode == "nearest":
             index = xp.clip(self._nearest(xp, points), 0, length - 1)
             return xp.take(x, index.astype(xp.int64), axis=axis)
@@ -265,6 +292,8 @@ class _Resampling:
 
     def _stretched_taps(self, xp: Any, points: Any, scale: float) -> list[Tap]:
         """The filter stretched over all elements that fall on one of the output."""
+        if not points.size:
+            return linear_taps(xp, points)
         radius = 1 if self.mode == "linear" else 2
         low = xp.floor(points)
         reach = math.ceil(radius / scale)
@@ -292,8 +321,10 @@ def _regions(roi: Any | None, count: int) -> list[tuple[float, float]]:
         return [(0.0, 1.0)] * count
     if roi.size != 2 * count:
         raise ValueError(f"roi has {roi.size} numbers for {count} axes")
-    numbers = roi.astype(np.float64).tolist()
-    return list(zip(numbers[:count], numbers[count:], strict=True))
+    corners = roi.astype(np.float64).tolist()
+    if not np.isfinite(corners).all():
+        raise ValueError(f"roi is {corners}; expected finite numbers")
+    return list(zip(corners[:count], corners[count:], strict=True))
 
 
 def _targets(
@@ -301,6 +332,10 @@ def _targets(
 ) -> list[tuple[int, float]]:
     """(output length, scale) of each resized axis."""
     if sizes is not None and sizes.size:
+        if scales is not None and scales.size:
+            raise ValueError("Resize has both sizes and scales; expected one of them")
+        if sizes.min() < 0:
+            raise ValueError(f"sizes are {sizes.tolist()}; expected none below 0")
         if len(sizes) != len(lengths):
             raise ValueError(f"sizes has {len(sizes)} numbers for {len(lengths)} axes")
         wanted = sizes.tolist()
@@ -333,6 +368,8 @@ def _targets(
 
 
 def _scaled_length(length: int, scale: float) -> int:
+    if not 0 < scale < math.inf:
+        raise ValueError(f"a scale is {scale}; expected a finite number larger than 0")
     # in float32, as ONNX's shape inference: 10 * 0.7 is 7 there, but less in float64
     return math.floor(np.float32(length) * np.float32(scale))
 
@@ -347,6 +384,8 @@ def _source_points(
 ) -> Any:
     """Where in an axis of *length* each of *size* output elements lies."""
     x = xp.arange(size, dtype=np.float64)
+    if not size:
+        return x
     start, end = region
     # an output length that scales give is taken before it is rounded down
     exact = scale * length
@@ -382,6 +421,7 @@ def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> An
     """Resize as it was before opset 11, asymmetric, and all of Upsample."""
     if len(scales) != x.ndim:
         raise ValueError(f"{len(scales)} scales for an input of shape {x.shape}")
+    _check_result(x, map(_scaled_length, x.shape, scales))
     linear = mode in ("linear", "bilinear", "trilinear")
     y = x.astype(_float_dtype(x.dtype), copy=False) if linear else x
     for axis, scale in enumerate(scales):
@@ -396,6 +436,14 @@ def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> An
         points = xp.arange(size, dtype=np.float64) / scale
         y = resampling.along(xp, y, axis, points, scale)
     return _narrowed(xp, y, x.dtype)
+
+
+def _check_result(x: Any, shape: Iterable[int]) -> None:
+    """Raise :class:`ValueError` unless *x* can be resampled to *shape*."""
+    whole = checked_sizes(shape, itemsize=8, what="the resized shape")
+    for axis, (length, size) in enumerate(zip(x.shape, whole, strict=True)):
+        if size and not length:
+            raise ValueError(f"axis {axis} of {x.shape} has nothing to be resized")
 
 
 def _padded(

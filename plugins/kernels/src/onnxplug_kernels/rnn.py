@@ -1,5 +1,8 @@
 """Recurrent networks: RNN, GRU, LSTM.
 
+NaN and infinities go through the formulas as they are; ONNX Runtime clips all sums to
+the largest numbers, which makes numbers of them.
+
 The projection of all inputs is one product; only the recurrence runs step by step.
 """
 
@@ -9,10 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.registry import operator
 
 Activation = Callable[[Any], Any]
+
+LSTM_ACTIVATIONS: Final = ("Sigmoid", "Tanh", "Tanh")
+"""Those of a direction, of gates, cell and result, where the node names none."""
 
 Step = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
 """From the projected input of a step and the states before it to those after it."""
@@ -50,13 +57,15 @@ def rnn(
     With layout 0, *x* is [time, batch, input], Y [time, directions, batch, hidden] and
     Y_h [directions, batch, hidden]; with layout 1 the batch is the first axis of each.
     """
-    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
-    chosen = _activations(
-        xp, activations or ("Tanh",) * 2, activation_alpha, activation_beta, clip
+    layer = Layer.of(
+        xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=1
+    )
+    chosen = layer.activations(
+        activations, ("Tanh",), activation_alpha, activation_beta, clip
     )
 
     def steps() -> Iterator[Step]:
-        for weights, (f,) in zip(layer.weights, _groups(chosen, 1), strict=False):
+        for weights, (f,) in zip(layer.weights, _groups(chosen, 1), strict=True):
             yield _rnn_step(xp, weights, f)
 
     y, (y_h,) = _run(layer, steps(), (initial_h,), merged_bias=True)
@@ -84,17 +93,15 @@ def gru(
     output_sequence: int = 0,
 ) -> tuple[Any, Any]:
     """Gates lie in the order update, reset, hidden in *w*, *r* and *b*."""
-    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
-    chosen = _activations(
-        xp,
-        activations or ("Sigmoid", "Tanh") * 2,
-        activation_alpha,
-        activation_beta,
-        clip,
+    layer = Layer.of(
+        xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=3
+    )
+    chosen = layer.activations(
+        activations, ("Sigmoid", "Tanh"), activation_alpha, activation_beta, clip
     )
 
     def steps() -> Iterator[Step]:
-        for weights, (f, g) in zip(layer.weights, _groups(chosen, 2), strict=False):
+        for weights, (f, g) in zip(layer.weights, _groups(chosen, 2), strict=True):
             yield _gru_step(xp, weights, f, g, bool(linear_before_reset))
 
     y, (y_h,) = _run(layer, steps(), (initial_h,), merged_bias=False)
@@ -130,21 +137,13 @@ def lstm(
     Returns:
         (Y, Y_h, Y_c).
     """
-    layer = Layer.of(xp, x, w, r, b, sequence_lens, direction, layout)
-    chosen = lstm_activations(xp, activations, activation_alpha, activation_beta, clip)
+    layer = Layer.of(
+        xp, x, w, r, b, sequence_lens, direction, layout, hidden_size, gates=4
+    )
+    chosen = layer.activations(
+        activations, LSTM_ACTIVATIONS, activation_alpha, activation_beta, clip
+    )
     return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
-
-
-def lstm_activations(
-    xp: Any,
-    names: Sequence[str],
-    alphas: Sequence[float],
-    betas: Sequence[float],
-    clip: float | None,
-) -> list[Activation]:
-    """The functions of *names*, three for each direction; without names the usual."""
-    usual = ("Sigmoid", "Tanh", "Tanh") * 2
-    return _activations(xp, names or usual, alphas, betas, clip)
 
 
 def run_lstm(
@@ -157,10 +156,14 @@ def run_lstm(
 ) -> tuple[Any, Any, Any]:
     """(Y, Y_h, Y_c) of *layer*, as the operator LSTM has them."""
 
+    if p is not None:
+        hidden = layer.weights[0].hidden
+        _require_shape(p, (len(layer.weights), 3 * hidden), "P")
+
     def steps() -> Iterator[Step]:
         groups = _groups(activations, 3)
         for index, (weights, group) in enumerate(
-            zip(layer.weights, groups, strict=False)
+            zip(layer.weights, groups, strict=True)
         ):
             peepholes = None if p is None else p[index].astype(layer.x.dtype)
             yield _lstm_step(layer.xp, weights, group, peepholes, input_forget)
@@ -215,13 +218,42 @@ class Layer:
         sequence_lens: Any | None,
         direction: str,
         layout: int,
+        hidden_size: int | None,
+        *,
+        gates: int,
     ) -> Layer:
+        """The layer of an operator with so many *gates*.
+
+        Raises:
+            ValueError: its inputs do not have the shapes of one layer.
+        """
         directions = _DIRECTIONS.get(direction.lower())
+        if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
+            raise ValueError(
+                f"X, W and R have shapes {x.shape}, {w.shape} and {r.shape}; "
+                f"expected rank 3"
+            )
         if directions is None or len(directions) != len(w):
             raise ValueError(
                 f"direction is {direction!r} with weights for {len(w)} directions, "
                 f"expected forward or reverse with 1, or bidirectional with 2"
             )
+        hidden = r.shape[2]
+        _require_shape(w, (len(w), gates * hidden, x.shape[2]), "W")
+        _require_shape(r, (len(w), gates * hidden, hidden), "R")
+        if b is not None:
+            _require_shape(b, (len(w), 2 * gates * hidden), "B")
+        if hidden_size not in (None, hidden):
+            raise ValueError(f"hidden_size is {hidden_size}, but R has {r.shape}")
+        if sequence_lens is not None:
+            batch, time = x.shape[:2] if layout else (x.shape[1], x.shape[0])
+            _require_shape(sequence_lens, (batch,), "sequence_lens")
+            at_least(0, sequence_lens.tolist(), "sequence_lens")
+            if batch and int(sequence_lens.max()) > time:
+                raise ValueError(
+                    f"sequence_lens has {int(sequence_lens.max())}, but X has {time} "
+                    f"times"
+                )
         wide = computing_dtype(x.dtype)
         w, r = w.astype(wide, copy=False), r.astype(wide, copy=False)
         rows = w.shape[1]
@@ -244,6 +276,36 @@ class Layer:
             bool(layout),
         )
 
+    def activations(
+        self,
+        names: Sequence[str],
+        usual: Sequence[str],
+        alphas: Sequence[float],
+        betas: Sequence[float],
+        clip: float | None,
+    ) -> list[Activation]:
+        """The functions of *names*, or the *usual* ones of each direction.
+
+        Raises:
+            ValueError: there is no such function, or there are more or fewer, or *clip*
+                leaves no number.
+        """
+        if clip is not None and not clip >= 0:
+            raise ValueError(f"clip is {clip}, expected 0 or more")
+        count = len(usual) * len(self.directions)
+        if names and len(names) != count:
+            raise ValueError(
+                f"activations are {list(names)}, expected {count}: {len(usual)} for "
+                f"each of {len(self.directions)} directions"
+            )
+        chosen = names or [*usual] * len(self.directions)
+        return _activations(self.xp, chosen, alphas, betas, clip)
+
+
+def _require_shape(x: Any, expected: tuple[int, ...], name: str) -> None:
+    if x.shape != expected:
+        raise ValueError(f"{name} has shape {x.shape}, expected {expected}")
+
 
 def _run(
     layer: Layer,
@@ -264,7 +326,9 @@ def _run(
     last = [xp.zeros((count, batch, hidden), dtype=x.dtype) for _ in initial]
     for start, final in zip(initial, last, strict=True):
         if start is not None:
-            final[:] = start.swapaxes(0, 1) if layer.batch_first else start
+            start = start.swapaxes(0, 1) if layer.batch_first else start
+            _require_shape(start, final.shape, "an initial state, directions first,")
+            final[:] = start
     for index, (step, weights) in enumerate(zip(steps, layer.weights, strict=True)):
         bias = weights.input_bias
         if merged_bias:

@@ -1,4 +1,8 @@
-"""Reading an array at points given by coordinates, with interpolation."""
+"""Reading an array at points given by coordinates, with interpolation.
+
+A value is a sum of weighted elements, some of the weights being zero, so an element
+that is not finite makes NaN of all points between its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,22 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 Tap = tuple[Any, Any]
 """An index along one axis and the weight of what is read there."""
+
+
+_FAR: Final = 1e6
+
+
+def within_reach(xp: Any, coordinates: Any, size: int) -> Any:
+    """*coordinates* along an axis of *size* elements that an integer can hold.
+
+    Those far outside stay outside; NaN has no place, so it goes there too.
+    """
+    placed = xp.where(xp.isnan(coordinates), -_FAR, coordinates)
+    return xp.clip(placed, -_FAR, size + _FAR)
 
 
 def linear_taps(xp: Any, coordinates: Any) -> list[Tap]:

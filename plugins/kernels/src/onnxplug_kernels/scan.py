@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.registry import operator
 
@@ -31,7 +32,7 @@ def _scan(
     xp: Any, x: Any, *, scan: str, axis: Any, exclusive: int, reverse: int
 ) -> Any:
     function = getattr(xp, scan)
-    axis = int(axis.item())
+    axis = normal_axis(int(axis.item()), x.ndim)
     if reverse:
         x = xp.flip(x, axis)
     if exclusive:

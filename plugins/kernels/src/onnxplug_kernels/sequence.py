@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug.ep.bounds import normal_axis
+from onnxplug_kernels.arrays import numbers, numpy_dtype
 from onnxplug_kernels.registry import operator
 
 
@@ -54,12 +55,13 @@ def sequence_erase(xp: Any, sequence: list[Any], position: Any = None) -> list[A
 def split_to_sequence(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[Any]:
+    axis = normal_axis(axis, x.ndim)
     size = x.shape[axis]
     if split is None:
         parts = [_part(x, start, start + 1, axis) for start in range(size)]
         return parts if keepdims else [part.squeeze(axis) for part in parts]
     if split.ndim:
-        return _parts(x, split.tolist(), axis)
+        return _parts(x, numbers(split, "split"), axis)
     length = int(split.item())
     if length <= 0:
         raise ValueError(f"SplitToSequence into parts of {length}; expected 1 or more")
@@ -71,6 +73,9 @@ def split_to_sequence(
 def concat_from_sequence(
     xp: Any, sequence: list[Any], *, axis: int, new_axis: int = 0
 ) -> Any:
+    if not sequence:
+        raise ValueError("ConcatFromSequence of an empty sequence")
+    axis = normal_axis(axis, sequence[0].ndim + (1 if new_axis else 0))
     join = xp.stack if new_axis else xp.concatenate
     return join(sequence, axis=axis)
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug.ep.bounds import at_least, normal_axes, normal_axis, sizes
+from onnxplug_kernels.arrays import numbers
 from onnxplug_kernels.registry import operator
 
 
@@ -31,13 +33,20 @@ def size(xp: Any, x: Any) -> Any:
 
 @operator("Reshape", since=14)
 def reshape(xp: Any, x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    requested = shape.tolist()
-    return x.reshape(requested if allowzero else _without_zeros(x.shape, requested))
+    requested = numbers(shape, "shape")
+    if allowzero:
+        if 0 in requested and -1 in requested:
+            raise ValueError(
+                f"Reshape to {requested} with allowzero: beside a size of 0, -1 may "
+                f"stand for any"
+            )
+        return x.reshape(_at_least_minus_one(requested))
+    return x.reshape(_without_zeros(x.shape, requested))
 
 
 @operator("Reshape", since=5, until=13)
 def reshape_5(xp: Any, x: Any, shape: Any) -> Any:
-    return x.reshape(_without_zeros(x.shape, shape.tolist()))
+    return x.reshape(_without_zeros(x.shape, numbers(shape, "shape")))
 
 
 @operator("Reshape", since=1, until=4)
@@ -63,44 +72,64 @@ def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:
 
 @operator("Squeeze", since=13)
 def squeeze(xp: Any, x: Any, axes: Any = None) -> Any:
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes.tolist()))
+    return squeeze_1(xp, x, axes=None if axes is None else numbers(axes, "axes"))
 
 
 @operator("Squeeze", since=1, until=12)
 def squeeze_1(xp: Any, x: Any, *, axes: Sequence[int] | None = None) -> Any:
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes))
+    if axes is None:
+        return x.squeeze()
+    try:
+        return x.squeeze(tuple(axes) if x.ndim else normal_axes(axes, 0))
+    except (ValueError, OverflowError):
+        normal_axes(axes, x.ndim)
+        raise
 
 
 @operator("Unsqueeze", since=13)
 def unsqueeze(xp: Any, x: Any, axes: Any) -> Any:
-    # exporters also give a single axis as a scalar
-    return xp.expand_dims(x, tuple(axes.reshape(-1).tolist()))
+    return unsqueeze_1(xp, x, axes=numbers(axes, "axes"))
 
 
 @operator("Unsqueeze", since=1, until=12)
 def unsqueeze_1(xp: Any, x: Any, *, axes: Sequence[int]) -> Any:
-    return xp.expand_dims(x, tuple(axes))
+    try:
+        return xp.expand_dims(x, tuple(axes))
+    except (ValueError, OverflowError):
+        normal_axes(axes, x.ndim + len(axes))
+        raise
 
 
 @operator("Expand", since=8)
 def expand(xp: Any, x: Any, shape: Any) -> Any:
-    return xp.broadcast_to(x, _broadcast_shape(x.shape, shape.tolist()))
+    common = _broadcast_shape(x.shape, numbers(shape, "shape"))
+    sizes(common, itemsize=x.itemsize, what="the expanded shape")
+    return xp.broadcast_to(x, common)
 
 
 @operator("Tile", since=6)
 def tile(xp: Any, x: Any, repeats: Any) -> Any:
-    return xp.tile(x, tuple(repeats.tolist()))
+    return _tile(xp, x, numbers(repeats, "repeats"))
 
 
 @operator("Tile", since=1, until=5)
 def tile_1(xp: Any, x: Any, tiles: Any, axis: Any) -> Any:
     repeats = [1] * x.ndim
-    repeats[int(axis.item())] = int(tiles.item())
-    return xp.tile(x, tuple(repeats))
+    repeats[normal_axis(int(axis.item()), x.ndim)] = int(tiles.item())
+    return _tile(xp, x, repeats)
+
+
+def _tile(xp: Any, x: Any, repeats: Sequence[int]) -> Any:
+    repeats = at_least(0, repeats, "repeats", count=x.ndim)
+    # numpy computes the shape without looking for an overflow
+    shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
+    sizes(shape, itemsize=x.itemsize, what="the shape of the tiles")
+    return xp.tile(x, repeats)
 
 
 def _without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:
     """*requested* with the size that *shape* has in place of each 0."""
+    _at_least_minus_one(requested)
     if 0 not in requested:
         return requested
     result = list(requested)
@@ -117,16 +146,30 @@ def _without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:
         # no images still has as many pixels each.
         rest = [n for axis, n in enumerate(shape) if requested[axis : axis + 1] != [0]]
         given = [n for n in requested if n > 0]
-        result[result.index(-1)] = math.prod(rest) // math.prod(given)
+        inferred, over = divmod(math.prod(rest), math.prod(given))
+        if over:
+            raise ValueError(
+                f"Reshape of shape {tuple(shape)} to {requested}: no size fits for -1"
+            )
+        result[result.index(-1)] = inferred
     return result
 
 
-def _broadcast_shape(shape: Sequence[int], requested: list[int]) -> tuple[int, ...]:
+def _at_least_minus_one(requested: list[int]) -> list[int]:
+    # numpy takes every negative size for one to be inferred
+    if requested and min(requested) < -1:
+        raise ValueError(
+            f"Reshape to {requested}: expected sizes, or -1 for one to be inferred"
+        )
+    return requested
+
+
+def _broadcast_shape(shape: Sequence[int], requested: Sequence[int]) -> tuple[int, ...]:
     """The common shape, for which *requested* may also be the smaller one."""
     rank = max(len(shape), len(requested))
     pairs = zip(
         (1,) * (rank - len(shape)) + tuple(shape),
-        [1] * (rank - len(requested)) + requested,
+        (1,) * (rank - len(requested)) + tuple(requested),
         strict=True,
     )
     common = tuple(theirs if ours == 1 else ours for ours, theirs in pairs)

@@ -1,10 +1,15 @@
-"""Fourier transforms, windows, and the mel scale."""
+"""Fourier transforms, windows, and the mel scale.
+
+Which results an infinity or NaN in a signal reaches depends on the order of the
+algorithm's sums, here those of NumPy's fast transform.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from onnxplug.ep.bounds import at_least, normal_axis, sizes
 from onnxplug_kernels.arrays import computing_dtype, numpy_dtype
 from onnxplug_kernels.registry import operator
 
@@ -19,7 +24,7 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Any:
-    along = -2 if axis is None else axis.item()
+    along = -2 if axis is None else int(axis.item())
     return _dft(xp, x, dft_length, along, inverse=inverse, onesided=onesided)
 
 
@@ -39,13 +44,17 @@ def dft_17(
 def _dft(
     xp: Any, x: Any, dft_length: Any, axis: int, *, inverse: int, onesided: int
 ) -> Any:
-    along = axis % x.ndim
-    if not -x.ndim <= axis < x.ndim or along == x.ndim - 1:
+    along = normal_axis(axis, x.ndim)
+    if along == x.ndim - 1:
         raise ValueError(
             f"DFT: axis is {axis}, but an input of rank {x.ndim} has signal axes "
             f"0 to {x.ndim - 2}; the last one holds real and imaginary parts"
         )
     length = None if dft_length is None else int(dft_length.item())
+    if length is not None:
+        at_least(1, [length], "dft_length")
+        shape = (*x.shape[:along], length, *x.shape[along + 1 : -1], 2)
+        sizes(shape, itemsize=16, what="the shape of the transform")
     signal = _signal(x.astype(computing_dtype(x.dtype)))
     if inverse and onesided:
         values = xp.fft.irfft(signal, n=length, axis=along)
@@ -69,7 +78,8 @@ def stft(
     if frame_length is not None:
         length = int(frame_length.item())
     else:
-        length = signal.shape[1] if window is None else window.shape[0]
+        length = signal.shape[1] if window is None else len(window)
+    at_least(1, [length], "frame_length")
     if window is not None and window.shape != (length,):
         raise ValueError(
             f"STFT: the window has shape {window.shape}, "
@@ -78,8 +88,19 @@ def stft(
     dtype = computing_dtype(signal.dtype)
     values = signal.astype(dtype)
     values = _signal(values) if signal.ndim == 3 else values
-    step = int(frame_step.item())
-    count = max(0, (signal.shape[1] - length) // step + 1)
+    if signal.ndim not in (2, 3):
+        raise ValueError(
+            f"STFT of a signal of shape {signal.shape}; expected [batch, length], or "
+            f"[batch, length, 1 or 2]"
+        )
+    (step,) = at_least(1, [int(frame_step.item())], "frame_step")
+    if length > signal.shape[1]:
+        raise ValueError(
+            f"STFT: frames of length {length} do not fit into a signal of "
+            f"{signal.shape[1]}"
+        )
+    count = (signal.shape[1] - length) // step + 1
+    sizes((len(signal), count, length), itemsize=16, what="the shape of all frames")
     positions = xp.arange(count)[:, None] * step + xp.arange(length)
     frames = values[:, positions]
     if window is not None:
@@ -151,6 +172,7 @@ def _cosine_window(
     discrete Fourier transform, 1978 (https://ieeexplore.ieee.org/document/1455106).
     """
     length = int(size.item())
+    sizes([length], itemsize=8, what="the shape of the window")
     dtype = numpy_dtype(output_datatype)
     if length == 1 and not periodic:
         # the formula divides by zero; the limit of a symmetric window is its peak
@@ -176,8 +198,15 @@ def mel_weight_matrix(
 ) -> Any:
     """Triangles over the bins of a one-sided spectrum, evenly apart in mel."""
     bands, length = int(num_mel_bins.item()), int(dft_length.item())
-    lowest = _mel(float(lower_edge_hertz.item()))
-    highest = _mel(float(upper_edge_hertz.item()))
+    at_least(1, (bands, length), "num_mel_bins and dft_length")
+    sizes((length // 2 + 1, bands), itemsize=8)
+    hertz_given = float(lower_edge_hertz.item()), float(upper_edge_hertz.item())
+    if not 0 <= hertz_given[0] <= hertz_given[1] < math.inf or sample_rate.item() <= 0:
+        raise ValueError(
+            f"MelWeightMatrix from {hertz_given[0]} to {hertz_given[1]} hertz at "
+            f"{sample_rate.item()} samples a second: expected positive numbers in order"
+        )
+    lowest, highest = map(_mel, hertz_given)
     # dividing by the number of edges, not of gaps, is what ONNX's tests expect
     edges = xp.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
     hertz = 700 * (10 ** (edges / 2595) - 1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.registry import operator
 
 
 @operator("Softmax", since=13)
 def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
-    return in_computing_dtype(_softmax, xp, x, axis=axis)
+    return in_computing_dtype(_softmax, xp, x, axis=normal_axis(axis, x.ndim))
 
 
 @operator("Softmax", since=1, until=12)
@@ -20,7 +21,7 @@ def softmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
 
 @operator("LogSoftmax", since=13)
 def log_softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
-    return in_computing_dtype(_log_softmax, xp, x, axis=axis)
+    return in_computing_dtype(_log_softmax, xp, x, axis=normal_axis(axis, x.ndim))
 
 
 @operator("LogSoftmax", since=1, until=12)
@@ -31,6 +32,9 @@ def log_softmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
 @operator("Hardmax", since=13)
 def hardmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
     """One at the first largest element along *axis*, zero elsewhere."""
+    axis = normal_axis(axis, x.ndim)
+    if not x.size:
+        return x
     largest = xp.expand_dims(xp.argmax(x, axis=axis), axis)
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
@@ -45,7 +49,8 @@ def hardmax_1(xp: Any, x: Any, *, axis: int = 1) -> Any:
 def _as_matrix(x: Any, axis: int) -> Any:
     # before opset 13 the operators worked on a matrix: axes from *axis* on are columns
     rows = 1
-    for size in x.shape[: axis % x.ndim if axis != x.ndim else axis]:
+    # a matrix may have a single column: the default axis is 1, also of a vector
+    for size in x.shape[: axis if axis == x.ndim else normal_axis(axis, x.ndim)]:
         rows *= size
     return x.reshape(rows, -1 if x.size else 0)
 

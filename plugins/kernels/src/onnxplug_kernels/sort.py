@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.registry import operator
 
@@ -39,6 +40,7 @@ def unique(
     sorted: int = 1,
     output_count: int = 4,
 ) -> tuple[Any, ...]:
+    axis = None if axis is None else normal_axis(axis, x.ndim)
     if axis is None and sorted and output_count == 1:
         return (xp.unique(x),)
     keys = x
@@ -58,6 +60,7 @@ def unique(
 
 
 def _top_k(xp: Any, x: Any, k: int, axis: int, largest: int) -> tuple[Any, Any]:
+    axis = normal_axis(axis, x.ndim)
     size = x.shape[axis]
     if not 0 <= k <= size:
         raise ValueError(

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from onnxplug.ep.bounds import at_least, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Windows:
         kernel: elements of a window.
         strides: distance between the starts of neighbouring windows.
         dilations: distance between neighbouring elements of a window.
-        begin: padding before the input (negative: the first window starts inside).
+        begin: padding before the input.
         end: padding after the input.
         count: how many windows there are.
     """
@@ -79,15 +82,13 @@ def place_windows(
         ValueError: an attribute has the wrong length or value, or no window fits.
     """
     rank = len(spatial_shape)
+    if not rank:
+        raise ValueError("windows need an input of shape [N, C, ...] with spatial axes")
     kernel = per_axis("kernel_shape", kernel_shape, rank)
     strides = per_axis("strides", strides, rank)
     dilations = per_axis("dilations", dilations, rank)
     begin, end = split_pads(pads, rank)
-    if auto_pad not in ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise ValueError(
-            f"auto_pad is {auto_pad!r}, "
-            f"expected NOTSET, SAME_UPPER, SAME_LOWER or VALID"
-        )
+    check_auto_pad(auto_pad)
     placed = [
         _place(*numbers, auto_pad=auto_pad, ceil_mode=bool(ceil_mode))
         for numbers in zip(
@@ -98,29 +99,36 @@ def place_windows(
     return Windows(kernel, strides, dilations, begin, end, count)
 
 
-def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The attribute *name*, a number for each of *rank* axes; ones if left out."""
-    if not values:
-        return (1,) * rank
-    if len(values) != rank:
+def check_auto_pad(auto_pad: str) -> None:
+    """Raise :class:`ValueError` where ONNX has no such padding."""
+    if auto_pad not in ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ValueError(
-            f"{name} has {len(values)} values {tuple(values)} for {rank} spatial axes"
+            f"auto_pad is {auto_pad!r}, "
+            f"expected NOTSET, SAME_UPPER, SAME_LOWER or VALID"
         )
-    return tuple(int(value) for value in values)
+
+
+def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The attribute *name*, a number for each of *rank* axes; ones if left out.
+
+    Raises:
+        OutOfBounds: one is less than 1, or there are more or fewer.
+    """
+    return at_least(1, values, name, count=rank) if values else (1,) * rank
 
 
 def split_pads(
     pads: Sequence[int] | None, rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """ONNX's ``pads`` [x1_begin, x2_begin, …, x1_end, x2_end, …] as (begins, ends)."""
+    """ONNX's ``pads`` [x1_begin, x2_begin, …, x1_end, x2_end, …] as (begins, ends).
+
+    Raises:
+        OutOfBounds: one is negative, or there are not two for each of *rank* axes.
+    """
     if not pads:
         return (0,) * rank, (0,) * rank
-    if len(pads) != 2 * rank:
-        raise ValueError(
-            f"pads has {len(pads)} values {tuple(pads)}, expected {2 * rank}: "
-            f"a begin and an end for each of {rank} spatial axes"
-        )
-    return tuple(map(int, pads[:rank])), tuple(map(int, pads[rank:]))
+    checked = at_least(0, pads, "pads", count=2 * rank)
+    return checked[:rank], checked[rank:]
 
 
 def split_padding(total: int, auto_pad: str) -> tuple[int, int]:
@@ -142,25 +150,21 @@ def pad(xp: Any, x: Any, windows: Windows, fill: Any = 0) -> Any:
         max(span - begin - size, 0)
         for span, begin, size in zip(windows.spans, windows.begin, shape, strict=True)
     ]
-    cropped = x[(..., *(slice(max(-begin, 0), None) for begin in windows.begin))]
-    before = [max(begin, 0) for begin in windows.begin]
-    if not any(before) and not any(after):
-        return cropped
-    inner = cropped.shape[-rank:]
+    if not any(windows.begin) and not any(after):
+        return x
     outer = (
         first + size + last
-        for first, size, last in zip(before, inner, after, strict=True)
+        for first, size, last in zip(windows.begin, shape, after, strict=True)
     )
-    padded = xp.full((*x.shape[:-rank], *outer), fill, dtype=x.dtype)
-    padded[
-        (
-            ...,
-            *(
-                slice(first, first + size)
-                for first, size in zip(before, inner, strict=True)
-            ),
-        )
-    ] = cropped
+    padded_shape = sizes(
+        (*x.shape[:-rank], *outer), itemsize=x.itemsize, what="the padded shape"
+    )
+    padded = xp.full(padded_shape, fill, dtype=x.dtype)
+    inner = (
+        slice(first, first + size)
+        for first, size in zip(windows.begin, shape, strict=True)
+    )
+    padded[(..., *inner)] = x
     return padded
 
 
@@ -168,16 +172,38 @@ def patches(xp: Any, padded: Any, windows: Windows) -> Any:
     """A view [..., *kernel, *count] of the elements of all windows over *padded*.
 
     Elements are shared between windows: read only.
+
+    Raises:
+        ValueError: a window reaches beyond *padded*.
     """
     rank = len(windows.kernel)
-    outer, inner = padded.strides[:-rank], padded.strides[-rank:]
+    shape = sizes(
+        (*padded.shape[:-rank], *windows.kernel, *windows.count),
+        itemsize=padded.itemsize,
+        what="the shape of all windows",
+    )
+    steps = (*windows.dilations, *windows.strides)
+    # with these the span of an axis is from its first to its last element
+    if min(windows.kernel) < 1 or min(steps) < 1:
+        raise ValueError(f"no elements can be addressed by {windows}")
+    if any(map(operator.gt, windows.spans, padded.shape[-rank:])):
+        raise ValueError(
+            f"windows span {windows.spans} positions of an input padded to "
+            f"{padded.shape[-rank:]}"
+        )
     return xp.lib.stride_tricks.as_strided(
         padded,
-        (*padded.shape[:-rank], *windows.kernel, *windows.count),
+        shape,
         (
-            *outer,
-            *(s * d for s, d in zip(inner, windows.dilations, strict=True)),
-            *(s * step for s, step in zip(inner, windows.strides, strict=True)),
+            *padded.strides[:-rank],
+            # where there is one element its distance to the next says nothing, and may
+            # be more than an address can be
+            *(
+                stride * step if size > 1 else stride
+                for stride, step, size in zip(
+                    padded.strides[-rank:] * 2, steps, shape[-2 * rank :], strict=True
+                )
+            ),
         ),
     )
 
@@ -194,21 +220,24 @@ def fold(xp: Any, elements: Any, windows: Windows, spatial_shape: Sequence[int])
     """
     rank = len(windows.kernel)
     outer = elements.shape[: elements.ndim - 2 * rank]
-    start = [max(-begin, 0) for begin in windows.begin]
-    crop = [max(begin, 0) for begin in windows.begin]
     canvas = [
-        max(s + span, c + size)
-        for s, span, c, size in zip(
-            start, windows.spans, crop, spatial_shape, strict=True
+        max(span, first + size)
+        for span, first, size in zip(
+            windows.spans, windows.begin, spatial_shape, strict=True
         )
     ]
-    folded = xp.zeros((*outer, *canvas), dtype=elements.dtype)
-    target = folded[(..., *(slice(s, None) for s in start))]
+    shape = sizes(
+        (*outer, *canvas), itemsize=elements.itemsize, what="the folded shape"
+    )
+    folded = xp.zeros(shape, dtype=elements.dtype)
     if math.prod(windows.count):
         whole = (slice(None),) * len(outer)
         for index, positions in windows.taps():
-            target[(..., *positions)] += elements[(*whole, *index)]
-    kept = (slice(c, c + size) for c, size in zip(crop, spatial_shape, strict=True))
+            folded[(..., *positions)] += elements[(*whole, *index)]
+    kept = (
+        slice(first, first + size)
+        for first, size in zip(windows.begin, spatial_shape, strict=True)
+    )
     return xp.ascontiguousarray(folded[(..., *kept)])
 
 
@@ -239,7 +268,7 @@ def _place(
             count -= 1
     else:
         count = room // stride + 1
-    if count < 0 and size:
+    if count < 1 and size:
         raise ValueError(
             f"a window of {kernel} elements with dilation {dilation} spans {extent} "
             f"positions, but there are {size + begin + end}: {size} and padding "

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.microsoft.product import matmul_integer_to_float
 from onnxplug_kernels.registry import operator
 
@@ -59,6 +60,7 @@ def q_attention(
         xp, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias
     )
     batch, time, width = projected.shape
+    at_least(1, [num_heads], "num_heads")
     size = width // 3 // num_heads
     if size * 3 * num_heads != width:
         raise ValueError(
@@ -68,10 +70,15 @@ def q_attention(
     heads = projected.reshape(batch, time, 3, num_heads, size)
     query, key, value = heads.transpose(2, 0, 3, 1, 4)
     if past is not None:
+        if past.shape[:3] != (2, batch, num_heads) or past.shape[4:] != (size,):
+            raise ValueError(
+                f"past has shape {past.shape}, expected [2, {batch}, {num_heads}, past "
+                f"time, {size}]"
+            )
         key = xp.concatenate((past[0], key), axis=2)
         value = xp.concatenate((past[1], value), axis=2)
     scores = xp.matmul(query, key.swapaxes(-1, -2))
-    scores *= scores.dtype.type(scale or 1 / math.sqrt(size))
+    scores *= scores.dtype.type(scale or 1 / math.sqrt(max(size, 1)))
     total = key.shape[2]
     if mask_index is not None:
         scores = scores + _added(xp, mask_index, batch, time, total, mask_filter_value)
@@ -97,6 +104,10 @@ def _added(
     Raises:
         ValueError: it has another shape.
     """
+    if mask.ndim == 1 and mask.size and int(mask.min()) < 0:
+        raise ValueError(
+            f"mask_index is {mask.tolist()}; expected ends and beginnings from 0 on"
+        )
     positions = xp.arange(total)
     if mask.shape == (batch,):
         counts = positions < mask[:, None]

@@ -44,6 +44,8 @@ def q_embed_layer_normalization(
         [batch, time, hidden], and how many ones are in each row of *mask*: int32
         [batch], zeros without a mask.
     """
+    if segment_ids is not None and (segments is None or segments_scale is None):
+        raise ValueError("QEmbedLayerNormalization has segment_ids, but no segments")
     time = input_ids.shape[1]
     if time > len(positions):
         raise ValueError(

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels import resize
+from onnxplug_kernels.arrays import numbers
+from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
@@ -54,15 +57,23 @@ def crop_and_resize(
     A box reaches from the centre of its first to the centre of its last pixel, and 0
     and 1 are those of the image.  Points outside the image have *extrapolation_value*.
     """
-    height, width = (int(size) for size in crop_size)
+    height, width = at_least(1, numbers(crop_size, "crop_size"), "crop_size", count=2)
+    if rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
+        raise ValueError(
+            f"CropAndResize has rois {rois.shape} and batch_indices "
+            f"{batch_indices.shape}; expected [boxes, 4] and [boxes]"
+        )
+    require_in_range(batch_indices, len(x), "the batch", least=0)
+    sizes((len(rois), x.shape[1], height, width), itemsize=8)
     ys = _points(xp, rois[:, 0], rois[:, 2], height, x.shape[2])
     xs = _points(xp, rois[:, 1], rois[:, 3], width, x.shape[3])
     inside = (
         ((ys >= 0) & (ys <= x.shape[2] - 1))[:, :, None]
         & ((xs >= 0) & (xs <= x.shape[3] - 1))[:, None, :]
     )[:, None]
-    ys = xp.clip(ys, 0, max(x.shape[2] - 1, 0))
-    xs = xp.clip(xs, 0, max(x.shape[3] - 1, 0))
+    # what is outside, as NaN is, may be read anywhere
+    ys = xp.clip(xp.where(xp.isnan(ys), 0, ys), 0, max(x.shape[2] - 1, 0))
+    xs = xp.clip(xp.where(xp.isnan(xs), 0, xs), 0, max(x.shape[3] - 1, 0))
     image = batch_indices[:, None, None]
 
     def pixels(rows: Any, columns: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.elementwise import as_array
 from onnxplug_kernels.quantize import quantize_steps
 from onnxplug_kernels.registry import operator
@@ -188,8 +189,9 @@ def qlinear_softmax(
     has it.
     """
     shape = x.shape
+    axis = normal_axis(axis, x.ndim)
     if opset < 13:
-        first = axis % x.ndim if x.ndim else 0
+        first = axis
         x = x.reshape(int(np.prod(shape[:first])), int(np.prod(shape[first:])))
         axis = -1
     largest = xp.max(x, axis=axis, keepdims=True, initial=np.iinfo(x.dtype).min)
@@ -219,7 +221,7 @@ def qlinear_concat(
         _rescaled(xp, x, scale, zero_point, y_scale, y_zero_point)
         for x, scale, zero_point in triples
     ]
-    return xp.concatenate(parts, axis=axis)
+    return xp.concatenate(parts, axis=normal_axis(axis, inputs[0].ndim))
 
 
 @operator("QLinearWhere", since=1, domain=_DOMAIN)

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.quantize import dynamic_quantize_linear, exact_dtype
 from onnxplug_kernels.registry import operator
-from onnxplug_kernels.rnn import Layer, Weights, lstm_activations, run_lstm
+from onnxplug_kernels.rnn import LSTM_ACTIVATIONS, Layer, Weights, run_lstm
 
 _DOMAIN = "com.microsoft"
 _FLOAT32: Final = np.dtype(np.float32)
@@ -55,7 +55,21 @@ def dynamic_quantize_lstm(
         sequence_lens,
         direction,
         layout=0,
+        hidden_size=hidden_size,
+        gates=4,
     )
+    rows = layer.weights[0].w.shape[0]
+    for name, parameter in (
+        ("W_scale", w_scale),
+        ("W_zero_point", w_zero_point),
+        ("R_scale", r_scale),
+        ("R_zero_point", r_zero_point),
+    ):
+        if parameter.shape not in ((len(w),), (len(w), 1), (len(w), rows)):
+            raise ValueError(
+                f"{name} has shape {parameter.shape}; expected one number for each of "
+                f"{len(w)} directions, or one for each of its {rows} columns"
+            )
     weights = [
         _QuantizedWeights(
             _centred(one.w, w_zero_point[index]),
@@ -68,7 +82,9 @@ def dynamic_quantize_lstm(
         for index, one in enumerate(layer.weights)
     ]
     layer = replace(layer, weights=weights)
-    chosen = lstm_activations(xp, activations, activation_alpha, activation_beta, clip)
+    chosen = layer.activations(
+        activations, LSTM_ACTIVATIONS, activation_alpha, activation_beta, clip
+    )
     return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
 
 

@@ -8,15 +8,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import normal_axes
 from onnxplug_kernels.microsoft.linear import (
     dequantized,
     quantized,
     quantized_with_zero_point,
     scalar,
 )
+from onnxplug_kernels.pool import pooling_windows
 from onnxplug_kernels.quantize import quantize_steps
 from onnxplug_kernels.registry import operator
-from onnxplug_kernels.windows import Windows, pad, place_windows
+from onnxplug_kernels.windows import Windows, pad
 
 _DOMAIN = "com.microsoft"
 _FLOAT32: Final = np.dtype(np.float32)
@@ -46,7 +48,7 @@ def qlinear_average_pool(
     """
     if channels_last:
         x = xp.moveaxis(x, -1, 1)
-    windows = place_windows(
+    windows = pooling_windows(
         x.shape[2:],
         kernel_shape,
         strides=strides,
@@ -56,7 +58,7 @@ def qlinear_average_pool(
     )
     padded = pad(xp, dequantized(x, x_scale, x_zero_point), windows)
     total = xp.zeros((*x.shape[:2], *windows.count), dtype=_FLOAT32)
-    for _, positions in windows.taps():
+    for _, positions in windows.taps() if total.size else ():
         total += padded[(..., *positions)]
     if count_include_pad:
         total /= np.float32(math.prod(windows.kernel))
@@ -118,6 +120,7 @@ def qlinear_reduce_mean(
     keepdims: int,
 ) -> Any:
     """No axes are all axes."""
+    axes = normal_axes(axes, x.ndim)
     values = dequantized(x, x_scale, x_zero_point)
-    mean = xp.mean(values, axis=tuple(axes) or None, keepdims=bool(keepdims))
+    mean = xp.mean(values, axis=axes or None, keepdims=bool(keepdims))
     return quantized(xp, mean, y_scale, y_zero_point, x.dtype)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug_kernels.arrays import require_extent
 from onnxplug_kernels.microsoft.linear import scalar
 from onnxplug_kernels.quantize import (
     dynamic_quantize_linear,
@@ -33,6 +34,11 @@ def matmul_integer_to_float(
     if a_zero_point is not None:
         a_zero_point = scalar(a_zero_point, "the zero point of a")
     product = matmul_integer(xp, a, b, a_zero_point, b_zero_point)
+    require_extent(product.shape, b_scale, what="the scale of b")
+    if bias is not None and bias.shape != product.shape[-1:]:
+        raise ValueError(
+            f"the bias has shape {bias.shape}, expected {product.shape[-1:]}"
+        )
     scale = scalar(a_scale, "the scale of a").astype(_FLOAT32) * b_scale.astype(
         _FLOAT32
     )
@@ -88,7 +94,9 @@ def q_gemm(
     b = b.T if transB else b
     zero_point = scalar(a_zero_point, "the zero point of a")
     total = matmul_integer(xp, a, b, zero_point, b_zero_point)
+    require_extent(total.shape, b_scale, what="the scale of b")
     if c is not None:
+        require_extent(total.shape, c, what="c")
         total = total + c
     scale = np.float32(alpha) * scalar(a_scale, "the scale of a") * b_scale
     if y_scale is None:

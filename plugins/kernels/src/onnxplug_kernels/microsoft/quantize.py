@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least, normal_axis
 from onnxplug_kernels import quantize
 from onnxplug_kernels.registry import operator
 
@@ -46,7 +47,9 @@ def gather_block_quantized(
     bits; so are their zero points, which are the middle of the range if left out.  An
     index outside the axis gives zeros.
     """
-    gathered, blocked = gather_axis % data.ndim, quantize_axis % data.ndim
+    gathered = normal_axis(gather_axis, data.ndim, "gather_axis")
+    blocked = normal_axis(quantize_axis, data.ndim, "quantize_axis")
+    at_least(0, [block_size], "block_size")
     if data.dtype == xp.uint8:
         if gathered or blocked != data.ndim - 1 or data.ndim < 2:
             raise ValueError(
@@ -73,7 +76,7 @@ def gather_block_quantized(
         else:
             parameter = xp.take(parameter, rows, axis=gathered)
         along = blocked + (indices.ndim - 1 if blocked > gathered else 0)
-        repeated = xp.repeat(parameter, block, axis=along)
+        repeated = xp.repeat(parameter, min(block, max(size, 1)), axis=along)
         return repeated[(slice(None),) * along + (slice(size),)]
 
     if not limit:

@@ -17,7 +17,7 @@ def rfft(
 ) -> Any:
     """[…, n] to real and imaginary parts […, n // 2 + 1, 2], over the last axes."""
     signal = x.astype(computing_dtype(x.dtype), copy=False)
-    axes = tuple(range(-signal_ndim, 0))
+    axes = _last_axes(signal_ndim, x.ndim)
     spectrum = xp.fft.rfftn(signal, axes=axes)
     return xp.stack((spectrum.real, spectrum.imag), axis=-1).astype(x.dtype)
 
@@ -27,7 +27,18 @@ def irfft(
     xp: Any, x: Any, *, normalized: int = 0, onesided: int = 1, signal_ndim: int
 ) -> Any:
     """The inverse of Rfft of a signal of even length."""
+    if not x.ndim or x.shape[-1] != 2:
+        raise ValueError(
+            f"Irfft of shape {x.shape}; expected real and imaginary parts in the last "
+            f"axis"
+        )
     parts = x.astype(computing_dtype(x.dtype), copy=False)
     spectrum = parts[..., 0] + 1j * parts[..., 1]
-    axes = tuple(range(-signal_ndim, 0))
+    axes = _last_axes(signal_ndim, spectrum.ndim)
     return xp.fft.irfftn(spectrum, axes=axes).astype(x.dtype)
+
+
+def _last_axes(count: int, rank: int) -> tuple[int, ...]:
+    if not 1 <= count <= rank:
+        raise ValueError(f"signal_ndim is {count}; expected from 1 to {rank}")
+    return tuple(range(rank - count, rank))

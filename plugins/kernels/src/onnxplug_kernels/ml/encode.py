@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least, sizes
+from onnxplug_kernels.gather import as_int64, require_in_range
 from onnxplug_kernels.ml.scores import class_labels
 from onnxplug_kernels.prepared import attribute_array, prepared_once
 from onnxplug_kernels.registry import operator
@@ -18,7 +20,9 @@ _DOMAIN = "ai.onnx.ml"
 @operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN)
 def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
     """Columns of *x*; a vector is one row, and so is what is taken of it."""
-    return xp.take(xp.atleast_2d(x), indices.reshape(-1), axis=-1)
+    rows = xp.atleast_2d(x)
+    require_in_range(indices, rows.shape[-1], "the features", least=0)
+    return xp.take(rows, indices.reshape(-1), axis=-1)
 
 
 @operator("Binarizer", since=1, domain=_DOMAIN)
@@ -33,6 +37,13 @@ def feature_vectorizer(
     """All features of each row, each input cut or filled to its number of them."""
     columns = [_matrix(x) for x in tensors]
     widths = inputdimensions or tuple(x.shape[1] for x in columns)
+    at_least(0, widths, "inputdimensions")
+    sizes((len(columns[0]), sum(widths)), itemsize=4)
+    if len({len(x) for x in columns}) > 1:
+        raise ValueError(
+            f"FeatureVectorizer has inputs with {[len(x) for x in columns]} rows; "
+            f"expected equally many"
+        )
     if len(widths) != len(columns):
         raise ValueError(
             f"FeatureVectorizer: inputdimensions has {len(widths)} entries "
@@ -123,7 +134,7 @@ def one_hot_encoder(
 ) -> Any:
     """Along a new last axis, a one in the place of the category."""
     categories = class_labels(cats_strings, cats_int64s)
-    values = x if x.dtype == object else x.astype(xp.int64)
+    values = x if x.dtype == object else as_int64(xp, x)
     places = _places(values, categories)
     if not zeros and xp.any(places < 0):
         raise ValueError(
@@ -205,6 +216,10 @@ def label_encoder(
             f"there should be as many"
         )
     if default_tensor is not None:
+        if default_tensor.size != 1:
+            raise ValueError(
+                f"default_tensor has shape {default_tensor.shape}, expected one element"
+            )
         default = default_tensor.reshape(-1)[0]
     elif values.dtype == object:
         default = default_string
@@ -312,6 +327,7 @@ def cast_map(
                 f"but a sparse result holds keys from 0 to max_map - 1, {max_map - 1}"
             )
         places = keys
+        sizes([max_map], itemsize=8, what="max_map")
         result = xp.full((1, max_map), empty, dtype=dtype)
     else:
         raise ValueError(f"CastMap: map_form is {map_form!r}, not 'DENSE' or 'SPARSE'")

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.bounds import MOST_ELEMENTS, sizes
+
 LESS_EQUAL, LESS, GREATER_EQUAL, GREATER, EQUAL, NOT_EQUAL, MEMBER = range(7)
 """How a node compares a feature with its threshold, numbered as ``TreeEnsemble``."""
 
@@ -80,6 +82,7 @@ class Forest:
                 f"the trees look at feature {self.feature_count - 1}, "
                 f"but the input has {rows.shape[1]} features"
             )
+        sizes((len(rows), self.target_count + 1), itemsize=8)
         size = max(1, _BLOCK // (len(self.roots) * self.targets.shape[1]))
         blocks = [
             self._votes(xp, self._leaves(xp, rows[start : start + size]), aggregate)
@@ -179,11 +182,19 @@ def grown(
     """
     children = np.stack((false_children, true_children), axis=1)
     _check_trees(roots, children, leaf_count)
-    if target_count <= max(vote_targets.tolist(), default=-1):
-        raise ValueError(
-            f"a leaf votes for target {vote_targets.max()} of {target_count} targets; "
-            f"they are counted from zero"
-        )
+    for what, numbers, count in (
+        ("votes for target", vote_targets, target_count),
+        ("compares in mode", modes, MEMBER + 1),
+        ("looks at feature", features, MOST_ELEMENTS),
+    ):
+        astray = numbers[(numbers < 0) | (numbers >= count)]
+        if astray.size:
+            raise ValueError(
+                f"a node {what} {astray[0]} of {count} {what.split()[-1]}s; they are "
+                f"counted from zero"
+            )
+    if np.isnan(vote_weights).any():
+        raise ValueError("a leaf's vote has the weight NaN")
     targets, weights = _ballots(
         leaf_count, vote_leaves, vote_targets, vote_weights, target_count
     )
@@ -211,13 +222,35 @@ def _check_trees(roots: Any, children: Any, leaf_count: int) -> None:
         astray = nodes[(nodes < 0) | (nodes >= count)]
         if astray.size:
             raise ValueError(f"a tree leads to node {astray[0]} of {count} nodes")
+    if not roots.size:
+        raise ValueError("a tree ensemble has no trees")
+    reached = _reached(roots, children)
+    # without a cycle the nodes can be taken away one after the other, each once nothing
+    # leads to it (A. B. Kahn, "Topological sorting of large networks", 1962)
+    inner = children[reached]
+    waiting = np.bincount(inner[inner < len(children)], minlength=len(children))
+    level, taken = reached[waiting[reached] == 0], 0
+    while level.size:
+        taken += level.size
+        below = children[level].reshape(-1)
+        below = below[below < len(children)]
+        np.subtract.at(waiting, below, 1)
+        level = np.unique(below[waiting[below] == 0])
+    if taken < len(reached):
+        raise ValueError("the nodes of a tree lead back to one of themselves")
+
+
+def _reached(roots: Any, children: Any) -> Any:
+    """The nodes with children to which a walk from *roots* can come, each once."""
+    seen = np.zeros(len(children), dtype=bool)
     level = roots
-    for _ in range(len(children) + 1):
-        level = np.unique(level[level < len(children)])
+    while True:
+        level = level[level < len(children)]
+        level = np.unique(level[~seen[level]])
         if not level.size:
-            return
+            return np.nonzero(seen)[0]
+        seen[level] = True
         level = children[level].reshape(-1)
-    raise ValueError("the nodes of a tree lead back to one of themselves")
 
 
 def _ballots(

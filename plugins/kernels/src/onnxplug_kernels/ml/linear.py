@@ -79,5 +79,10 @@ def _scores(
     matrix = attribute_array(xp, coefficients, rows.dtype).reshape(-1, rows.shape[1])
     scores = rows @ matrix.T
     if intercepts:
+        if len(intercepts) not in (1, scores.shape[1]):
+            raise ValueError(
+                f"a linear model of {scores.shape[1]} scores has {len(intercepts)} "
+                f"intercepts"
+            )
         scores = scores + attribute_array(xp, intercepts, rows.dtype)
     return scores

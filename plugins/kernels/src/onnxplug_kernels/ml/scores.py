@@ -16,6 +16,8 @@ def feature_rows(xp: Any, x: Any) -> Any:
     """
     if x.ndim not in (1, 2):
         raise ValueError(f"expected an input of shape [N, F] or [F], found {x.shape}")
+    if not x.shape[-1]:
+        raise ValueError(f"an input of shape {x.shape} has no features")
     if x.dtype.kind != "f":
         x = x.astype(xp.float64)
     elif x.dtype.itemsize < 4:

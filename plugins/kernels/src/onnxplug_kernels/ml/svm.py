@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.ml.scores import (
     class_labels,
     feature_rows,
@@ -35,6 +36,8 @@ def svm_regressor(
 ) -> Any:
     """A value per row; for one class, 1 inside of it and -1 outside."""
     rows = feature_rows(xp, x).astype(xp.float64)
+    at_least(0, [n_supports], "n_supports")
+    _check_rho(rho, 1)
     if n_supports:
         similarity = _kernel(
             xp, rows, support_vectors, n_supports, kernel_type, kernel_params
@@ -77,8 +80,9 @@ def svm_classifier(
     """
     labels = class_labels(classlabels_strings, classlabels_ints)
     rows = feature_rows(xp, x).astype(xp.float64)
-    vector_count = sum(vectors_per_class)
+    vector_count = sum(at_least(0, vectors_per_class, "vectors_per_class"))
     if not vector_count:
+        _check_rho(rho, 1)
         index, scores = _linear_classes(xp, rows, len(labels), coefficients, rho[0])
         if len(labels) == 2 and not prob_a:
             index = _second_of_two(xp, index, scores, coefficients)
@@ -94,11 +98,18 @@ def svm_classifier(
     )
     weights = attribute_array(xp, coefficients, xp.float64)
     scores = _pair_scores(xp, similarity, weights, vectors_per_class)
-    scores = scores + attribute_array(xp, rho, xp.float64)[: scores.shape[1]]
+    pairs_of_classes = scores.shape[1]
+    _check_rho(rho, pairs_of_classes)
+    if prob_a and min(len(prob_a), len(prob_b)) < pairs_of_classes:
+        raise ValueError(
+            f"SVMClassifier has {len(prob_a)} prob_a and {len(prob_b)} prob_b for "
+            f"{pairs_of_classes} pairs of classes"
+        )
+    scores = scores + attribute_array(xp, rho, xp.float64)[:pairs_of_classes]
     index = _most_votes(xp, scores, len(labels))
     if prob_a:
-        slopes = attribute_array(xp, prob_a, xp.float64)
-        offsets = attribute_array(xp, prob_b, xp.float64)
+        slopes = attribute_array(xp, prob_a, xp.float64)[:pairs_of_classes]
+        offsets = attribute_array(xp, prob_b, xp.float64)[:pairs_of_classes]
         # Platt scaling of each pair
         pairs = 1 - logistic(xp, scores * slopes + offsets)
         scores = _coupled(xp, xp.clip(pairs, 1e-7, 1 - 1e-7), len(labels))
@@ -109,6 +120,11 @@ def svm_classifier(
         return labels[index], scores.astype(xp.float32)
     scores = transformed(xp, scores, post_transform)
     return labels[index], scores.astype(xp.float32)
+
+
+def _check_rho(rho: tuple[float, ...], count: int) -> None:
+    if len(rho) < count:
+        raise ValueError(f"rho has {len(rho)} numbers, expected {count}")
 
 
 def _kernel(
@@ -126,6 +142,11 @@ def _kernel(
             f"{count * rows.shape[1]} numbers, but found {len(support_vectors)}"
         )
     vectors = attribute_array(xp, support_vectors, xp.float64).reshape(count, -1)
+    if len(kernel_params) not in (0, 3):
+        raise ValueError(
+            f"kernel_params has {len(kernel_params)} numbers, expected gamma, coef0 "
+            f"and degree"
+        )
     gamma, coef0, degree = kernel_params or (0.0, 0.0, 0.0)
     products = rows @ vectors.T
     match kernel_type:

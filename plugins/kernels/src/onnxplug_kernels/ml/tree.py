@@ -71,9 +71,10 @@ def tree_ensemble(
         nodes_truenodeids,
         tree_roots,
     )
-    aggregate = _AGGREGATES[aggregate_function]
+    aggregate = _named(_AGGREGATES, aggregate_function, "aggregate_function")
+    transform = _named(_TRANSFORMS, post_transform, "post_transform")
     scores = _filled(xp, trees.scores(xp, feature_rows(xp, x), aggregate))
-    return transformed(xp, scores, _TRANSFORMS[post_transform]).astype(x.dtype)
+    return transformed(xp, scores, transform).astype(x.dtype)
 
 
 @operator("TreeEnsembleRegressor", since=1, domain=_DOMAIN)
@@ -123,7 +124,7 @@ def tree_ensemble_regressor(
     scores = _filled(xp, trees.scores(xp, rows, aggregate_function))
     base = _numbers(base_values, base_values_as_tensor)
     if len(base):
-        scores = scores + xp.asarray(base)
+        scores = scores + xp.asarray(_base_of(base, scores))
     return transformed(xp, scores, post_transform).astype(xp.float32)
 
 
@@ -181,7 +182,7 @@ def tree_ensemble_classifier(
         index, scores = _of_one_score(xp, scores, base, sole, positive, post_transform)
         return labels[index], scores.astype(xp.float32)
     if len(base):
-        scores = _filled(xp, scores) + xp.asarray(base)
+        scores = _filled(xp, scores) + xp.asarray(_base_of(base, scores))
     # a class without a vote is not chosen even if all others have negative scores
     decisive = xp.where(xp.isnan(scores), -xp.inf, scores).astype(xp.float32)
     index = xp.argmax(decisive, axis=1)
@@ -211,6 +212,22 @@ def _of_one_score(
     if sole == 0 and len(base) < 2:
         return index, two_class_scores(xp, score, post_transform, complement=positive)
     return index, transformed(xp, scores, post_transform)
+
+
+def _base_of(base: Any, scores: Any) -> Any:
+    if len(base) not in (1, scores.shape[1]):
+        raise ValueError(
+            f"base_values has {len(base)} numbers for {scores.shape[1]} scores"
+        )
+    return base
+
+
+def _named(names: tuple[str, ...], number: int, attribute: str) -> str:
+    if not 0 <= number < len(names):
+        raise ValueError(
+            f"{attribute} is {number}, expected from 0 to {len(names) - 1}"
+        )
+    return names[number]
 
 
 def _filled(xp: Any, scores: Any) -> Any:
@@ -362,26 +379,41 @@ def _forest_of_branches(
 
 
 class _Nodes:
-    """Finds nodes by the ids of their tree and of themselves in it."""
+    """Finds nodes by the ids of their tree and of themselves in it.
+
+    Ids may be any int64, so a key is made of their ranks, whose product cannot be too
+    large.
+    """
 
     def __init__(self, tree_ids: Any, node_ids: Any) -> None:
-        self._span = int(node_ids.max(initial=0)) + 1
-        keys = tree_ids * self._span + node_ids
+        if not len(tree_ids):
+            raise ValueError("a tree ensemble has no nodes")
+        self._trees, self._nodes = np.unique(tree_ids), np.unique(node_ids)
+        keys, _ = self._keys_of(tree_ids, node_ids)
         self._order = np.argsort(keys)
         self._keys = keys[self._order]
         if (self._keys[1:] == self._keys[:-1]).any():
             raise ValueError("two nodes of a tree have the same id")
 
     def find(self, tree_ids: Any, node_ids: Any) -> Any:
-        keys = tree_ids * self._span + node_ids
+        keys, unknown = self._keys_of(tree_ids, node_ids)
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        missing = (self._keys[places] != keys) | (node_ids >= self._span)
+        missing = (self._keys[places] != keys) | unknown
         if missing.any():
             raise ValueError(
                 f"tree {tree_ids[missing][0]} has no node {node_ids[missing][0]}, "
                 f"to which its nodes or votes refer"
             )
         return self._order[places]
+
+    def _keys_of(self, tree_ids: Any, node_ids: Any) -> tuple[Any, Any]:
+        """The keys, and which of them are of ids that no node has."""
+        trees = np.searchsorted(self._trees, tree_ids)
+        nodes = np.searchsorted(self._nodes, node_ids)
+        unknown = (self._trees[np.minimum(trees, len(self._trees) - 1)] != tree_ids) | (
+            self._nodes[np.minimum(nodes, len(self._nodes) - 1)] != node_ids
+        )
+        return trees * (len(self._nodes) + 1) + nodes, unknown
 
 
 def _check_lengths(**attributes: Any) -> None:
