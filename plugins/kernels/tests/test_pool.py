@@ -202,3 +202,11 @@ def test_max_unpool_undoes_max_pool() -> None:
     larger = run("MaxUnpool", y, indices, np.array([2, 1, 7, 8]), **window)
     np.testing.assert_array_equal(larger[:, :, :6, :6], back)
     assert larger.shape == (2, 1, 7, 8) and larger.sum() == back.sum()
+
+
+def test_a_window_larger_than_the_input_averages_it_where_sizes_are_rounded_up() -> (
+    None
+):
+    x = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)
+    found = run("AveragePool", x, kernel_shape=[64, 64], strides=[64, 64], ceil_mode=1)
+    np.testing.assert_array_equal(found, x.mean(axis=(2, 3), keepdims=True))

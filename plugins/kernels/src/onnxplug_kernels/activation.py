@@ -35,7 +35,8 @@ def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.009999999776482582) -> Any:
 
 
 def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
-    return xp.maximum(x, 0) + alpha * xp.expm1(xp.minimum(x, 0))
+    # not as a sum: an infinite alpha concerns negative elements only
+    return xp.where(x < 0, alpha * xp.expm1(xp.minimum(x, 0)), x)
 
 
 def selu(

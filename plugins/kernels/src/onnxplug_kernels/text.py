@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.prepared import prepared_once
 from onnxplug_kernels.re2 import compile_re2
 from onnxplug_kernels.registry import operator
@@ -112,13 +113,18 @@ def tf_idf_vectorizer(
         raise ValueError(
             f"TfIdfVectorizer takes an input of rank 1 or 2, not of shape {x.shape}"
         )
+    at_least(1, [min_gram_length, max_gram_length], "a length of n-grams")
+    at_least(0, [max_skip_count], "max_skip_count")
+    at_least(0, ngram_indexes, "ngram_indexes")
+    at_least(0, ngram_counts, "ngram_counts")
     pool = _pool(pool_strings or pool_int64s, ngram_counts)
     tokens = pool.tokens(xp.atleast_2d(x))
     counts = xp.zeros((len(tokens), len(ngram_indexes)), dtype=xp.int64)
     for length in range(min_gram_length, min(max_gram_length, len(pool.grams)) + 1):
-        # one token has no gaps
-        for skip in range(max_skip_count + 1 if length > 1 else 1):
-            pool.count(counts, tokens, length, skip + 1)
+        # one token has no gaps, and beyond the text there is nothing
+        most = (tokens.shape[1] - 1) // (length - 1) if length > 1 else 1
+        for step in range(1, min(max_skip_count + 1, most) + 1):
+            pool.count(counts, tokens, length, step)
     values = (counts > 0 if mode == "IDF" else counts).astype(xp.float32)
     if weights and mode != "TF":
         values *= xp.asarray(weights, dtype=xp.float32)
