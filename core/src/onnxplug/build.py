@@ -28,7 +28,7 @@ from onnxplug.partition import Candidate, GraphPartition
 from onnxplug.partition.report import EpOutcome, Expanded, Explanation
 from onnxplug.plan import Plan, make_plan
 from onnxplug.plugins import registry
-from onnxplug.prepare import Report, expand_nodes, infer_types, prepare
+from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
 from onnxplug.prepare.scopes import outermost
 from onnxplug.profiling import Profile, stage
 from onnxplug.selection import (
@@ -168,6 +168,7 @@ class BuiltModel:
         self._model = model
         self._disabled = disabled
         self._reports: list[Report] = []
+        self._budget = Budget()
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
@@ -193,6 +194,7 @@ class BuiltModel:
             name: [what for report in self._reports for what in report.changed(name)]
             for name in self._reports[0].counts
         }
+        self.explanation.not_folded = list(self._reports[-1].left("fold"))
 
     @property
     def compiled(self) -> compiling.CompiledGraph:
@@ -292,6 +294,7 @@ class BuiltModel:
             evaluate=_evaluator(self.chosen),
             disabled=self._disabled,
             free_dimensions=free_dimensions,
+            budget=self._budget,
         )
         self._reports.append(report)
 
@@ -435,17 +438,20 @@ def _evaluator(
     provider = host[-1]
 
     def evaluate(graph: Graph, node: Node) -> Sequence[Any] | None:
+        from onnxplug.prepare.fold import NotFolded
+
         alone = _alone(graph, node)
-        # folding is an improvement, never a need: what cannot be computed now is
-        # left to fail, or not, when the model runs
-        with contextlib.suppress(*FAILURES):
+        try:
             if provider.get_capability(alone).refusals:
                 return None
             partition = GraphPartition(alone, alone.nodes)
             with contextlib.closing(provider.compile(partition)) as compiled:
                 nothing_bound = [None] * len(partition.outputs)
                 return list(compiled.run([], nothing_bound, None))
-        return None
+        # folding is an improvement, never a need: what cannot be computed now is left
+        # to fail, or not, when the model runs
+        except FAILURES as error:
+            raise NotFolded(f"{type(error).__name__}: {error}") from error
 
     return evaluate
 
