@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import as_texts
-from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
+from onnxplug.errors import (
+    EpError,
+    InvalidModel,
+    LoadCancelled,
+    OptionError,
+    UnknownOutput,
+)
 from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
 from onnxplug.graph.load import load_model
@@ -168,7 +174,8 @@ class BuiltModel:
         self._model = model
         self._disabled = disabled
         self._reports: list[Report] = []
-        self._budget = Budget()
+        self._options = options
+        self._budget = Budget(check=options.check_load)
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
@@ -321,8 +328,13 @@ class BuiltModel:
                     self.explanation,
                     expand=self._expand,
                     profile=profile,
+                    options=self._options,
                 )
+            except LoadCancelled:
+                self._options.check_load()  # which says how to go on
+                raise
             except EpError as error:
+                self._options.check_load()
                 self._do_without(error)
 
     def _do_without(self, error: EpError) -> None:

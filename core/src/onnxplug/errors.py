@@ -75,6 +75,12 @@ class EPFail(OnnxplugError, RuntimeError):
     code: ClassVar[int] = 11
 
 
+class ModelLoadCanceled(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 12: a model was not loaded to the end."""
+
+    code: ClassVar[int] = 12
+
+
 # Plugins...
 
 
@@ -219,11 +225,38 @@ class SessionRefused(EPFail):
     """Raised by an EP's ``compile`` when the session must not be created at all."""
 
 
+class LoadCancelled(ModelLoadCanceled):
+    """A session was cancelled while it was made; see ``SessionOptions``."""
+
+
 # Running...
 
 
 class RunError(Fail):
     """A run failed."""
+
+
+class OutOfMemory(RunError, MemoryError):
+    """Memory that a run, or making a session, needs is not to be had.
+
+    Attributes:
+        node: the node that needs it, in words; empty where it is of no single one.
+        ep: the EP that asked for it; empty for onnxplug itself.
+        nbytes: how many bytes were asked for at once; ``None`` when nobody said.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str = "",
+        ep: str = "",
+        nbytes: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.ep = ep
+        self.nbytes = nbytes
 
 
 class NodeError(RunError):

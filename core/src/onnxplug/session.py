@@ -137,9 +137,11 @@ class InferenceSession:
         try:
             source = self._request.source
             kind = "array" if isinstance(source, memoryview) else "uri"
+            options.check_load()
             with stage(self._profile, f"model_loading_{kind}"):
                 model = load(source, options, taps, self._request.files)
             self._request = self._request._replace(files=model.files)
+            options.check_load()
             with stage(self._profile, "session_initialization"):
                 self._initialize(model, taps, requests)
         except BaseException:
@@ -176,6 +178,15 @@ class InferenceSession:
             )
         disabled = {*options.disabled_passes, *request.disabled}
         built = BuiltModel(model, chosen, failed, options, disabled, profile)
+        try:
+            self._set_up(built, taps)
+        except BaseException:
+            built.close()
+            raise
+
+    def _set_up(self, built: BuiltModel, taps: Sequence[str]) -> None:
+        """Make the session one of *built*."""
+        profile, options = self._profile, self._request.options
         graph = built.graph
         self._built = built
         # closes what is dropped: a session, one that could not be made included, and

@@ -85,6 +85,11 @@ class SettledPartition(ep.Partition):
         """As the whole's."""
         return self._partition.covers_model
 
+    @property
+    def cancelled(self) -> bool:
+        """As the whole's."""
+        return self._partition.cancelled
+
     def value(self, name: str) -> ep.ValueInfo:
         """What is known of *name*."""
         value = self._partition.value(name)

@@ -142,7 +142,11 @@ class ProgramPartition(ep.CompiledPartition):
         """Make the plan now if the shapes are known, so that no run has to wait."""
         shapes = [self._partition.value(name).shape for name in segment.inputs]
         if all(shape is not None and _is_static(shape) for shape in shapes):
-            segment.plan(tuple(shapes))  # type: ignore[arg-type]
+            segment.plan(tuple(shapes), self._look)  # type: ignore[arg-type]
+
+    def _look(self) -> None:
+        if self._partition.cancelled:
+            raise ep.LoadCancelled("compiling was cancelled")
 
     def _without(
         self, refused: Mapping[int, str], refusal: NotCompiled | KernelUnavailable

@@ -8,7 +8,7 @@ reshaping cost nothing until a kernel needs the elements in order.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -60,6 +60,7 @@ def make_plan(
     inputs: Mapping[str, Abstract],
     outputs: Sequence[str],
     recorder: Recorder,
+    look: Callable[[], None] = lambda: None,
 ) -> Planned:
     """The commands of *calls*, and what they give.
 
@@ -70,11 +71,12 @@ def make_plan(
         inputs: dtype and shape of what is fed, in order.
         outputs: names of what is wanted, in order.
         recorder: takes the commands.
+        look: called before each call and each group; it may raise.
 
     Raises:
         NotCompiled: the array tier has to compute some call.
     """
-    planner = _Planner(calls, forms, constants, inputs, outputs, recorder)
+    planner = _Planner(calls, forms, constants, inputs, outputs, recorder, look)
     return planner.make()
 
 
@@ -89,7 +91,9 @@ class _Planner:
         inputs: Mapping[str, Abstract],
         outputs: Sequence[str],
         recorder: Recorder,
+        look: Callable[[], None],
     ) -> None:
+        self.look = look
         self.calls = calls
         self.forms = forms
         self.constants = constants
@@ -116,6 +120,7 @@ class _Planner:
                 Input(position, nbytes), value.dtype, value.shape
             )
         for group in fuse(remaining, self.forms, self.abstracts, self.outputs):
+            self.look()
             try:
                 self._record(group)
             except NotCompiled as refusal:
@@ -138,6 +143,7 @@ class _Planner:
 
     def _is_known(self, call: Call) -> bool:
         """Note what is known of the call's outputs; whether that is all of them."""
+        self.look()
         try:
             return self._infer(call)
         except NotCompiled as refusal:

@@ -150,8 +150,13 @@ class Segment:
         self._lock = threading.Lock()
         self._latest: LinkedPlan | None = None
 
-    def plan(self, shapes: Shapes) -> LinkedPlan:
+    def plan(
+        self, shapes: Shapes, look: Callable[[], None] = lambda: None
+    ) -> LinkedPlan:
         """The plan for inputs of these shapes.
+
+        Args:
+            look: called now and then while one is made; it may raise.
 
         Raises:
             NotCompiled: the array tier has to compute some call.
@@ -160,21 +165,21 @@ class Segment:
         with self._lock:
             plan = self._plans.get(shapes)
             if plan is None:
-                plan = self._plans[shapes] = self._make(shapes)
+                plan = self._plans[shapes] = self._make(shapes, look)
                 if len(self._plans) > MAX_PLANS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(shapes)
             self._latest = plan
             return plan
 
-    def _make(self, shapes: Shapes) -> LinkedPlan:
+    def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
             try:
-                return self._try_make(shapes)
+                return self._try_make(shapes, look)
             except PackingRefused:  # what was refused is not tried again
                 continue
 
-    def _try_make(self, shapes: Shapes) -> LinkedPlan:
+    def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler
         recorder = Recorder(
             compiler.library.isa,
@@ -189,7 +194,13 @@ class Segment:
             )
         }
         planned = make_plan(
-            self.calls, self._forms, self._constants, inputs, self.outputs, recorder
+            self.calls,
+            self._forms,
+            self._constants,
+            inputs,
+            self.outputs,
+            recorder,
+            look,
         )
         contents = tuple(
             (position, result.content)
@@ -213,6 +224,7 @@ class Segment:
                 ],
                 arenas=compiler.arenas,
                 checks=[_named(c, self._nodes) for c in planned.recorder.checks],
+                look=look,
             )
         watched = None
         if program is not None:
@@ -247,14 +259,21 @@ class Segment:
             if plan.try_run(arrays, outputs):
                 return outputs
         shapes = tuple([array.shape for array in arrays])
-        if context is not None and context.profiler and shapes not in self._plans:
-            self._plan_recorded(shapes, context.profiler)
+        if context is not None and shapes not in self._plans:
+            self._plan_watched(shapes, context)
         plan = self.plan(shapes)
         return _run_bound(plan, arrays, bound, context)
 
-    def _plan_recorded(self, shapes: Shapes, profiler: ep.Profiler) -> None:
+    def _plan_watched(self, shapes: Shapes, context: ep.RunContext) -> None:
+        def look() -> None:
+            if context.cancelled:
+                raise ep.RunCancelled("the run was cancelled while it was planned")
+
         started = time.perf_counter_ns()
-        self.plan(shapes)
+        self.plan(shapes, look)
+        profiler = context.profiler
+        if profiler is None:
+            return
         profiler.record(
             "plan for new shapes",
             category="Plan",
