@@ -414,6 +414,13 @@ def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPar
         return compiled
     except (Declined, SessionRefused, LoadCancelled, OutOfMemory):
         raise
+    except MemoryError as error:
+        raise OutOfMemory(
+            f"{candidate.name} needs more memory than there is to compile a partition "
+            f"of {len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
+            f"{error or 'nobody says how much'}",
+            ep=candidate.name,
+        ) from error
     except FAILURES as error:
         raise EpError(
             f"{candidate.name} failed to compile a partition of "

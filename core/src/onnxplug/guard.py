@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug.ep import RunContext
-from onnxplug.errors import EpError, OnnxplugError
+from onnxplug.errors import EpError, OnnxplugError, OutOfMemory
 
 FAILURES: Final = (Exception, SystemExit)
 """What an EP may raise that is its own failure."""
@@ -130,8 +130,17 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
         try:
             results = run(inputs, outputs, context)
             found = len(results)
+        except OutOfMemory as error:
+            error.ep = error.ep or ep
+            raise
         except OnnxplugError:
             raise
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"{ep} needs more memory than there is: "
+                f"{error or 'nobody says how much'}",
+                ep=ep,
+            ) from error
         except FAILURES as error:  # not by blaming(), which takes a short run longer
             raise ep_failure(ep, "run", error) from error
         if found != count:

@@ -21,7 +21,7 @@ from onnxplug.build import (
     write_model,
 )
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.errors import InvalidArgument, RunError
+from onnxplug.errors import InvalidArgument, OutOfMemory, RunError
 from onnxplug.execute import Run, execute
 from onnxplug.graph.load import in_memory
 from onnxplug.guard import close_after
@@ -85,6 +85,8 @@ class InferenceSession:
 
     Raises:
         ModelError: the model cannot be loaded.
+        LoadCancelled: *sess_options* say so.
+        OutOfMemory: there is not enough memory for the session.
         OnnxplugError: the EPs asked for cannot be used, or leave a node over.
     """
 
@@ -144,9 +146,14 @@ class InferenceSession:
             options.check_load()
             with stage(self._profile, "session_initialization"):
                 self._initialize(model, taps, requests)
-        except BaseException:
+        except BaseException as error:
             if self._profile is not None and not taps:
                 self._profile.discard()
+            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemory):
+                raise OutOfMemory(
+                    "making the session needs more memory than there is: "
+                    f"{error or 'nobody says how much'}"
+                ) from error
             raise
 
     def _initialize(

@@ -7,6 +7,7 @@ reshaping cost nothing until a kernel needs the elements in order.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -44,6 +45,11 @@ class Result(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     content: np.ndarray[Any, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Planned(NamedTuple):
