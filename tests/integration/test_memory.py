@@ -54,8 +54,8 @@ def test_a_compiled_program_names_the_node_of_its_largest_value() -> None:
     model = parse(
         """large (float[N] x, float[M] z) => (float s) {
             two = Constant <value = int64[2] {-1, 1}> ()
-            c = Reshape (x, two) p = Mul (c, z) e = Softmax (p) f = Softmax <axis = 0> (e)
-            s = ReduceMax <keepdims = 0> (f)
+            c = Reshape (x, two) p = Mul (c, z) e = Softmax (p)
+            f = Softmax <axis = 0> (e) s = ReduceMax <keepdims = 0> (f)
         }"""
     )
     session = onnxplug.InferenceSession(model)

@@ -412,15 +412,14 @@ def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPar
         _check_locations(compiled, partition)
         _check_limit(compiled.max_concurrent_runs)
         return compiled
-    except (Declined, SessionRefused, LoadCancelled, OutOfMemory):
+    except (Declined, SessionRefused, LoadCancelled):
         raise
     except MemoryError as error:
-        raise OutOfMemory(
-            f"{candidate.name} needs more memory than there is to compile a partition "
-            f"of {len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
-            f"{error or 'nobody says how much'}",
-            ep=candidate.name,
-        ) from error
+        what = (
+            f"{candidate.name}, to compile a partition of {len(partition.nodes)} nodes "
+            f"from {describe(partition.nodes[0])} on,"
+        )
+        raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
         raise EpError(
             f"{candidate.name} failed to compile a partition of "

@@ -258,6 +258,25 @@ class OutOfMemory(RunError, MemoryError):
         self.ep = ep
         self.nbytes = nbytes
 
+    @classmethod
+    def of(
+        cls,
+        error: Exception,
+        what: str,
+        *,
+        node: str = "",
+        ep: str = "",
+        nbytes: int | None = None,
+    ) -> OutOfMemory:
+        """One that says that *what* needs more memory than there is, as *error* does;
+        what *error* says of that already, it says again."""
+        if isinstance(error, OutOfMemory):
+            asked = error.nbytes
+            return cls(str(error), node=error.node, ep=error.ep or ep, nbytes=asked)
+        said = error if str(error) else "nobody says how much"
+        message = f"{what} needs more memory than there is: {said}"
+        return cls(message, node=node, ep=ep, nbytes=nbytes)
+
 
 class NodeError(RunError):
     """A node's computation raised.

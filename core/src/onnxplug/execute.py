@@ -379,12 +379,10 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
 
     try:
         results = run_bodies(step.node, inputs, run_body)
-    except OutOfMemory:
-        raise
     except MemoryError as error:
-        raise OutOfMemory(
-            f"{describe(step.node)} needs more memory than there is for what its "
-            f"iterations give: {error or 'nobody says how much'}",
+        raise OutOfMemory.of(
+            error,
+            f"{describe(step.node)}, for what its iterations give,",
             node=step.node.name or describe(step.node),
         ) from error
     for slot, result in zip(step.outputs, results, strict=False):

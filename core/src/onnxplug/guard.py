@@ -130,17 +130,10 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
         try:
             results = run(inputs, outputs, context)
             found = len(results)
-        except OutOfMemory as error:
-            error.ep = error.ep or ep
-            raise
+        except MemoryError as error:
+            raise OutOfMemory.of(error, ep, ep=ep) from error
         except OnnxplugError:
             raise
-        except MemoryError as error:
-            raise OutOfMemory(
-                f"{ep} needs more memory than there is: "
-                f"{error or 'nobody says how much'}",
-                ep=ep,
-            ) from error
         except FAILURES as error:  # not by blaming(), which takes a short run longer
             raise ep_failure(ep, "run", error) from error
         if found != count:

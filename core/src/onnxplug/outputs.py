@@ -143,11 +143,8 @@ def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         check_room(array.nbytes)
         return array.copy(order="C")
     except MemoryError as error:
-        raise OutOfMemory(
-            f"an output, {array.dtype}{list(array.shape)}, needs more memory than there "
-            f"is: {error}",
-            nbytes=array.nbytes,
-        ) from error
+        what = f"an output, {array.dtype}{list(array.shape)},"
+        raise OutOfMemory.of(error, what, nbytes=array.nbytes) from error
 
 
 def parts(value: Any) -> Iterator[Any]:

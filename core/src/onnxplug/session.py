@@ -149,11 +149,8 @@ class InferenceSession:
         except BaseException as error:
             if self._profile is not None and not taps:
                 self._profile.discard()
-            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemory):
-                raise OutOfMemory(
-                    "making the session needs more memory than there is: "
-                    f"{error or 'nobody says how much'}"
-                ) from error
+            if isinstance(error, MemoryError):
+                raise OutOfMemory.of(error, "making the session") from error
             raise
 
     def _initialize(

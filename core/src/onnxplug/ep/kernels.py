@@ -289,13 +289,13 @@ def _with_frees(
 def _node_error(
     node: Node, arguments: Sequence[Any], error: Exception
 ) -> NodeError | OutOfMemory:
-    if isinstance(error, NodeError | OutOfMemory):
+    if isinstance(error, NodeError):
         return error
     found = ", ".join(_summary(argument) for argument in arguments) or "no inputs"
     if isinstance(error, MemoryError) or str(error).startswith(_TOO_LARGE):
-        return OutOfMemory(
-            f"{describe(node)} needs more memory than there is, on {found}: "
-            f"{error or 'nobody says how much'}",
+        return OutOfMemory.of(
+            error,
+            f"{describe(node)}, on {found},",
             node=node.name or describe(node),
             nbytes=_bytes_asked(error),
         )
@@ -318,7 +318,7 @@ def _bytes_asked(error: Exception) -> int | None:
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
     if shape is None or dtype is None:
         return None
-    return math.prod(shape) * int(dtype.itemsize)
+    return int(math.prod(shape) * dtype.itemsize)
 
 
 def _summary(value: Any) -> str:

@@ -26,8 +26,6 @@ def out_of_memory(
         nodes: the graph's nodes, by index.
         error: what was raised; one that names a node already is returned.
     """
-    if isinstance(error, ep.OutOfMemory):
-        return error
     largest: Buffer | None = None
     maker: Command | None = None
     for command in commands:
@@ -37,18 +35,16 @@ def out_of_memory(
             ):
                 largest, maker = buffer, command
     if largest is None or maker is None:
-        return ep.OutOfMemory(f"a compiled program has no memory: {error}")
+        return ep.OutOfMemory.of(error, "a compiled program")
     known = [nodes[index] for index in maker.nodes if index in nodes]
     name = ", ".join(map(ep.describe, known)) or maker.label or maker.kernel.key
-    what = (
-        "constant, in the layout of its kernel,"
-        if isinstance(largest, Packed)
-        else ("value")
+    packed = (
+        ", a constant in its kernel's layout," if isinstance(largest, Packed) else ""
     )
-    return ep.OutOfMemory(
-        f"a compiled program of {len(commands)} commands needs more memory than there "
-        f"is; its largest {what} has {largest.nbytes:,} bytes, at {name}: "
-        f"{error or 'nobody says how much was asked for'}",
+    return ep.OutOfMemory.of(
+        error,
+        f"a compiled program of {len(commands)} commands, whose largest value{packed} "
+        f"has {largest.nbytes:,} bytes, at {name},",
         node=(known[0].name or ep.describe(known[0])) if known else "",
         nbytes=largest.nbytes,
     )
