@@ -193,6 +193,7 @@ class BuiltModel:
             with stage(profile, "plan"):
                 self.plan = make_plan(self.compiled, self.memory, self.explanation)
             self.straight = straight_path(self.plan)
+            self.explanation.refresh()
             self._tell_outcomes()
         except BaseException as error:
             close_after(error, self.close)

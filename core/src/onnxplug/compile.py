@@ -393,7 +393,6 @@ class _Compiler:
                     passed_over=tuple(assignment.passed_over[node.index]),
                 )
             )
-        explanation.refresh()
 
 
 def is_control_flow(node: Node) -> bool:

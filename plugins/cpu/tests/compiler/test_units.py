@@ -36,7 +36,7 @@ def units(
     for member in calls:
         dtypes.update(zip(member.outputs, member.dtypes, strict=True))
     analysis = analyse(calls, dtypes, constants.split(), refused or {})
-    return split(calls, analysis, inputs.split(), outputs.split(), constants.split())
+    return split(calls, analysis, outputs.split(), constants.split())
 
 
 def described(parts: list[Unit]) -> list[str]:
