@@ -124,6 +124,60 @@ def test_a_long_chain_that_ends_in_itself_is_told_in_short():
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize(("levels", "limit"), [(20, 20), (21, 20), (500, 64)])
+def test_calls_within_bodies_do_not_nest_without_end(levels, limit):
+    bodies: dict[str, list[Any]] = {"f0": [neg()]}
+    for level in range(1, levels + 1):
+        node = helper.make_node("If", ["a"], ["b"])
+        for branch in ("then_branch", "else_branch"):
+            inner = call(f"f{level - 1}", "a", "t")
+            if branch == "else_branch":
+                inner = helper.make_node("Neg", ["a"], ["t"])
+            out = helper.make_tensor_value_info("t", TensorProto.FLOAT, None)
+            body = helper.make_graph([inner], branch, [], [out])
+            node.attribute.append(helper.make_attribute(branch, body))
+        bodies[f"f{level}"] = [node]
+    model = functions(bodies, f"f{levels}")
+    budget = Budget(Limits(depth=limit))
+    if levels > limit:
+        with pytest.raises(UnsupportedModel, match=f"more than {limit} deep"):
+            inline_functions(model, budget)
+    else:
+        inline_functions(model, budget)
+        assert sum(1 for _ in all_graphs(model.graph)) == 2 * levels + 1
+
+
+def test_bodies_given_on_from_call_to_call_do_not_nest_without_end():
+    levels = 300
+    bodies: dict[str, list[Any]] = {}
+    for level in range(levels):
+        inner = helper.make_node("If", ["a"], ["t"])
+        for name in ("then_branch", "else_branch"):
+            inner.attribute.add(name=name, ref_attr_name="g", type=5)
+        out = helper.make_tensor_value_info("t", TensorProto.FLOAT, None)
+        if level == 0:
+            inner.output[0] = "b"
+            bodies["f0"] = [inner]
+            continue
+        # one branch only, so that it does not double
+        del inner.attribute[1]
+        quiet = helper.make_graph(
+            [helper.make_node("Neg", ["a"], ["t"])], "quiet", [], [out]
+        )
+        inner.attribute.append(helper.make_attribute("else_branch", quiet))
+        wrapped = helper.make_graph([inner], "wrapped", [], [out])
+        node = helper.make_node(f"f{level - 1}", ["a"], ["b"], domain="local")
+        node.attribute.append(helper.make_attribute("g", wrapped))
+        bodies[f"f{level}"] = [node]
+    out = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
+    leaf = helper.make_graph([helper.make_node("Neg", ["x"], ["o"])], "leaf", [], [out])
+    last = f"f{levels - 1}"
+    top = helper.make_node(last, ["x"], ["y"], domain="local", g=leaf)
+    model = functions(bodies, last, top)
+    with pytest.raises(UnsupportedModel, match="more than 64 deep"):
+        inline_functions(model)
+
+
 def test_inlining_can_be_ended():
     asked = []
 

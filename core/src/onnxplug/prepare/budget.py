@@ -23,6 +23,8 @@ class Limits(NamedTuple):
         nodes: that calls of the model's functions may become; unrolled models have
             tens of thousands, and more is as easily written by two functions that
             call each other.
+        depth: bodies of control flow within each other; a file has 32 at most, and
+            calls within bodies make more.
         nbytes: of results of folding that are kept, beside as many as the model's own
             constants have: room for what is computed of shapes and masks.
         seconds: spent on computing constants, beside those for the bytes that the
@@ -34,6 +36,7 @@ class Limits(NamedTuple):
     """
 
     nodes: int = 250_000
+    depth: int = 64
     nbytes: int = 64 << 20
     seconds: float = 10.0
     work: int = 1 << 31

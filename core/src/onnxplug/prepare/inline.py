@@ -13,7 +13,7 @@ from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Function, Graph, Model, Node
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.compatible import means_the_same
-from onnxplug.prepare.instantiate import describe, instantiate
+from onnxplug.prepare.instantiate import describe, instantiate, too_deep
 from onnxplug.prepare.scopes import Names, all_graphs, outermost
 
 _Key: TypeAlias = tuple[str, str, str]
@@ -32,7 +32,7 @@ def inline_functions(model: Model, budget: Budget | None = None) -> list[str]:
         InvalidModel: a function calls itself, or a call does not fit its function.
         UnsupportedModel: a function was written for another version of an operator
             that has another meaning in the model's opset, or the calls become more
-            nodes than *budget* allows.
+            nodes, or bodies within each other, than *budget* allows.
     """
     if not model.functions:
         return []
@@ -155,13 +155,16 @@ class _Inlining:
 
     def replace_calls(self) -> list[str]:
         """Replace all calls; these in words."""
-        graphs = [self._model.graph]
+        graphs = [(self._model.graph, 0)]
         while graphs:
-            graph = graphs.pop()
+            graph, depth = graphs.pop()
             nodes = self._nodes(graph)
             if nodes != graph.nodes:
                 graph.replace_nodes(nodes)
-            graphs += (body for node in nodes for body in node.subgraphs.values())
+            bodies = [body for node in nodes for body in node.subgraphs.values()]
+            if bodies and depth == self._budget.limits.depth:
+                raise too_deep(graph.name, depth)
+            graphs += ((body, depth + 1) for body in bodies)
         return self._replaced
 
     def _nodes(self, graph: Graph) -> list[Node]:

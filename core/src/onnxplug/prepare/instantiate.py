@@ -40,7 +40,8 @@ def instantiate(
     Raises:
         InvalidModel: the call has more inputs or outputs than the function, or wants
             an output that nothing makes.
-        UnsupportedModel: there are more nodes than *budget* allows.
+        UnsupportedModel: there are more nodes, or bodies within each other, than
+            *budget* allows.
     """
     body = function.body
     _check_call(function, call)
@@ -136,6 +137,14 @@ def describe(node: Node) -> str:
     return f"{operator} (unnamed, makes {made})"
 
 
+def too_deep(name: str, depth: int) -> UnsupportedModel:
+    """The error of a graph *name* within whose *depth* bodies there are more."""
+    return UnsupportedModel(
+        f"inlining the model's functions puts bodies of control flow into each other, "
+        f"to {name!r} and beyond, more than {depth} deep, which is onnxplug's limit"
+    )
+
+
 def _check_call(function: Function, call: Node) -> None:
     for kind, given, formal in (
         ("inputs", call.inputs, function.body.inputs),
@@ -164,6 +173,7 @@ class _Copy:
         self._prefix = prefix
         self._attributes = attributes
         self._budget = budget
+        self._depth = 0
 
     def nodes(self, body: Graph, values: dict[str, str | None]) -> list[Node]:
         """Copies of *body*'s nodes; *values* grows by the names given.
@@ -219,6 +229,15 @@ class _Copy:
         return attribute
 
     def _graph(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:
+        # what a call gives as an attribute may hold what its own caller gave
+        if self._budget is not None and self._depth == self._budget.limits.depth:
+            raise too_deep(graph.name, self._depth)
+        self._depth += 1
+        copy = self._copied(graph, outer)
+        self._depth -= 1
+        return copy
+
+    def _copied(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:
         values = dict(outer)
         own = (*graph.inputs, *graph.defaults, *graph.constants)
         for name in dict.fromkeys(own):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import onnxplug
+from onnxplug_cpu.compiler import plan
 
 from .lowered import graph, lowered, random
 
@@ -484,3 +485,23 @@ def test_a_reshaped_product_that_is_broadcast() -> None:
     inputs = "float[33, 1, 33] a, float[33, 33, 1] b, float[2, 4, 33, 2] c"
     found = lowered(graph(inputs, "float[] y", body, "int64[1] two = {2}"))
     found.check(*random((33, 1, 33), (33, 33, 1), (2, 4, 33, 2)))
+
+
+# what is computed while planning
+
+
+def test_what_is_computed_for_one_plan_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled = "".join(
+        f"k{i} = ConstantOfShape <value = float[1] {{{i}}}> (n) " for i in range(20)
+    )
+    summed = "".join(f"s{i + 1} = Add (s{i}, k{i}) " for i in range(20))
+    text = graph("float[N] s0", "float[] s20", f"n = Shape (s0) {filled} {summed}")
+    monkeypatch.setattr(plan, "MAX_ALL_KNOWN", 10_000)
+    found = lowered(text)
+    (result,) = found.session.run(None, {"s0": np.zeros(1000, np.float32)})
+    assert (result == sum(range(20))).all()
+    assert found.session.explain().partitions[0].tiers["array"] > 1
+    (again,) = found.session.run(None, {"s0": np.zeros(10, np.float32)})
+    assert (again == sum(range(20))).all()

@@ -19,7 +19,6 @@ from onnxplug_cpu.settled import NOTE, FindFunction, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
 
-
 MOST_REFUSED: Final = 16
 """Nodes of one operator that may turn out, one after the other, not to be compilable;
 then all are taken for that, as each time the whole is planned, or run, anew."""

@@ -18,6 +18,7 @@ from onnxplug.ep.bounds import sizes
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
 from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
+from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.matmul import left_factor, rows_collide
@@ -30,8 +31,8 @@ from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
 MAX_KNOWN: Final = 1 << 20
 """Elements of a value above which it is not computed while planning."""
 
-SMALL: Final = 1 << 10
-"""Elements so few that even the product of all with all is not above the limit."""
+MAX_ALL_KNOWN: Final = 1 << 25
+"""Elements of all values that are computed for one plan."""
 
 
 class Result(NamedTuple):
@@ -100,6 +101,7 @@ class _Planner:
         look: Callable[[], None],
     ) -> None:
         self.look = look
+        self.known_elements = 0
         self.calls = calls
         self.forms = forms
         self.constants = constants
@@ -219,7 +221,15 @@ class _Planner:
         for value, content in zip(inputs, contents, strict=True):
             if value is not None and (content is None or content.size > MAX_KNOWN):
                 return None
-        if self._extent(call, inputs, contents) > MAX_KNOWN:
+            # a few texts may be of any length, and none is ever compiled
+            if content is not None and content.dtype == object:
+                return None
+        most = extent(
+            call,
+            contents,
+            lambda: sum(result.size for result in self._inferred(call, inputs)),
+        )
+        if most > min(MAX_KNOWN, MAX_ALL_KNOWN - self.known_elements):
             return None
         try:
             with np.errstate(all="ignore"):
@@ -228,24 +238,9 @@ class _Planner:
             raise NotCompiled(str(error), call) from error
         if not isinstance(results, tuple):
             results = (results,)
-        return [Abstract.known(np.asarray(array), varies=True) for array in results]
-
-    def _extent(
-        self,
-        call: Call,
-        inputs: Sequence[Abstract | None],
-        contents: Sequence[np.ndarray[Any, Any] | None],
-    ) -> float:
-        """About how many elements a call makes, which broadcasting may make many."""
-        given = _given_extent(call, contents)
-        if given is not None:
-            return given
-        if sum(map(_size, contents)) <= SMALL:
-            return 0
-        try:
-            return sum(result.size for result in self._inferred(call, inputs))
-        except (NotCompiled, IndexError, ValueError):
-            return 0
+        arrays = [np.asarray(array) for array in results]
+        self.known_elements += sum(array.size for array in arrays)
+        return [Abstract.known(array, varies=True) for array in arrays]
 
     # where values are
 
@@ -404,29 +399,3 @@ class _Planner:
 def _has_rows(view: View) -> bool:
     """Whether the elements of the last axis are consecutive."""
     return view.shape[-1:] in ((), (1,)) or view.strides[-1] == 1
-
-
-def _given_extent(
-    call: Call, contents: Sequence[np.ndarray[Any, Any] | None]
-) -> float | None:
-    """Elements that a call makes, if its inputs say so."""
-    match call.op_type:
-        case "ConstantOfShape" | "RandomNormal" | "RandomUniform":
-            return _product(contents[0])
-        case "Expand":
-            return _product(contents[1])
-        case "Tile":
-            return _size(contents[0]) * _product(contents[1])
-        case "Range":
-            start, end, step = (float(np.asarray(c).reshape(-1)[0]) for c in contents)
-            return max(0, (end - start) / step) if step else 0
-        case _:
-            return None
-
-
-def _size(content: np.ndarray[Any, Any] | None) -> int:
-    return 1 if content is None else content.size
-
-
-def _product(sizes: np.ndarray[Any, Any] | None) -> float:
-    return 0 if sizes is None else float(np.prod(sizes.astype(np.float64)))

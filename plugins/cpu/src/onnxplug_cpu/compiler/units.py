@@ -170,7 +170,7 @@ class _Splitter:
         return plain
 
     def split(self) -> list[Unit]:
-        """Take all calls that can run on arrays, then all others that can, and again."""
+        """Take what can run on arrays, then what else can run, and so on."""
         # of each value the round after which it is there, plain calls in even ones; a
         # value that follows from others is there when they are
         there: dict[str, int] = {}
