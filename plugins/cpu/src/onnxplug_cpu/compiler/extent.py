@@ -62,7 +62,8 @@ def extent(call: Call, contents: Contents, inferred: Callable[[], int]) -> float
         return 0
     if broadcasts:
         try:
-            return math.prod(broadcast_shape([np.shape(c) for c in contents]))
+            shapes = [() if content is None else content.shape for content in contents]
+            return float(math.prod(broadcast_shape(shapes)))
         except NotCompiled:  # which computing it will tell better
             return 0
     try:
