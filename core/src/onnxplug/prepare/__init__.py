@@ -76,7 +76,7 @@ def _differentiate(task: Task) -> list[str]:
         return []
     from onnxplug.prepare.differentiate import differentiate
 
-    return differentiate(task.model.graph)
+    return differentiate(task.model.graph, task.budget)
 
 
 def _infer(task: Task) -> list[str]:

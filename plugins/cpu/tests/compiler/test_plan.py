@@ -505,3 +505,35 @@ def test_what_is_computed_for_one_plan_has_a_limit(
     assert found.session.explain().partitions[0].tiers["array"] > 1
     (again,) = found.session.run(None, {"s0": np.zeros(10, np.float32)})
     assert (again == sum(range(20))).all()
+
+
+@pytest.mark.parametrize("last", ["y = Identity (v800)", "y = Exp (v800)"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Reshape ({}, six)", "Reshape ({}, whole)"),
+        ("Reshape ({}, other)", "Transpose <perm = [1, 0]> ({})"),
+        ("Unsqueeze ({}, first)", "Squeeze ({}, first)"),
+    ],
+)
+def test_views_in_a_long_row_are_planned(one: str, other: str, last: str) -> None:
+    views = " ".join(
+        f"v{i + 1} = {(other if i % 2 else one).format(f'v{i}')}" for i in range(800)
+    )
+    found = lowered(
+        graph(
+            "float[2, 3] x",
+            "float[] y",
+            f"v0 = Relu (x) {views} {last}",
+            "int64[1] six = {6}, int64[2] whole = {2, 3}, int64[2] other = {3, 2}, "
+            "int64[1] first = {0}",
+        )
+    )
+    (x,) = random((2, 3))
+    (y,) = found.session.run(None, {"x": x})
+    expected = np.maximum(x, 0)
+    for _ in range(400 if "Transpose" in other else 0):
+        expected = expected.reshape(3, 2).T
+    if "Exp" in last:
+        expected = np.exp(expected)
+    np.testing.assert_allclose(y, expected, rtol=1e-5)

@@ -35,6 +35,10 @@ MAX_ALL_KNOWN: Final = 1 << 25
 """Elements of all values that are computed for one plan."""
 
 
+MOST_VIEWS: Final = 32
+"""Views in a row through which a value is written where the last of them is wanted."""
+
+
 class Result(NamedTuple):
     """One output of a plan.
 
@@ -264,18 +268,20 @@ class _Planner:
         self.views[name] = view = self._place(name, value, apart)
         return view
 
-    def _place(self, name: str, value: Abstract, apart: bool) -> View:
+    def _place(
+        self, name: str, value: Abstract, apart: bool, views: int = MOST_VIEWS
+    ) -> View:
         if name in self.positions and name not in self.written:
             self.written.add(name)
             nbytes = value.size * value.dtype.itemsize
             buffer = Output(self.positions[name], nbytes)
             return View.contiguous(buffer, value.dtype, value.shape)
         readers = self.readers[name]
-        if len(readers) == 1 and name not in self.positions:
+        if len(readers) == 1 and name not in self.positions and views:
             reader = readers[0]
             follower = reader.outputs[0]
             if follower is not None and follower in self.abstracts:
-                through = self._place_through(reader, follower, value, apart)
+                through = self._place_through(reader, follower, value, apart, views - 1)
                 if through is not None:
                     return through
         if apart and self._multiplies(name):
@@ -283,13 +289,13 @@ class _Planner:
         return self.recorder.temporary(value.dtype, value.shape)
 
     def _place_through(
-        self, reader: Call, name: str, value: Abstract, apart: bool
+        self, reader: Call, name: str, value: Abstract, apart: bool, views: int
     ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
         follower = self.abstracts[name]
         if reader.op_type in RESHAPES:
             if self._ends_in_output(name) or (apart and self._multiplies(name)):
-                place = self._place(name, follower, apart).reshape(value.shape)
+                place = self._place(name, follower, apart, views).reshape(value.shape)
                 # behind it a last axis of size 1 may have been moved
                 return place if place and _has_rows(place) else None
             return None
@@ -297,7 +303,7 @@ class _Planner:
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
                 inverse = tuple(int(axis) for axis in np.argsort(perm))
-                return self._place(name, follower, apart).transpose(inverse)
+                return self._place(name, follower, apart, views).transpose(inverse)
         return None
 
     def _multiplies(self, name: str) -> bool:
@@ -317,13 +323,17 @@ class _Planner:
 
     def _ends_in_output(self, name: str) -> bool:
         """Whether *name* is an output, or becomes one by nothing but views."""
-        if name in self.positions:
-            return name not in self.written
-        readers = self.readers[name]
-        if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
-            return False
-        follower = readers[0].outputs[0]
-        return follower is not None and self._ends_in_output(follower)
+        for _ in range(MOST_VIEWS):
+            if name in self.positions:
+                return name not in self.written
+            readers = self.readers[name]
+            if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
+                return False
+            follower = readers[0].outputs[0]
+            if follower is None:
+                return False
+            name = follower
+        return False
 
     def _wants_order(self, name: str) -> bool:
         """Whether *name* is wanted in C order: an output, or read by a reshape."""
