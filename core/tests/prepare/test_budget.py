@@ -186,7 +186,8 @@ def test_gradients_of_gradients_do_not_grow_without_end(parse):
     )
     model = parse(
         f"""<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
-        g (float[1] x) => (v40) {{ a = Sin (x) b = Exp (x) v0 = Mul (a, b) {nested} }}"""
+        g (float[1] x) => (v40)
+        {{ a = Sin (x) b = Exp (x) v0 = Mul (a, b) {nested} }}"""
     )
     with pytest.raises(UnsupportedModel, match="more nodes than onnxplug allows"):
         differentiate(model.graph, Budget(Limits(nodes=500)))
