@@ -182,15 +182,10 @@ class InferenceSession:
             )
         disabled = {*options.disabled_passes, *request.disabled}
         built = BuiltModel(model, chosen, failed, options, disabled, profile)
-        try:
-            self._set_up(built, taps)
-        except BaseException:
-            built.close()
-            raise
-
-    def _set_up(self, built: BuiltModel, taps: Sequence[str]) -> None:
-        """Make the session one of *built*."""
-        profile, options = self._profile, self._request.options
+        # also closes a session that is dropped, such as one that is interrupted now, or
+        # alive when the interpreter ends
+        self._own_profile = None if taps else profile
+        self._closer = weakref.finalize(self, _close, built, self._own_profile)
         graph = built.graph
         self._built = built
         # closes what is dropped: a session, one that could not be made included, and
