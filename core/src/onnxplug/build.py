@@ -22,6 +22,7 @@ from onnxplug.errors import (
     InvalidModel,
     LoadCancelled,
     OptionError,
+    OutOfMemory,
     UnknownOutput,
 )
 from onnxplug.execute import straight_path
@@ -71,15 +72,22 @@ def load(
         OptionError: an initializer that was to be replaced does not exist or differs,
             or the prepared model would be written over the model.
         UnknownOutput: there is no value of a name in *taps*.
+        LoadCancelled: *options* say so.
+        OutOfMemory: there is not enough memory for it.
     """
+    options.check_load()
     folder = options.config["session.model_external_initializers_file_folder_path"]
-    model = load_model(
-        source,
-        external_data_folder=Path(folder) if folder else None,
-        external_files=options.external_files,
-        external_arrays=options.initializers,
-        mapped=options.config["session.use_memory_mapped_model"] == "1",
-    )
+    try:
+        model = load_model(
+            source,
+            external_data_folder=Path(folder) if folder else None,
+            external_files=options.external_files,
+            external_arrays=options.initializers,
+            mapped=options.config["session.use_memory_mapped_model"] == "1",
+        )
+    except MemoryError as error:
+        raise OutOfMemory.of(error, "loading the model") from error
+    options.check_load()
     if files is not None:
         _require_same(model, files)
     _keep_apart(model, options.optimized_model_filepath)
@@ -195,6 +203,9 @@ class BuiltModel:
             self.straight = straight_path(self.plan)
             self.explanation.refresh()
             self._tell_outcomes()
+        except MemoryError as error:
+            close_after(error, self.close)
+            raise OutOfMemory.of(error, "making the session") from error
         except BaseException as error:
             close_after(error, self.close)
             raise

@@ -21,7 +21,7 @@ from onnxplug.build import (
     write_model,
 )
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.errors import InvalidArgument, OutOfMemory, RunError
+from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
 from onnxplug.graph.load import in_memory
 from onnxplug.guard import close_after
@@ -85,8 +85,7 @@ class InferenceSession:
 
     Raises:
         ModelError: the model cannot be loaded.
-        LoadCancelled: *sess_options* say so.
-        OutOfMemory: there is not enough memory for the session.
+        LoadCancelled, OutOfMemory: making it was cancelled, or takes too much memory.
         OnnxplugError: the EPs asked for cannot be used, or leave a node over.
     """
 
@@ -139,18 +138,14 @@ class InferenceSession:
         try:
             source = self._request.source
             kind = "array" if isinstance(source, memoryview) else "uri"
-            options.check_load()
             with stage(self._profile, f"model_loading_{kind}"):
                 model = load(source, options, taps, self._request.files)
             self._request = self._request._replace(files=model.files)
-            options.check_load()
             with stage(self._profile, "session_initialization"):
                 self._initialize(model, taps, requests)
-        except BaseException as error:
+        except BaseException:
             if self._profile is not None and not taps:
                 self._profile.discard()
-            if isinstance(error, MemoryError):
-                raise OutOfMemory.of(error, "making the session") from error
             raise
 
     def _initialize(
@@ -182,10 +177,6 @@ class InferenceSession:
             )
         disabled = {*options.disabled_passes, *request.disabled}
         built = BuiltModel(model, chosen, failed, options, disabled, profile)
-        # also closes a session that is dropped, such as one that is interrupted now, or
-        # alive when the interpreter ends
-        self._own_profile = None if taps else profile
-        self._closer = weakref.finalize(self, _close, built, self._own_profile)
         graph = built.graph
         self._built = built
         # closes what is dropped: a session, one that could not be made included, and

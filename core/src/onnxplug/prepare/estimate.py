@@ -21,10 +21,7 @@ _PER_ELEMENT: Final = frozenset(
     ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
     ReduceSumSquare""".split()
 )
-"""Operators that read each element once, beside those that move or map elements."""
-
-_LONGER: Final = frozenset({"LRN", "Resize", "Upsample"})
-"""Operators that do not, although they map or move elements."""
+"""Operators that read each element once, beside those that make, map or move them."""
 
 _FLOATS: Final = (DataType.FLOAT32, DataType.FLOAT64)
 """Element types whose products BLAS computes."""
@@ -109,13 +106,14 @@ def _stated(type: ValueType | None) -> tuple[DataType | None, Sequence[object] |
 
 def _is_linear(call: NodeCall) -> bool:
     node = call.node
-    if node.domain or node.op_type in _LONGER:
+    if node.domain or node.op_type == "LRN":  # which adds up neighbours
         return False
     if node.op_type in _PER_ELEMENT:
         return True
-    from onnxplug.prepare.symbolic import elementwise, movement
+    from onnxplug.prepare.symbolic import elementwise, making, movement
 
-    return node.op_type in elementwise.RULES or node.op_type in movement.RULES
+    tables = (elementwise.RULES, making.RULES, movement.RULES)
+    return any(node.op_type in rules for rules in tables)
 
 
 def _sizes(call: NodeCall) -> list[int]:
