@@ -105,7 +105,7 @@ def test_patterns_match_as_in_re2(pattern: str) -> None:
 def test_patterns_refused(pattern: str, message: str, capfd: Any) -> None:
     with pytest.raises(ValueError, match=message):
         compile_re2(pattern)
-    with pytest.raises(UnsupportedAttribute, match="pattern: .*" + message):
+    with pytest.raises(UnsupportedAttribute, match="pattern"):
         run("RegexFullMatch", texts(["a"]), pattern=pattern)
     assert capfd.readouterr() == ("", "")
 
