@@ -67,6 +67,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
         "given_back",
         "expanded",
         "passes",
+        "not_folded",
     ]
     assert [node["name"] for node in found["nodes"]] == ["node0", "node1"]
     assert found["nodes"][1]["passed_over"][0]["code"] == "op"

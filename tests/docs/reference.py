@@ -97,7 +97,7 @@ PAGES = {
             ),
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
-                "OutputMismatch", "RunCancelled",
+                "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",
             ),
         },
     ),

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import as_texts
-from onnxplug.errors import EpError, InvalidModel, OptionError, UnknownOutput
+from onnxplug.errors import (
+    EpError,
+    InvalidModel,
+    LoadCancelled,
+    OptionError,
+    OutOfMemory,
+    UnknownOutput,
+)
 from onnxplug.execute import straight_path
 from onnxplug.graph import Graph, Model, Node, Weight
 from onnxplug.graph.load import load_model
@@ -28,7 +35,7 @@ from onnxplug.partition import Candidate, GraphPartition
 from onnxplug.partition.report import EpOutcome, Expanded, Explanation
 from onnxplug.plan import Plan, make_plan
 from onnxplug.plugins import registry
-from onnxplug.prepare import Report, expand_nodes, infer_types, prepare
+from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
 from onnxplug.prepare.scopes import outermost
 from onnxplug.profiling import Profile, stage
 from onnxplug.selection import (
@@ -65,15 +72,22 @@ def load(
         OptionError: an initializer that was to be replaced does not exist or differs,
             or the prepared model would be written over the model.
         UnknownOutput: there is no value of a name in *taps*.
+        LoadCancelled: *options* say so.
+        OutOfMemory: there is not enough memory for it.
     """
+    options.check_load()
     folder = options.config["session.model_external_initializers_file_folder_path"]
-    model = load_model(
-        source,
-        external_data_folder=Path(folder) if folder else None,
-        external_files=options.external_files,
-        external_arrays=options.initializers,
-        mapped=options.config["session.use_memory_mapped_model"] == "1",
-    )
+    try:
+        model = load_model(
+            source,
+            external_data_folder=Path(folder) if folder else None,
+            external_files=options.external_files,
+            external_arrays=options.initializers,
+            mapped=options.config["session.use_memory_mapped_model"] == "1",
+        )
+    except MemoryError as error:
+        raise OutOfMemory.of(error, "loading the model") from error
+    options.check_load()
     if files is not None:
         _require_same(model, files)
     _keep_apart(model, options.optimized_model_filepath)
@@ -168,6 +182,8 @@ class BuiltModel:
         self._model = model
         self._disabled = disabled
         self._reports: list[Report] = []
+        self._options = options
+        self._budget = Budget(check=options.check_load)
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
@@ -185,7 +201,11 @@ class BuiltModel:
             with stage(profile, "plan"):
                 self.plan = make_plan(self.compiled, self.memory, self.explanation)
             self.straight = straight_path(self.plan)
+            self.explanation.refresh()
             self._tell_outcomes()
+        except MemoryError as error:
+            close_after(error, self.close)
+            raise OutOfMemory.of(error, "making the session") from error
         except BaseException as error:
             close_after(error, self.close)
             raise
@@ -193,6 +213,7 @@ class BuiltModel:
             name: [what for report in self._reports for what in report.changed(name)]
             for name in self._reports[0].counts
         }
+        self.explanation.not_folded = list(self._reports[-1].left("fold"))
 
     @property
     def compiled(self) -> compiling.CompiledGraph:
@@ -292,6 +313,7 @@ class BuiltModel:
             evaluate=_evaluator(self.chosen),
             disabled=self._disabled,
             free_dimensions=free_dimensions,
+            budget=self._budget,
         )
         self._reports.append(report)
 
@@ -318,8 +340,13 @@ class BuiltModel:
                     self.explanation,
                     expand=self._expand,
                     profile=profile,
+                    options=self._options,
                 )
+            except LoadCancelled:
+                self._options.check_load()  # which says how to go on
+                raise
             except EpError as error:
+                self._options.check_load()
                 self._do_without(error)
 
     def _do_without(self, error: EpError) -> None:
@@ -435,17 +462,20 @@ def _evaluator(
     provider = host[-1]
 
     def evaluate(graph: Graph, node: Node) -> Sequence[Any] | None:
+        from onnxplug.prepare.fold import NotFolded
+
         alone = _alone(graph, node)
-        # folding is an improvement, never a need: what cannot be computed now is
-        # left to fail, or not, when the model runs
-        with contextlib.suppress(*FAILURES):
+        try:
             if provider.get_capability(alone).refusals:
                 return None
             partition = GraphPartition(alone, alone.nodes)
             with contextlib.closing(provider.compile(partition)) as compiled:
                 nothing_bound = [None] * len(partition.outputs)
                 return list(compiled.run([], nothing_bound, None))
-        return None
+        # folding is an improvement, never a need: what cannot be computed now is left
+        # to fail, or not, when the model runs
+        except FAILURES as error:
+            raise NotFolded(f"{type(error).__name__}: {error}") from error
 
     return evaluate
 

@@ -20,9 +20,10 @@ from onnxplug.ep import (
     SessionRefused,
     describe,
 )
-from onnxplug.errors import EpError, UnassignedNode
+from onnxplug.errors import EpError, LoadCancelled, OutOfMemory, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import FAILURES, Closer, close_after, close_all
+from onnxplug.options import SessionOptions
 from onnxplug.partition import (
     Assignment,
     Candidate,
@@ -96,17 +97,21 @@ def compile_graph(
     explanation: Explanation,
     *,
     expand: Expand,
+    options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
 
     Raises:
+        LoadCancelled: *options* say so.
         UnassignedNode: no EP runs some node, and it is not a function either.
         EpError: an EP failed in ``get_capability`` or ``compile``.
         SessionRefused: an EP does not want the session to exist.
     """
-    compiler = _Compiler(graph, candidates, explanation, expand, where, profile)
+    compiler = _Compiler(
+        graph, candidates, explanation, expand, options, where, profile
+    )
     try:
         compiled = compiler.compile()
     except BaseException as error:
@@ -127,6 +132,7 @@ class _Compiler:
         candidates: Sequence[Candidate],
         explanation: Explanation,
         expand: Expand,
+        options: SessionOptions,
         where: str,
         profile: Profile | None,
     ) -> None:
@@ -134,6 +140,7 @@ class _Compiler:
         self.candidates = candidates
         self.explanation = explanation
         self.expand = expand
+        self.options = options
         self.where = where
         self.profile = profile
         self.excluded: dict[tuple[int, Node], Reason] = {}
@@ -145,6 +152,7 @@ class _Compiler:
 
     def compile(self) -> CompiledGraph:
         while True:
+            self.options.check_load()
             with stage(self.profile, "assign nodes", {"graph": self.where}):
                 assignment = assign(
                     self.graph,
@@ -278,6 +286,7 @@ class _Compiler:
         declined = False
         units = []
         for part in cuts:
+            self.options.check_load()
             partition = GraphPartition(
                 self.graph,
                 [self.graph.nodes[index] for index in part.nodes],
@@ -285,6 +294,7 @@ class _Compiler:
                 covers_model=len(cuts) == 1 and self.graph.parent is None,
                 uses=uses,
                 given=given,
+                is_cancelled=lambda: self.options.is_load_cancelled,
             )
             if part.ep is None:
                 units.append(CompiledUnit(partition, None, None, None, {}))
@@ -320,6 +330,7 @@ class _Compiler:
                 self.candidates,
                 self.explanation,
                 expand=self.expand,
+                options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
             )
@@ -382,7 +393,6 @@ class _Compiler:
                     passed_over=tuple(assignment.passed_over[node.index]),
                 )
             )
-        explanation.refresh()
 
 
 def is_control_flow(node: Node) -> bool:
@@ -401,8 +411,14 @@ def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPar
         _check_locations(compiled, partition)
         _check_limit(compiled.max_concurrent_runs)
         return compiled
-    except (Declined, SessionRefused):
+    except (Declined, SessionRefused, LoadCancelled):
         raise
+    except MemoryError as error:
+        what = (
+            f"{candidate.name}, to compile a partition of {len(partition.nodes)} nodes "
+            f"from {describe(partition.nodes[0])} on,"
+        )
+        raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
         raise EpError(
             f"{candidate.name} failed to compile a partition of "

@@ -7,14 +7,45 @@ Source: the operators' definitions in the ONNX specification.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug.ep import SequenceType, TensorType
+from onnxplug.ep.room import LARGE, check_growth
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node
+
+_PER_ITEM: Final = 128
+"""Bytes of an array beside its elements."""
+
+
+class _Gathered:
+    """What the iterations of a node give, to be stacked: a list for each output.
+
+    Args:
+        count: how many outputs.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.lists: list[list[Any]] = [[] for _ in range(count)]
+        self._nbytes = 0
+        self._looked_at = LARGE
+
+    def add(self, items: Sequence[Any]) -> None:
+        """Take what one iteration gives.
+
+        Raises:
+            MemoryError: there is no memory to stack so many.
+        """
+        for gathered, item in zip(self.lists, items, strict=True):
+            gathered.append(item)
+            self._nbytes += getattr(item, "nbytes", 0) + _PER_ITEM
+        if self._nbytes > self._looked_at:
+            check_growth(self._nbytes)
+            self._looked_at = self._nbytes + LARGE
+
 
 RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
 """Runs the body held by an attribute on values for its inputs; its outputs."""
@@ -55,7 +86,7 @@ def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]
     condition = np.asarray(True) if given is None else np.asarray(given).reshape(())
     carried = list(inputs[2:])
     body = node.subgraphs["body"]
-    scanned: list[list[Any]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    scanned = _Gathered(len(body.outputs[1 + len(carried) :]))
     iteration = 0
     while condition and (limit is None or iteration < limit):
         number = np.asarray(iteration, dtype=np.int64)
@@ -63,12 +94,13 @@ def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]
         # without a condition input the body's condition still ends the loop
         condition = np.asarray(results[0]).reshape(())
         carried = results[1 : 1 + len(carried)]
-        for gathered, item in zip(scanned, results[1 + len(carried) :], strict=True):
-            gathered.append(item)
+        scanned.add(results[1 + len(carried) :])
         iteration += 1
     stacked = [
         _stack(node, name, items, axis=0)
-        for name, items in zip(body.outputs[1 + len(carried) :], scanned, strict=True)
+        for name, items in zip(
+            body.outputs[1 + len(carried) :], scanned.lists, strict=True
+        )
     ]
     return carried + stacked
 
@@ -138,15 +170,14 @@ def _scan(
     output_count: int,
     run_body: RunBody,
 ) -> tuple[list[Any], list[list[Any]]]:
-    scanned: list[list[Any]] = [[] for _ in range(output_count)]
+    scanned = _Gathered(output_count)
     for position in range(length):
         # an array also where it has one element, which of strings is no array's
         items = [sequence[position, ...] for sequence in sequences]
         results = run_body("body", [*states, *items])
-        for gathered, item in zip(scanned, results[len(states) :], strict=True):
-            gathered.append(item)
+        scanned.add(results[len(states) :])
         states = results[: len(states)]
-    return states, scanned
+    return states, scanned.lists
 
 
 def _stack(node: Node, name: str, items: Sequence[Any], axis: int) -> Any:

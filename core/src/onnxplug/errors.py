@@ -75,6 +75,12 @@ class EPFail(OnnxplugError, RuntimeError):
     code: ClassVar[int] = 11
 
 
+class ModelLoadCanceled(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 12: a model was not loaded to the end."""
+
+    code: ClassVar[int] = 12
+
+
 # Plugins...
 
 
@@ -219,11 +225,57 @@ class SessionRefused(EPFail):
     """Raised by an EP's ``compile`` when the session must not be created at all."""
 
 
+class LoadCancelled(ModelLoadCanceled):
+    """A session was cancelled while it was made; see ``SessionOptions``."""
+
+
 # Running...
 
 
 class RunError(Fail):
     """A run failed."""
+
+
+class OutOfMemory(RunError, MemoryError):
+    """Memory that a run, or making a session, needs is not to be had.
+
+    Attributes:
+        node: the node that needs it, in words; empty where it is of no single one.
+        ep: the EP that asked for it; empty for onnxplug itself.
+        nbytes: how many bytes were asked for at once; ``None`` when nobody said.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str = "",
+        ep: str = "",
+        nbytes: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.ep = ep
+        self.nbytes = nbytes
+
+    @classmethod
+    def of(
+        cls,
+        error: Exception,
+        what: str,
+        *,
+        node: str = "",
+        ep: str = "",
+        nbytes: int | None = None,
+    ) -> OutOfMemory:
+        """One that says that *what* needs more memory than there is, as *error* does;
+        what *error* says of that already, it says again."""
+        if isinstance(error, OutOfMemory):
+            asked = error.nbytes
+            return cls(str(error), node=error.node, ep=error.ep or ep, nbytes=asked)
+        said = error if str(error) else "nobody says how much"
+        message = f"{what} needs more memory than there is: {said}"
+        return cls(message, node=node, ep=ep, nbytes=nbytes)
 
 
 class NodeError(RunError):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from onnxplug.control_flow import run_bodies
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
 from onnxplug.ep.profiler import type_shapes
-from onnxplug.errors import OutputMismatch, RunCancelled
+from onnxplug.errors import OutOfMemory, OutputMismatch, RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.memory import Hop, Memory
 from onnxplug.options import RunOptions
@@ -377,7 +377,14 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
         with run.profile.stage(f"{describe(step.node)}.{attribute}", "Body"):
             return execute(plan, given, run)
 
-    results = run_bodies(step.node, inputs, run_body)
+    try:
+        results = run_bodies(step.node, inputs, run_body)
+    except MemoryError as error:
+        raise OutOfMemory.of(
+            error,
+            f"{describe(step.node)}, for what its iterations give,",
+            node=step.node.name or describe(step.node),
+        ) from error
     for slot, result in zip(step.outputs, results, strict=False):
         if slot:
             slots[slot] = result

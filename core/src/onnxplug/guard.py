@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug.ep import RunContext
-from onnxplug.errors import EpError, OnnxplugError
+from onnxplug.errors import EpError, OnnxplugError, OutOfMemory
 
 FAILURES: Final = (Exception, SystemExit)
 """What an EP may raise that is its own failure."""
@@ -35,7 +35,8 @@ class blaming(AbstractContextManager[None]):
     Errors of onnxplug are let through: they say already whose they are.
 
     Raises:
-        EpError: for whatever was raised.
+        OutOfMemory: for a MemoryError.
+        EpError: for whatever else was raised.
     """
 
     __slots__ = ("ep", "stage")
@@ -50,6 +51,10 @@ class blaming(AbstractContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, MemoryError):
+            raise OutOfMemory.of(
+                error, f"{self.ep}, in {self.stage},", ep=self.ep
+            ) from (error)
         if isinstance(error, FAILURES) and not isinstance(error, OnnxplugError):
             raise ep_failure(self.ep, self.stage, error) from error
 
@@ -130,6 +135,8 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
         try:
             results = run(inputs, outputs, context)
             found = len(results)
+        except MemoryError as error:
+            raise OutOfMemory.of(error, f"{ep}, in run,", ep=ep) from error
         except OnnxplugError:
             raise
         except FAILURES as error:  # not by blaming(), which takes a short run longer

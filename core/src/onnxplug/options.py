@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.errors import OptionError, OptionWarning
+from onnxplug.errors import LoadCancelled, OptionError, OptionWarning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +94,18 @@ _RUN_WITHOUT_EFFECT: Final = (
 )
 
 
+class _Flag:
+    """Shared by options and their copies; of a pickled copy it is down."""
+
+    __slots__ = ("up",)
+
+    def __init__(self) -> None:
+        self.up = False
+
+    def __reduce__(self) -> tuple[type[_Flag], tuple[()]]:
+        return _Flag, ()
+
+
 class SessionOptions:
     """Options of one session.
 
@@ -147,6 +159,7 @@ class SessionOptions:
     _external_files: dict[str, memoryview]
     _requests: list[ProviderRequest]
     _policy: Any
+    _cancellation: _Flag
 
     def __init__(self) -> None:
         values = self.__dict__
@@ -166,6 +179,7 @@ class SessionOptions:
             _external_files={},
             _requests=[],
             _policy=None,
+            _cancellation=_Flag(),
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -192,7 +206,10 @@ class SessionOptions:
         self.__dict__[name] = value
 
     def snapshot(self) -> SessionOptions:
-        """A copy that later changes of these options do not reach."""
+        """A copy that later changes of these options do not reach.
+
+        The flag that cancels is one for both.
+        """
         options = SessionOptions.__new__(SessionOptions)
         options.__dict__.update(
             (name, value.copy() if isinstance(value, dict | list) else value)
@@ -208,6 +225,31 @@ class SessionOptions:
         files = state["_external_files"].items()
         views = {name: memoryview(content) for name, content in files}
         self.__dict__.update({**state, "_external_files": views})
+
+    # ending what takes too long
+
+    def set_load_cancellation_flag(self, value: bool) -> None:
+        """Set to true, from any thread, to end the making of sessions by these options.
+
+        It raises :class:`~onnxplug.errors.LoadCancelled` then.  Sessions that are made
+        already run on; what they would have to make anew, for outputs or EPs that they
+        were not made with, is cancelled too.
+        """
+        self._cancellation.up = bool(value)
+
+    def check_load(self) -> None:
+        """Raise :class:`LoadCancelled` when the session is not wanted any more."""
+        if self._cancellation.up:
+            raise LoadCancelled(
+                "making the session was cancelled, as "
+                "SessionOptions.set_load_cancellation_flag(True) was called; call it "
+                "with False to make another session by these options"
+            )
+
+    @property
+    def is_load_cancelled(self) -> bool:
+        """Whether sessions of these options are to be made no further."""
+        return self._cancellation.up
 
     # config entries
 

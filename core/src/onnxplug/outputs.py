@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
-from onnxplug.errors import ModelWarning
+from onnxplug.ep.room import check_room
+from onnxplug.errors import ModelWarning, OutOfMemory
 from onnxplug.selection.warn import warn_user
 
 
@@ -131,9 +132,19 @@ def _own(result: Any, taken: set[int]) -> Any:
         or not result.flags.c_contiguous
         or not _owns_memory(root)
     ):
-        root = result = result.copy(order="C")
+        root = result = _copy(result)
     taken.add(id(root))
     return result
+
+
+def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    try:
+        # a view may stand for more than there is
+        check_room(array.nbytes)
+        return array.copy(order="C")
+    except MemoryError as error:
+        what = f"an output, {array.dtype}{list(array.shape)},"
+        raise OutOfMemory.of(error, what, nbytes=array.nbytes) from error
 
 
 def parts(value: Any) -> Iterator[Any]:

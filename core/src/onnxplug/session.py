@@ -85,6 +85,7 @@ class InferenceSession:
 
     Raises:
         ModelError: the model cannot be loaded.
+        LoadCancelled, OutOfMemory: making it was cancelled, or takes too much memory.
         OnnxplugError: the EPs asked for cannot be used, or leave a node over.
     """
 

@@ -253,22 +253,6 @@ def test_recursion_is_refused(parse):
         inline_functions(model)
 
 
-def test_a_model_that_would_explode_is_refused(parse, monkeypatch):
-    monkeypatch.setattr("onnxplug.prepare.inline.MAX_NODES", 1000)
-    functions = "".join(
-        f"""<domain: "local", opset_import: ["" : 21, "local" : 1]>
-        f{i} (x) => (y) {{ t = local.f{i + 1} (x)  y = local.f{i + 1} (t) }}"""
-        for i in range(30)
-    )
-    model = parse(
-        "g (float[2] x) => (float[2] y) { y = local.f0 (x) }"
-        + functions
-        + TWICE.replace("twice", "f30")
-    )
-    with pytest.raises(UnsupportedModel, match="more than 1,000 nodes"):
-        inline_functions(model)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

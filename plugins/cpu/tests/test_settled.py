@@ -27,7 +27,9 @@ PROVIDERS = [
 ]
 
 
-def model(*nodes: onnx.NodeProto, outputs: Any = ("y",)) -> onnx.ModelProto:
+def model(
+    *nodes: onnx.NodeProto, outputs: Any = ("y",), constants: Any = ()
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         list(nodes),
         "quantised",
@@ -37,6 +39,7 @@ def model(*nodes: onnx.NodeProto, outputs: Any = ("y",)) -> onnx.ModelProto:
             numpy_helper.from_array(WEIGHT, "w"),
             numpy_helper.from_array(SCALE, "scale"),
             numpy_helper.from_array(ZERO, "zero"),
+            *constants,
         ],
     )
     imports = [helper.make_opsetid("", 21)]
@@ -143,3 +146,43 @@ def test_a_failure_names_the_node(providers: Any) -> None:
     with pytest.raises((NodeError, EpError), match="DequantizeLinear"):
         session = onnxplug.InferenceSession(proto, providers=providers)
         session.run(None, {"x": X})
+
+
+def test_weights_that_double_are_not_computed_ahead(computed: mock.Mock) -> None:
+    chain = [
+        helper.make_node("Concat", [f"v{i}", f"v{i}"], [f"v{i + 1}"], axis=0)
+        for i in range(30)
+    ]
+    session = onnxplug.InferenceSession(
+        model(
+            helper.make_node("DequantizeLinear", ["w", "scale", "zero"], ["v0"]),
+            *chain,
+            helper.make_node("Gather", ["v30", "first"], ["row"]),
+            helper.make_node("Add", ["x", "row"], ["y"]),
+            constants=[numpy_helper.from_array(np.array([0]), "first")],
+        )
+    )
+    assert {call.args[1].op_type for call in computed.mock_calls} <= {
+        "DequantizeLinear"
+    }
+    assert session.explain().nodes
+
+
+def test_long_chains_behind_a_weight_are_cut() -> None:
+    length = 2000
+    chain = [
+        helper.make_node("Cast", [f"v{i}"], [f"v{i + 1}"], to=10 if i % 2 else 1)
+        for i in range(length)
+    ]
+    session = onnxplug.InferenceSession(
+        model(
+            helper.make_node(
+                "DequantizeLinear", ["w", "scale", "zero"], ["v0"], axis=1
+            ),
+            *chain,
+            helper.make_node("Cast", [f"v{length}"], ["floats"], to=1),
+            PRODUCT,
+        )
+    )
+    (y,) = session.run(None, {"x": X})
+    np.testing.assert_allclose(y, X @ WIDE, rtol=1e-2, atol=50)

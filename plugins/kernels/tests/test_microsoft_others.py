@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,23 @@ def test_tokens_that_are_refused(shape: Any, changes: Any, message: str) -> None
             domain=MICROSOFT,
             **{**attributes, **changes},
         )
+
+
+@pytest.mark.parametrize(
+    "form", [{"tokenexp": "(a|aa)+b"}, {"separators": ["(a*)*b", "x"]}]
+)
+def test_tokens_do_not_take_for_ever(form: dict[str, Any]) -> None:
+    began = time.monotonic()
+    run(
+        "Tokenizer",
+        np.array(["a" * 2000], object),
+        domain=MICROSOFT,
+        mark=0,
+        mincharnum=1,
+        pad_value="",
+        **form,
+    )
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**31 + 5])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto
 
-from onnxplug_kernels.re2 import compile_re2
+from onnxplug_kernels import UnsupportedAttribute
+from onnxplug_kernels.patterns import compile_re2
 
 from .node_oracles import onnx_runtime, run
 
@@ -43,6 +45,8 @@ def test_concat_broadcasts() -> None:
         r"\pL+",
         r"\p{Lu}\p{^Lu}+",
         r"[\p{L}\P{L}]+",
+        r"\p{Greek}*",
+        r"(?U)a+.*",
         r"(?i)ABC",
         r"a(?i)BC",
         r"(a(?i)B)c",
@@ -87,16 +91,42 @@ def test_patterns_match_as_in_re2(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(", "not valid"),
-        ("[a", r"without its \]"),
-        (r"\p{Greek}", "general category"),
-        ("[[:nope:]]", "character class"),
-        ("(?U)a+", "flag U"),
+        ("(", r"missing \): \("),
+        ("[a", r"missing \]: \[a"),
+        (r"\p{Nothing}", r"invalid character class range: \\p\{Nothing\}"),
+        ("[[:nope:]]", "invalid character class range"),
+        ("(?=a)", "invalid perl operator"),
+        (r"(a)\1", "invalid escape sequence"),
+        ("(a{1000}){1000}", "invalid repetition size"),
+        ("\ud800", "half of a surrogate pair"),
+        (b"\xff", "not UTF-8"),
     ],
 )
-def test_patterns_refused(pattern: str, message: str) -> None:
+def test_patterns_refused(pattern: str, message: str, capfd: Any) -> None:
     with pytest.raises(ValueError, match=message):
         compile_re2(pattern)
+    with pytest.raises(UnsupportedAttribute, match="pattern"):
+        run("RegexFullMatch", texts(["a"]), pattern=pattern)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+b", "(a|aa)+b", "(.*a){20}b", "(a?){30}a{30}b"]
+)
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    began = time.monotonic()
+    assert not run("RegexFullMatch", texts(["a" * 5000]), pattern=pattern)[0]
+    assert time.monotonic() - began < 5
+
+
+def test_texts_of_any_characters_are_matched() -> None:
+    x = texts(["x\0y", "日本語", "", "\U0001f600", "a\n"])
+    assert run("RegexFullMatch", x, pattern=".*").tolist() == [True] * 4 + [False]
+    assert run("RegexFullMatch", x, pattern=r"x\x00y").tolist() == [True] + [False] * 4
+    assert run("RegexFullMatch", x, pattern="x\0y").tolist() == [True] + [False] * 4
+    assert run("RegexFullMatch", x, pattern=".{3}").tolist() == [True] * 2 + [False] * 3
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        run("RegexFullMatch", texts(["\udc00"]), pattern=".")
 
 
 @pytest.mark.parametrize("maxsplit", [None, 0, 1, 2, 9])

@@ -60,8 +60,10 @@ from onnxplug.ep.types import (
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
     Declined,
+    LoadCancelled,
     NodeError,
     OptionError,
+    OutOfMemory,
     OutputMismatch,
     RunCancelled,
     SessionRefused,
@@ -95,6 +97,7 @@ __all__ = [
     "KernelExecutionProvider",
     "KernelSequence",
     "Level",
+    "LoadCancelled",
     "MapType",
     "MemoryLocation",
     "Node",
@@ -104,6 +107,7 @@ __all__ = [
     "OptionError",
     "OptionValue",
     "OptionalType",
+    "OutOfMemory",
     "OutputMismatch",
     "Partition",
     "Profiler",

@@ -187,6 +187,13 @@ class Partition(Protocol):
     def covers_model(self) -> bool:
         """Nothing of the model runs outside this partition."""
 
+    @property
+    def cancelled(self) -> bool:
+        """The session is not wanted any more.
+
+        An EP that compiles for long asks now and then, and raises ``LoadCancelled``.
+        """
+
     def value(self, name: str) -> ValueInfo:
         """What is known of *name*; as :meth:`Graph.value`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
@@ -11,7 +12,7 @@ from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
-from onnxplug.errors import NodeError, OutputMismatch, RunCancelled
+from onnxplug.errors import NodeError, OutOfMemory, OutputMismatch, RunCancelled
 from onnxplug.escape import escape
 
 
@@ -160,7 +161,7 @@ class KernelSequence(CompiledPartition):
                     if context is None
                     else self.call(call.node, call.kernel, arguments, context)
                 )
-            except RunCancelled:
+            except (RunCancelled, OutOfMemory):
                 raise
             except Exception as error:
                 raise _node_error(call.node, arguments, error) from error
@@ -285,14 +286,39 @@ def _with_frees(
     return tuple(reversed(freed))
 
 
-def _node_error(node: Node, arguments: Sequence[Any], error: Exception) -> NodeError:
+def _node_error(
+    node: Node, arguments: Sequence[Any], error: Exception
+) -> NodeError | OutOfMemory:
     if isinstance(error, NodeError):
         return error
     found = ", ".join(_summary(argument) for argument in arguments) or "no inputs"
+    if isinstance(error, MemoryError) or str(error).startswith(_TOO_LARGE):
+        return OutOfMemory.of(
+            error,
+            f"{describe(node)}, on {found},",
+            node=node.name or describe(node),
+            nbytes=_bytes_asked(error),
+        )
     return NodeError(
         f"{describe(node)} failed on {found}: {type(error).__name__}: {error}",
         node=node.name or describe(node),
     )
+
+
+_TOO_LARGE = (
+    "array is too big",
+    "Maximum allowed dimension exceeded",
+    "Maximum allowed size exceeded",
+)
+"""What numpy says in a ValueError of an array that no memory could hold."""
+
+
+def _bytes_asked(error: Exception) -> int | None:
+    """What numpy's own MemoryError was to be of."""
+    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    return int(math.prod(shape) * dtype.itemsize)
 
 
 def _summary(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxplug.ep import ExportedModel, ValueInfo
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class GraphPartition:
     """A convex group of nodes of one graph.
 
-    *uses* and *given*, the graph's uses and outputs, are passed by who makes many.
+    *uses* and *given*, the graph's uses and outputs, are passed by who makes many;
+    *is_cancelled* tells whether the session is not wanted any more.
 
     Attributes:
         graph: the graph the nodes belong to.
@@ -35,16 +36,23 @@ class GraphPartition:
         covers_model: bool = False,
         uses: Mapping[str, Sequence[Node]] | None = None,
         given: Set[str] | None = None,
+        is_cancelled: Callable[[], bool] = bool,
     ) -> None:
         self.graph = graph
         self.nodes = tuple(nodes)
         self.label = label
         self.covers_model = covers_model
+        self._is_cancelled = is_cancelled
         if uses is None:
             uses = graph.uses()
         if given is None:
             given = set(graph.outputs)
         self.inputs, self.outputs = _border(graph, self.nodes, uses, given)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the session is not wanted any more."""
+        return self._is_cancelled()
 
     def value(self, name: str) -> ValueInfo:
         """What is known of *name*."""

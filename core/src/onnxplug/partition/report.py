@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 from onnxplug.escape import escape
 from onnxplug.guard import blaming
+from onnxplug.prepare.report import Left
 
 
 class PassedOver(NamedTuple):
@@ -150,6 +151,7 @@ class Explanation:
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
         passes: for each pass over the graph, what it changed.
+        not_folded: nodes of constants that are computed in each run, and why.
     """
 
     def __init__(self) -> None:
@@ -160,6 +162,7 @@ class Explanation:
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
         self.passes: dict[str, list[str]] = {}
+        self.not_folded: list[Left] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
 
     def ask_again(
@@ -210,6 +213,7 @@ class Explanation:
                 for item in self.expanded
             ],
             "passes": self.passes,
+            "not_folded": [item._asdict() for item in self.not_folded],
         }
 
     def __str__(self) -> str:
@@ -247,6 +251,11 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        reasons = Counter(left.reason for left in self.not_folded)
+        for reason, count in reasons.most_common(5):
+            first = next(x.node for x in self.not_folded if x.reason == reason)
+            more = f" and {count - 1} more" if count > 1 else ""
+            lines.append(f"  not computed ahead: {first}{more} ({reason})")
         return "\n".join(map(escape, lines))
 
 

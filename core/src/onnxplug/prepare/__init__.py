@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
 from onnxplug.prepare.attributes import check_attributes
-from onnxplug.prepare.report import PassRecord, Report
+from onnxplug.prepare.budget import Budget, Limits
+from onnxplug.prepare.report import Left, PassRecord, Report
 from onnxplug.prepare.scopes import all_graphs
 from onnxplug.prepare.types import is_known
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PASSES",
+    "Budget",
+    "Left",
+    "Limits",
     "PassRecord",
     "Report",
     "expand_node",
@@ -38,11 +42,13 @@ class Task(NamedTuple):
         model: rewritten in place.
         evaluate: computes nodes of constants; ``None`` when nothing can.
         sizes_changed: sizes became known that may tell others.
+        budget: what is left to spend.
     """
 
     model: Model
     evaluate: Evaluate | None
     sizes_changed: bool
+    budget: Budget
 
 
 # Each pass is imported when there is something for it to do: a small model that states
@@ -54,7 +60,7 @@ def _inline(task: Task) -> list[str]:
         return []
     from onnxplug.prepare.inline import inline_functions
 
-    return inline_functions(task.model)
+    return inline_functions(task.model, task.budget)
 
 
 def _constants(task: Task) -> list[str]:
@@ -70,7 +76,7 @@ def _differentiate(task: Task) -> list[str]:
         return []
     from onnxplug.prepare.differentiate import differentiate
 
-    return differentiate(task.model.graph)
+    return differentiate(task.model.graph, task.budget)
 
 
 def _infer(task: Task) -> list[str]:
@@ -97,10 +103,11 @@ def _fold(task: Task) -> list[str]:
         )
         for node in _nodes(task)
     ):
+        task.budget.left.clear()
         return []
     from onnxplug.prepare.fold import fold
 
-    return fold(task.model.graph, task.evaluate)
+    return fold(task.model.graph, task.evaluate, task.budget)
 
 
 def _branches(task: Task) -> list[str]:
@@ -108,7 +115,7 @@ def _branches(task: Task) -> list[str]:
         return []
     from onnxplug.prepare.branches import take_branches
 
-    return take_branches(task.model.graph)
+    return take_branches(task.model.graph, task.budget)
 
 
 def _duplicates(task: Task) -> list[str]:
@@ -156,6 +163,7 @@ def prepare(
     evaluate: Evaluate | None,
     disabled: Collection[str] = (),
     free_dimensions: Mapping[str, int] | None = None,
+    budget: Budget | None = None,
 ) -> Report:
     """Rewrite *model* in place until the passes find nothing more to do.
 
@@ -165,13 +173,16 @@ def prepare(
             what follows from shapes is folded.
         disabled: names of :data:`PASSES` to leave out.
         free_dimensions: sizes for dimensions that the model only names.
+        budget: what may be spent; by default as much as one session may.
 
     Raises:
         OptionError: a name in *disabled* or *free_dimensions* does not exist.
         InvalidModel: the model's types or functions contradict themselves, or a node
             has attributes or constants with which it cannot run.
-        UnsupportedModel: a function needs another opset than the model has.
+        UnsupportedModel: a function needs another opset than the model has, or its
+            calls become too many nodes.
     """
+    budget = budget or Budget()
     _check_names(disabled)
     if free_dimensions:
         from onnxplug.prepare.infer import fix_free_dimensions
@@ -189,9 +200,10 @@ def prepare(
                 continue
             if name == "infer" and round > 1 and not sizes_changed:
                 continue
-            task = Task(model=model, evaluate=evaluate, sizes_changed=sizes_changed)
-            changed = run(task)
-            records.append(PassRecord(name, round, tuple(changed)))
+            budget.check()
+            changed = run(Task(model, evaluate, sizes_changed, budget))
+            left = tuple(budget.left) if name == "fold" else ()
+            records.append(PassRecord(name, round, tuple(changed), left))
             if name == "infer":
                 sizes_changed = False
             elif name in ("fold", "branches"):

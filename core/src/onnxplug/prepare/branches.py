@@ -7,12 +7,16 @@ Source: operator ``If``, versions 1 to 25.
 from __future__ import annotations
 
 from onnxplug.graph import Graph, Node
+from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.instantiate import describe, splice
 from onnxplug.prepare.scopes import Names, all_graphs
 
 
-def take_branches(graph: Graph) -> list[str]:
+def take_branches(graph: Graph, budget: Budget | None = None) -> list[str]:
     """Replace the ``If`` nodes of constant condition in *graph* and bodies within.
+
+    Args:
+        budget: asked now and then whether to go on.
 
     Returns:
         The nodes that were replaced, described in words.
@@ -25,6 +29,8 @@ def take_branches(graph: Graph) -> list[str]:
             for node in each.nodes
             if (branch := _taken(each, node)) is not None
         }:
+            if budget is not None:
+                budget.check()
             names = names or Names(graph)
             nodes: list[Node] = []
             for node in each.nodes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from onnxplug.ep import TensorType
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Function, Graph, Node
+from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.expand import expand_node
 from onnxplug.prepare.infer import infer_types
 from onnxplug.prepare.instantiate import describe, instantiate, label
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _DOMAIN: Final = "ai.onnx.preview.training"
 
 
-def differentiate(graph: Graph) -> list[str]:
+def differentiate(graph: Graph, budget: Budget | None = None) -> list[str]:
     """Replace the ``Gradient`` nodes of *graph* and of bodies within.
 
     They name values in attributes, so this must come before any pass that renames or
@@ -36,6 +37,8 @@ def differentiate(graph: Graph) -> list[str]:
 
     Args:
         graph: a main graph without calls of functions.
+        budget: how many nodes may be read and made, each time that one is replaced:
+            a gradient of a gradient has twice as many.
 
     Returns:
         The nodes that were replaced, described in words.
@@ -43,16 +46,25 @@ def differentiate(graph: Graph) -> list[str]:
     Raises:
         InvalidModel: a node names what the graph does not have, or depends on itself.
         UnsupportedModel: an operator on the way cannot be differentiated, or not in
-            the model's opset.
+            the model's opset, or there are more nodes than *budget* allows.
     """
     if not graph.opset(_DOMAIN):
         return []
+    budget = budget or Budget()
     replaced: list[str] = []
     for each in list(all_graphs(graph)):
         while pending := [node for node in each.nodes if _is_gradient(node)]:
             request = _first(each, pending)
             replaced.append(describe(request.node))
+            budget.check()
             _replace(each, request)
+            if not budget.make_nodes(len(each.nodes)):
+                raise UnsupportedModel(
+                    f"differentiating the model, at {describe(request.node)}, takes "
+                    f"more nodes than onnxplug allows, {budget.limits.nodes:,} of all "
+                    f"of its {len(replaced)} gradients so far together; the graph has "
+                    f"become {len(each.nodes):,}"
+                )
     return replaced
 
 

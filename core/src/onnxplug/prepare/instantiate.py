@@ -7,16 +7,26 @@ inputs and outputs become the call's; attributes that refer get the call's value
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from onnxplug.errors import InvalidModel
+from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.escape import escape
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
+from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.scopes import Names
 from onnxplug.prepare.types import is_known, without_names
 
+MOST_TEXT: Final = 512
+"""Characters of a name above which only its end is used in new ones: those of nested
+calls would be as long as the calls are deep, and each copy of a body has names."""
+
 
 def instantiate(
-    function: Function, call: Node, graph: Graph, names: Names
+    function: Function,
+    call: Node,
+    graph: Graph,
+    names: Names,
+    budget: Budget | None = None,
 ) -> list[Node]:
     """The nodes that stand for *call* of *function* in *graph*.
 
@@ -24,15 +34,20 @@ def instantiate(
     Attributes with defaults count as set; an inner attribute that refers to one that
     is not set is left out (ONNX IR specification, *Functions*).
 
+    Args:
+        budget: how many nodes may be made; ``None``: as many as the body has.
+
     Raises:
         InvalidModel: the call has more inputs or outputs than the function, or wants
             an output that nothing makes.
+        UnsupportedModel: there are more nodes, or bodies within each other, than
+            *budget* allows.
     """
     body = function.body
     _check_call(function, call)
-    prefix = names.fresh(label(call)) + "/"
+    prefix = names.fresh(shortened(label(call))) + "/"
     attributes = {**function.attribute_defaults, **call.typed_attributes}
-    copy = _Copy(graph, names, prefix, attributes)
+    copy = _Copy(graph, names, prefix, attributes, budget)
     inputs = (*call.inputs, *[None] * (len(body.inputs) - len(call.inputs)))
     values: dict[str, str | None] = dict(zip(body.inputs, inputs, strict=True))
     made = body.producers().keys()
@@ -44,7 +59,7 @@ def instantiate(
             values[formal] = actual
         else:  # an input handed through, or a value that is given out twice
             forwards.append(
-                Node("Identity", (formal,), (actual,), name=f"{prefix}{formal}")
+                Node("Identity", (formal,), (actual,), name=prefix + shortened(formal))
             )
     nodes = copy.nodes(body, values)
     for forward in forwards:
@@ -71,10 +86,10 @@ def splice(body: Graph, call: Node, graph: Graph, names: Names) -> list[Node]:
     The body has no inputs.  What it captures keeps its name, its constants become
     constants of *graph*, and new names are as those of :func:`instantiate`.
     """
-    prefix = names.fresh(label(call)) + "/"
+    prefix = names.fresh(shortened(label(call))) + "/"
     values: dict[str, str | None] = {}
     for name, weight in (body.constants | body.defaults).items():
-        values[name] = new = names.fresh(prefix + name)
+        values[name] = new = names.fresh(prefix + shortened(name))
         graph.add_constant(new, weight)
     made = body.producers().keys()
     forwards: list[tuple[str, str]] = []
@@ -91,10 +106,20 @@ def splice(body: Graph, call: Node, graph: Graph, names: Names) -> list[Node]:
         if new_name is not None and not is_known(graph.types.get(new_name)):
             graph.types[new_name] = without_names(body.types.get(name))
     nodes += [
-        Node("Identity", (values.get(formal, formal),), (actual,), name=prefix + formal)
+        Node(
+            "Identity",
+            (values.get(formal, formal),),
+            (actual,),
+            name=prefix + shortened(formal),
+        )
         for formal, actual in forwards
     ]
     return nodes
+
+
+def shortened(name: str) -> str:
+    """The end of *name*, as long as a part of a new name may be."""
+    return name if len(name) <= MOST_TEXT else "…" + name[-MOST_TEXT:]
 
 
 def label(node: Node) -> str:
@@ -110,6 +135,14 @@ def describe(node: Node) -> str:
         return f"{operator} {node.name!r}"
     made = ", ".join(repr(name) for name in node.outputs if name)
     return f"{operator} (unnamed, makes {made})"
+
+
+def too_deep(name: str, depth: int) -> UnsupportedModel:
+    """The error of a graph *name* within whose *depth* bodies there are more."""
+    return UnsupportedModel(
+        f"inlining the model's functions puts bodies of control flow into each other, "
+        f"to {name!r} and beyond, more than {depth} deep, which is onnxplug's limit"
+    )
 
 
 def _check_call(function: Function, call: Node) -> None:
@@ -133,19 +166,37 @@ class _Copy:
         names: Names,
         prefix: str,
         attributes: Mapping[str, Attribute],
+        budget: Budget | None = None,
     ) -> None:
         self._opset_imports = graph.opset_imports
         self._names = names
         self._prefix = prefix
         self._attributes = attributes
+        self._budget = budget
+        self._depth = 0
 
     def nodes(self, body: Graph, values: dict[str, str | None]) -> list[Node]:
-        """Copies of *body*'s nodes; *values* grows by the names given."""
+        """Copies of *body*'s nodes; *values* grows by the names given.
+
+        Raises:
+            UnsupportedModel: there are more nodes than the budget allows.
+        """
+        # a body that is an attribute is copied wherever the function refers to it
+        budget = self._budget
+        if budget is not None and not budget.make_nodes(len(body.nodes)):
+            raise UnsupportedModel(
+                f"inlining the call {self._prefix.rstrip('/')!r} makes more nodes than "
+                "onnxplug allows all functions of a model together, "
+                f"{budget.limits.nodes:,}"
+            )
         for node in body.nodes:
             for name in filter(None, node.outputs):
                 if name not in values:
-                    values[name] = self._names.fresh(self._prefix + name)
+                    values[name] = self._new(name)
         return [self._node(node, values) for node in body.nodes]
+
+    def _new(self, name: str) -> str:
+        return self._names.fresh(self._prefix + shortened(name))
 
     def _node(self, node: Node, values: Mapping[str, str | None]) -> Node:
         attributes: dict[str, Attribute] = {}
@@ -163,7 +214,7 @@ class _Copy:
             tuple(values.get(name, name) if name else None for name in node.outputs),
             attributes,
             domain=node.domain,
-            name=self._prefix + label(node),
+            name=self._prefix + shortened(label(node)),
             overload=node.overload,
         )
 
@@ -178,13 +229,22 @@ class _Copy:
         return attribute
 
     def _graph(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:
+        # what a call gives as an attribute may hold what its own caller gave
+        if self._budget is not None and self._depth == self._budget.limits.depth:
+            raise too_deep(graph.name, self._depth)
+        self._depth += 1
+        copy = self._copied(graph, outer)
+        self._depth -= 1
+        return copy
+
+    def _copied(self, graph: Graph, outer: Mapping[str, str | None]) -> Graph:
         values = dict(outer)
         own = (*graph.inputs, *graph.defaults, *graph.constants)
         for name in dict.fromkeys(own):
-            values[name] = self._names.fresh(self._prefix + name)
+            values[name] = self._new(name)
         for node in graph.nodes:  # what the body makes hides what is around it
             for name in filter(None, node.outputs):
-                values[name] = self._names.fresh(self._prefix + name)
+                values[name] = self._new(name)
         nodes = self.nodes(graph, values)
 
         def renamed(name: str) -> str:

@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Left(NamedTuple):
+    """A node of constants that was not folded.
+
+    Attributes:
+        node: in words.
+        reason: why not.
+    """
+
+    node: str
+    reason: str
+
+
 class PassRecord(NamedTuple):
     """One run of one pass that was not switched off.
 
@@ -13,11 +25,13 @@ class PassRecord(NamedTuple):
         round: 1 for the first time that the passes ran; later rounds work on what
             earlier ones left.
         changed: what was changed, described in words: nodes, or names of values.
+        left: what the pass could have changed and did not, if it tells.
     """
 
     name: str
     round: int
     changed: tuple[str, ...]
+    left: tuple[Left, ...] = ()
 
 
 class Report(NamedTuple):
@@ -39,6 +53,11 @@ class Report(NamedTuple):
             if record.name == name
             for what in record.changed
         )
+
+    def left(self, name: str) -> tuple[Left, ...]:
+        """What the pass *name* left as it was in its last round."""
+        rounds = [record.left for record in self.passes if record.name == name]
+        return rounds[-1] if rounds else ()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ run integers and their scale otherwise.  This one does not.
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -23,6 +24,10 @@ _PASSED: Final = frozenset(
     "Cast Concat Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
 )
 """Operators between a weight's DequantizeLinear and what computes with it."""
+
+
+_MOST_PASSED: Final = 8
+"""How many of these one after the other: a chain is computed from its end."""
 
 
 class SettledPartition(ep.Partition):
@@ -85,6 +90,11 @@ class SettledPartition(ep.Partition):
         """As the whole's."""
         return self._partition.covers_model
 
+    @property
+    def cancelled(self) -> bool:
+        """As the whole's."""
+        return self._partition.cancelled
+
     def value(self, name: str) -> ep.ValueInfo:
         """What is known of *name*."""
         value = self._partition.value(name)
@@ -130,27 +140,40 @@ def settle(
     """What of *partition* has to run each time, and the indices of the other nodes.
 
     Settled are the ``DequantizeLinear`` of a constant, and what only passes its result
-    on, unless it is an output of the partition.
+    on, unless it is an output of the partition, or larger than all weights together.
     """
     settled: dict[int, Callable[..., Any]] = {}
-    known: set[str] = set()
+    # how many nodes each value has been passed on by
+    known: dict[str, int] = {}
+    weights = 0
     for node in partition.nodes:
-        if _is_settled(partition, node, known):
-            function = find_function(partition.graph, node)
-            if not isinstance(function, ep.Reason):
-                settled[node.index] = function
-                known.update(filter(None, node.outputs))
+        if not _is_settled(partition, node, known):
+            continue
+        size = sum(_size(partition.value(name)) for name in node.outputs if name)
+        if node.op_type == "DequantizeLinear":
+            weights += size
+            passed = 0
+        else:
+            passed = 1 + max(known.get(name or "", 0) for name in node.inputs)
+        if size > weights or passed > _MOST_PASSED:
+            continue
+        function = find_function(partition.graph, node)
+        if not isinstance(function, ep.Reason):
+            settled[node.index] = function
+            known.update((name, passed) for name in node.outputs if name)
     if not settled:
         return partition, frozenset()
     return SettledPartition(partition, settled), frozenset(settled)
 
 
-def _is_settled(partition: ep.Partition, node: ep.Node, known: set[str]) -> bool:
+def _is_settled(
+    partition: ep.Partition, node: ep.Node, known: Mapping[str, int]
+) -> bool:
     read = [name for name in node.inputs if name is not None]
     if node.op_type == "DequantizeLinear":
         settled = all(partition.value(name).is_constant for name in read)
     elif node.domain == "" and node.op_type in _PASSED:
-        settled = not known.isdisjoint(read) and all(
+        settled = not known.keys().isdisjoint(read) and all(
             name in known or partition.value(name).is_constant for name in read
         )
     else:
@@ -168,3 +191,7 @@ def _has_size(value: ep.ValueInfo) -> bool:
         and value.shape is not None
         and all(isinstance(size, int) for size in value.shape)
     )
+
+
+def _size(value: ep.ValueInfo) -> int:
+    return math.prod(size for size in value.shape or () if isinstance(size, int))

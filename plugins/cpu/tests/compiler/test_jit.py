@@ -107,6 +107,21 @@ def test_kernels_run(folder) -> None:
 
 
 @needs_host
+def test_compiling_ends_between_kernels(folder, compiled) -> None:
+    library = Library(HOST)
+
+    def look() -> None:
+        if len(compiled) == 2:
+            raise ep.LoadCancelled("not wanted")
+
+    with pytest.raises(ep.LoadCancelled):
+        library.addresses([kernel(factor) for factor in range(5)], look)
+    assert len(compiled) == 2
+    # what was compiled is not lost
+    library.addresses([kernel(0), kernel(1)], look)
+
+
+@needs_host
 def test_nothing_is_compiled_twice(folder, compiled) -> None:
     library = Library(HOST)
     first = library.addresses([kernel(2), kernel(3)])

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug.errors import NodeError, OutputMismatch
+from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
 from onnxplug_cpu.compiler import jit, segment
 from onnxplug_cpu.compiler.call import NotCompiled
 from onnxplug_cpu.compiler.jit import KernelUnavailable, Library
@@ -58,9 +58,9 @@ def test_the_plans_of_the_latest_shapes_are_kept(
     made: list[Any] = []
     make = Segment._make
 
-    def noted(self: Segment, shapes: Any) -> Any:
+    def noted(self: Segment, shapes: Any, look: Any) -> Any:
         made.append(shapes[0])
-        return make(self, shapes)
+        return make(self, shapes, look)
 
     monkeypatch.setattr(Segment, "_make", noted)
     for length in (1, 2, 3, 1, 4, 1, 3, 2):
@@ -75,6 +75,40 @@ def test_static_shapes_are_planned_when_the_session_opens() -> None:
     found = lowered(text)
     with mock.patch.object(Segment, "_make", side_effect=AssertionError):
         found.session.run(None, feeds(2, 3))
+
+
+def test_planning_ends_when_the_session_is_not_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = onnxplug.SessionOptions()
+    make = Segment._make
+
+    def cancelled(self: Segment, shapes: Any, look: Any) -> Any:
+        options.set_load_cancellation_flag(True)
+        return make(self, shapes, look)
+
+    monkeypatch.setattr(Segment, "_make", cancelled)
+    text = TEXT.replace("[B, S, 8]", "[2, 3, 8]")
+    with pytest.raises(LoadCancelled, match="set_load_cancellation_flag"):
+        onnxplug.InferenceSession(onnx.parser.parse_model(text), options)
+
+
+def test_planning_ends_when_the_run_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = lowered(TEXT)
+    options = onnxplug.RunOptions()
+    make = Segment._make
+
+    def cancelled(self: Segment, shapes: Any, look: Any) -> Any:
+        options.terminate = True
+        return make(self, shapes, look)
+
+    monkeypatch.setattr(Segment, "_make", cancelled)
+    with pytest.raises(RunCancelled):
+        found.session.run(None, feeds(2, 3), options)
+    (only,) = found.segments
+    assert not only._plans
 
 
 def test_inputs_that_are_not_in_order_are_copied() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import onnxplug
+from onnxplug_cpu.compiler import plan
 
 from .lowered import graph, lowered, random
 
@@ -484,3 +485,55 @@ def test_a_reshaped_product_that_is_broadcast() -> None:
     inputs = "float[33, 1, 33] a, float[33, 33, 1] b, float[2, 4, 33, 2] c"
     found = lowered(graph(inputs, "float[] y", body, "int64[1] two = {2}"))
     found.check(*random((33, 1, 33), (33, 33, 1), (2, 4, 33, 2)))
+
+
+# what is computed while planning
+
+
+def test_what_is_computed_for_one_plan_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled = "".join(
+        f"k{i} = ConstantOfShape <value = float[1] {{{i}}}> (n) " for i in range(20)
+    )
+    summed = "".join(f"s{i + 1} = Add (s{i}, k{i}) " for i in range(20))
+    text = graph("float[N] s0", "float[] s20", f"n = Shape (s0) {filled} {summed}")
+    monkeypatch.setattr(plan, "MAX_ALL_KNOWN", 10_000)
+    found = lowered(text)
+    (result,) = found.session.run(None, {"s0": np.zeros(1000, np.float32)})
+    assert (result == sum(range(20))).all()
+    assert found.session.explain().partitions[0].tiers["array"] > 1
+    (again,) = found.session.run(None, {"s0": np.zeros(10, np.float32)})
+    assert (again == sum(range(20))).all()
+
+
+@pytest.mark.parametrize("last", ["y = Identity (v800)", "y = Exp (v800)"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Reshape ({}, six)", "Reshape ({}, whole)"),
+        ("Reshape ({}, other)", "Transpose <perm = [1, 0]> ({})"),
+        ("Unsqueeze ({}, first)", "Squeeze ({}, first)"),
+    ],
+)
+def test_views_in_a_long_row_are_planned(one: str, other: str, last: str) -> None:
+    views = " ".join(
+        f"v{i + 1} = {(other if i % 2 else one).format(f'v{i}')}" for i in range(800)
+    )
+    found = lowered(
+        graph(
+            "float[2, 3] x",
+            "float[] y",
+            f"v0 = Relu (x) {views} {last}",
+            "int64[1] six = {6}, int64[2] whole = {2, 3}, int64[2] other = {3, 2}, "
+            "int64[1] first = {0}",
+        )
+    )
+    (x,) = random((2, 3))
+    (y,) = found.session.run(None, {"x": x})
+    expected = np.maximum(x, 0)
+    for _ in range(400 if "Transpose" in other else 0):
+        expected = expected.reshape(3, 2).T
+    if "Exp" in last:
+        expected = np.exp(expected)
+    np.testing.assert_allclose(y, expected, rtol=1e-5)

@@ -330,9 +330,9 @@ def test_a_cache_that_is_deleted_meanwhile(cache: Path, expected: list[Any]) -> 
 import shutil
 from onnxplug_cpu.compiler import jit
 add = jit.Library._add
-def delete_and_add(self, kernels):
+def delete_and_add(self, kernels, check):
     shutil.rmtree({str(cache)!r}, ignore_errors=True)
-    add(self, kernels)
+    add(self, kernels, check)
 jit.Library._add = delete_and_add
 """
     said = Process(cache, preparation).result(expected)

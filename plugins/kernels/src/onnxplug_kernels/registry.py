@@ -92,6 +92,7 @@ class Kernel(NamedTuple):
         until: last such version; ``None`` when it holds for all later ones.
         host_only: needs numpy arrays (strings, sequences of Python objects).
         allowed: the values of attributes of which the function knows some only.
+        check: looks at the attributes of a node, and raises UnsupportedAttribute.
     """
 
     domain: str
@@ -101,6 +102,7 @@ class Kernel(NamedTuple):
     host_only: bool
     function: Callable[..., Any]
     allowed: Mapping[str, Collection[object]] = MappingProxyType({})
+    check: Callable[[Mapping[str, Any]], None] | None = None
 
     def bind(
         self,
@@ -175,6 +177,8 @@ class Kernel(NamedTuple):
                     f"{self.op_type} since version {self.since} has {name} "
                     f"{attributes[name]!r}; supported: {', '.join(map(repr, values))}"
                 )
+        if self.check is not None:
+            self.check(attributes)
 
 
 def operator(
@@ -185,6 +189,7 @@ def operator(
     domain: str = "",
     host_only: bool = False,
     allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
+    check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[Function], Function]:
     """Declare the decorated function a kernel of *op_type*.
 
@@ -194,7 +199,7 @@ def operator(
     def declare(function: Function) -> Function:
         kernels = _KERNELS.setdefault((domain, op_type), [])
         kernels.append(
-            Kernel(domain, op_type, since, until, host_only, function, allowed)
+            Kernel(domain, op_type, since, until, host_only, function, allowed, check)
         )
         kernels.sort(key=lambda kernel: kernel.since, reverse=True)
         return function

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.bounds import at_least
+from onnxplug_kernels.patterns import check_patterns, compile_re2, encoded
 from onnxplug_kernels.prepared import prepared_once
-from onnxplug_kernels.re2 import compile_re2
 from onnxplug_kernels.registry import operator
 
 
@@ -20,10 +20,10 @@ def string_concat(xp: Any, x: Any, y: Any) -> Any:
     return xp.asarray(x.astype(object) + y.astype(object), dtype=object)
 
 
-@operator("RegexFullMatch", since=20, host_only=True)
+@operator("RegexFullMatch", since=20, host_only=True, check=check_patterns("pattern"))
 def regex_full_match(xp: Any, x: Any, *, pattern: str = "") -> Any:
     matches = compile_re2(pattern).fullmatch
-    found = (matches(text) is not None for text in x.flat)
+    found = (matches(encoded(text)) is not None for text in x.flat)
     return xp.fromiter(found, dtype=bool, count=x.size).reshape(x.shape)
 
 

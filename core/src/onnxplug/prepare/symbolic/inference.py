@@ -136,6 +136,17 @@ def _read(graph: Graph, facts: Facts) -> Facts:
     return facts
 
 
+def types_of(call: NodeCall) -> Sequence[Fact]:
+    """The types of a node's outputs, as far as they follow; never raises for a node
+    that is wrong."""
+    try:
+        return _types(
+            call, RULES.get((call.node.domain, call.node.op_type)), proven=False
+        )
+    except ModelError:
+        return ()
+
+
 def _types(call: NodeCall, rule: Rule | None, *, proven: bool) -> Sequence[Fact]:
     """The types of a node's outputs, as far as they follow.
 

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug.ep.room import check_room
+
 ALIGNMENT: Final = 64
 """Bytes that every buffer's offset is a multiple of: a cache line."""
 
@@ -94,15 +96,16 @@ def allocate(nbytes: int) -> Block:
     the TLB; only pages that are touched take memory.
 
     Raises:
-        MemoryError: the system has no such amount.
+        MemoryError: the system has no such amount, or does not give it.
     """
     if nbytes < LARGE:
         array = np.empty(nbytes + ALIGNMENT, np.uint8)
         return _aligned(array, nbytes, ALIGNMENT)
+    check_room(nbytes)
     nbytes = round_up(nbytes, HUGE_PAGE)
     try:
         mapping = _map(nbytes + HUGE_PAGE)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise MemoryError(
             f"the system refused {nbytes >> 20} MiB of memory: {error}; "
             "run fewer sessions or smaller inputs"

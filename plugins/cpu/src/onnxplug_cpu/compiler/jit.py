@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from onnxplug import ep
@@ -149,10 +149,15 @@ class Library:
                 _hosts[isa] = Library(isa)
             return _hosts[isa]
 
-    def addresses(self, kernels: Collection[Kernel]) -> dict[Kernel, int]:
+    def addresses(
+        self, kernels: Collection[Kernel], check: Callable[[], None] = lambda: None
+    ) -> dict[Kernel, int]:
         """The address of each kernel's function, compiled if need be.
 
         Ask for many kernels at once: their code then shares pages.
+
+        Args:
+            check: called before each that is compiled; it may raise.
 
         Raises:
             KernelUnavailable: a kernel is not in the cache and cannot be compiled, or
@@ -161,10 +166,10 @@ class Library:
         known = self._addresses
         if not all(kernel.key in known for kernel in kernels):
             with self._lock:
-                self._add({k.key: k for k in kernels if k.key not in known})
+                self._add({k.key: k for k in kernels if k.key not in known}, check)
         return {kernel: known[kernel.key] for kernel in kernels}
 
-    def _add(self, kernels: dict[str, Kernel]) -> None:
+    def _add(self, kernels: dict[str, Kernel], check: Callable[[], None]) -> None:
         images: dict[str, Image] = {}
         missing: list[Kernel] = []
         names = self._names(kernels)
@@ -177,6 +182,7 @@ class Library:
                 images[key] = image
         try:
             for kernel in missing:
+                check()
                 image = self._compile(kernel)
                 images[kernel.key] = image
                 self.cache.store(names[kernel.key], image.to_bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
 from onnxplug_cpu.settled import NOTE, FindFunction, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
+
+MOST_REFUSED: Final = 16
+"""Nodes of one operator that may turn out, one after the other, not to be compilable;
+then all are taken for that, as each time the whole is planned, or run, anew."""
 
 
 class ProgramPartition(ep.CompiledPartition):
@@ -114,7 +118,6 @@ class ProgramPartition(ep.CompiledPartition):
         units = split(
             self._calls,
             analysis,
-            partition.inputs,
             partition.outputs,
             self._constants,
         )
@@ -142,7 +145,11 @@ class ProgramPartition(ep.CompiledPartition):
         """Make the plan now if the shapes are known, so that no run has to wait."""
         shapes = [self._partition.value(name).shape for name in segment.inputs]
         if all(shape is not None and _is_static(shape) for shape in shapes):
-            segment.plan(tuple(shapes))  # type: ignore[arg-type]
+            segment.plan(tuple(shapes), self._look)  # type: ignore[arg-type]
+
+    def _look(self) -> None:
+        if self._partition.cancelled:
+            raise ep.LoadCancelled("compiling was cancelled")
 
     def _without(
         self, refused: Mapping[int, str], refusal: NotCompiled | KernelUnavailable
@@ -152,7 +159,17 @@ class ProgramPartition(ep.CompiledPartition):
             return dict.fromkeys(self._nodes, str(refusal))
         if refusal.call is None:
             raise refusal
-        return {**refused, **dict.fromkeys(refusal.call.nodes, str(refusal))}
+        nodes = refusal.call.nodes
+        together = {**refused, **dict.fromkeys(nodes, str(refusal))}
+        for kind in {self._kind(node) for node in nodes}:
+            alike = [node for node in self._nodes if self._kind(node) == kind]
+            if sum(node in together for node in alike) >= MOST_REFUSED:
+                reason = f"like {MOST_REFUSED} others of its operator: {refusal}"
+                together = {**dict.fromkeys(alike, reason), **together}
+        return together
+
+    def _kind(self, node: int) -> tuple[str, str]:
+        return self._nodes[node].domain, self._nodes[node].op_type
 
     def run(
         self,

@@ -7,8 +7,9 @@ reshaping cost nothing until a kernel needs the elements in order.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnxplug.ep.bounds import sizes
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
 from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
+from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.matmul import left_factor, rows_collide
@@ -29,8 +31,12 @@ from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
 MAX_KNOWN: Final = 1 << 20
 """Elements of a value above which it is not computed while planning."""
 
-SMALL: Final = 1 << 10
-"""Elements so few that even the product of all with all is not above the limit."""
+MAX_ALL_KNOWN: Final = 1 << 25
+"""Elements of all values that are computed for one plan."""
+
+
+MOST_VIEWS: Final = 32
+"""Views in a row through which a value is written where the last of them is wanted."""
 
 
 class Result(NamedTuple):
@@ -44,6 +50,11 @@ class Result(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     content: np.ndarray[Any, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Planned(NamedTuple):
@@ -60,6 +71,7 @@ def make_plan(
     inputs: Mapping[str, Abstract],
     outputs: Sequence[str],
     recorder: Recorder,
+    look: Callable[[], None] = lambda: None,
 ) -> Planned:
     """The commands of *calls*, and what they give.
 
@@ -70,11 +82,12 @@ def make_plan(
         inputs: dtype and shape of what is fed, in order.
         outputs: names of what is wanted, in order.
         recorder: takes the commands.
+        look: called before each call and each group; it may raise.
 
     Raises:
         NotCompiled: the array tier has to compute some call.
     """
-    planner = _Planner(calls, forms, constants, inputs, outputs, recorder)
+    planner = _Planner(calls, forms, constants, inputs, outputs, recorder, look)
     return planner.make()
 
 
@@ -89,7 +102,10 @@ class _Planner:
         inputs: Mapping[str, Abstract],
         outputs: Sequence[str],
         recorder: Recorder,
+        look: Callable[[], None],
     ) -> None:
+        self.look = look
+        self.known_elements = 0
         self.calls = calls
         self.forms = forms
         self.constants = constants
@@ -116,6 +132,7 @@ class _Planner:
                 Input(position, nbytes), value.dtype, value.shape
             )
         for group in fuse(remaining, self.forms, self.abstracts, self.outputs):
+            self.look()
             try:
                 self._record(group)
             except NotCompiled as refusal:
@@ -138,6 +155,7 @@ class _Planner:
 
     def _is_known(self, call: Call) -> bool:
         """Note what is known of the call's outputs; whether that is all of them."""
+        self.look()
         try:
             return self._infer(call)
         except NotCompiled as refusal:
@@ -207,7 +225,15 @@ class _Planner:
         for value, content in zip(inputs, contents, strict=True):
             if value is not None and (content is None or content.size > MAX_KNOWN):
                 return None
-        if self._extent(call, inputs, contents) > MAX_KNOWN:
+            # a few texts may be of any length, and none is ever compiled
+            if content is not None and content.dtype == object:
+                return None
+        most = extent(
+            call,
+            contents,
+            lambda: sum(result.size for result in self._inferred(call, inputs)),
+        )
+        if most > min(MAX_KNOWN, MAX_ALL_KNOWN - self.known_elements):
             return None
         try:
             with np.errstate(all="ignore"):
@@ -216,24 +242,9 @@ class _Planner:
             raise NotCompiled(str(error), call) from error
         if not isinstance(results, tuple):
             results = (results,)
-        return [Abstract.known(np.asarray(array), varies=True) for array in results]
-
-    def _extent(
-        self,
-        call: Call,
-        inputs: Sequence[Abstract | None],
-        contents: Sequence[np.ndarray[Any, Any] | None],
-    ) -> float:
-        """About how many elements a call makes, which broadcasting may make many."""
-        given = _given_extent(call, contents)
-        if given is not None:
-            return given
-        if sum(map(_size, contents)) <= SMALL:
-            return 0
-        try:
-            return sum(result.size for result in self._inferred(call, inputs))
-        except (NotCompiled, IndexError, ValueError):
-            return 0
+        arrays = [np.asarray(array) for array in results]
+        self.known_elements += sum(array.size for array in arrays)
+        return [Abstract.known(array, varies=True) for array in arrays]
 
     # where values are
 
@@ -257,18 +268,20 @@ class _Planner:
         self.views[name] = view = self._place(name, value, apart)
         return view
 
-    def _place(self, name: str, value: Abstract, apart: bool) -> View:
+    def _place(
+        self, name: str, value: Abstract, apart: bool, views: int = MOST_VIEWS
+    ) -> View:
         if name in self.positions and name not in self.written:
             self.written.add(name)
             nbytes = value.size * value.dtype.itemsize
             buffer = Output(self.positions[name], nbytes)
             return View.contiguous(buffer, value.dtype, value.shape)
         readers = self.readers[name]
-        if len(readers) == 1 and name not in self.positions:
+        if len(readers) == 1 and name not in self.positions and views:
             reader = readers[0]
             follower = reader.outputs[0]
             if follower is not None and follower in self.abstracts:
-                through = self._place_through(reader, follower, value, apart)
+                through = self._place_through(reader, follower, value, apart, views - 1)
                 if through is not None:
                     return through
         if apart and self._multiplies(name):
@@ -276,13 +289,13 @@ class _Planner:
         return self.recorder.temporary(value.dtype, value.shape)
 
     def _place_through(
-        self, reader: Call, name: str, value: Abstract, apart: bool
+        self, reader: Call, name: str, value: Abstract, apart: bool, views: int
     ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
         follower = self.abstracts[name]
         if reader.op_type in RESHAPES:
             if self._ends_in_output(name) or (apart and self._multiplies(name)):
-                place = self._place(name, follower, apart).reshape(value.shape)
+                place = self._place(name, follower, apart, views).reshape(value.shape)
                 # behind it a last axis of size 1 may have been moved
                 return place if place and _has_rows(place) else None
             return None
@@ -290,7 +303,7 @@ class _Planner:
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
                 inverse = tuple(int(axis) for axis in np.argsort(perm))
-                return self._place(name, follower, apart).transpose(inverse)
+                return self._place(name, follower, apart, views).transpose(inverse)
         return None
 
     def _multiplies(self, name: str) -> bool:
@@ -310,13 +323,17 @@ class _Planner:
 
     def _ends_in_output(self, name: str) -> bool:
         """Whether *name* is an output, or becomes one by nothing but views."""
-        if name in self.positions:
-            return name not in self.written
-        readers = self.readers[name]
-        if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
-            return False
-        follower = readers[0].outputs[0]
-        return follower is not None and self._ends_in_output(follower)
+        for _ in range(MOST_VIEWS):
+            if name in self.positions:
+                return name not in self.written
+            readers = self.readers[name]
+            if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
+                return False
+            follower = readers[0].outputs[0]
+            if follower is None:
+                return False
+            name = follower
+        return False
 
     def _wants_order(self, name: str) -> bool:
         """Whether *name* is wanted in C order: an output, or read by a reshape."""
@@ -392,29 +409,3 @@ class _Planner:
 def _has_rows(view: View) -> bool:
     """Whether the elements of the last axis are consecutive."""
     return view.shape[-1:] in ((), (1,)) or view.strides[-1] == 1
-
-
-def _given_extent(
-    call: Call, contents: Sequence[np.ndarray[Any, Any] | None]
-) -> float | None:
-    """Elements that a call makes, if its inputs say so."""
-    match call.op_type:
-        case "ConstantOfShape" | "RandomNormal" | "RandomUniform":
-            return _product(contents[0])
-        case "Expand":
-            return _product(contents[1])
-        case "Tile":
-            return _size(contents[0]) * _product(contents[1])
-        case "Range":
-            start, end, step = (float(np.asarray(c).reshape(-1)[0]) for c in contents)
-            return max(0, (end - start) / step) if step else 0
-        case _:
-            return None
-
-
-def _size(content: np.ndarray[Any, Any] | None) -> int:
-    return 1 if content is None else content.size
-
-
-def _product(sizes: np.ndarray[Any, Any] | None) -> float:
-    return 0 if sizes is None else float(np.prod(sizes.astype(np.float64)))

@@ -64,6 +64,7 @@ class Program:
         specs: what the inputs and then the outputs must be, to be checked in each run.
         arenas: those of the session.
         checks: what to look at after each run.
+        look: called before each kernel that is compiled; it may raise.
 
     Attributes:
         commands: those given.
@@ -86,6 +87,7 @@ class Program:
         specs: Sequence[ArraySpec] | None = None,
         arenas: Arenas | None = None,
         checks: Sequence[Check] = (),
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self.commands = tuple(commands)
         self.division = Division(commands, workers)
@@ -96,7 +98,7 @@ class Program:
         template = link(commands, n_inputs, n_outputs, specs)
         # by identity, as hashing a kernel's key for each of its words takes long
         kernels = {id(kernel): kernel for _, kernel in template.code}
-        found = library.addresses(list(kernels.values()))
+        found = library.addresses(list(kernels.values()), look)
         addresses = {number: found[kernel] for number, kernel in kernels.items()}
         buffers = list(dict.fromkeys(buffer for _, buffer in template.constants))
         fill([b for b in buffers if isinstance(b, Packed)], library, workers)

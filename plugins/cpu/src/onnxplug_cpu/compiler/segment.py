@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.ep.room import check_room
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.constants import Constants
@@ -20,9 +21,10 @@ from onnxplug_cpu.compiler.cores import default_workers
 from onnxplug_cpu.compiler.jit import Library, warn_of_amx
 from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.operations.elementwise import StepForm
-from onnxplug_cpu.compiler.plan import Result, make_plan
+from onnxplug_cpu.compiler.plan import Planned, Result, make_plan
 from onnxplug_cpu.compiler.program import PackingRefused, Program
 from onnxplug_cpu.compiler.record import Check, PackedConstants, Recorder
+from onnxplug_cpu.compiler.shortage import out_of_memory
 from onnxplug_cpu.compiler.watched import WatchedProgram
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -150,8 +152,13 @@ class Segment:
         self._lock = threading.Lock()
         self._latest: LinkedPlan | None = None
 
-    def plan(self, shapes: Shapes) -> LinkedPlan:
+    def plan(
+        self, shapes: Shapes, look: Callable[[], None] = lambda: None
+    ) -> LinkedPlan:
         """The plan for inputs of these shapes.
+
+        Args:
+            look: called now and then while one is made; it may raise.
 
         Raises:
             NotCompiled: the array tier has to compute some call.
@@ -160,21 +167,21 @@ class Segment:
         with self._lock:
             plan = self._plans.get(shapes)
             if plan is None:
-                plan = self._plans[shapes] = self._make(shapes)
+                plan = self._plans[shapes] = self._make(shapes, look)
                 if len(self._plans) > MAX_PLANS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(shapes)
             self._latest = plan
             return plan
 
-    def _make(self, shapes: Shapes) -> LinkedPlan:
+    def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
             try:
-                return self._try_make(shapes)
+                return self._try_make(shapes, look)
             except PackingRefused:  # what was refused is not tried again
                 continue
 
-    def _try_make(self, shapes: Shapes) -> LinkedPlan:
+    def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler
         recorder = Recorder(
             compiler.library.isa,
@@ -189,7 +196,13 @@ class Segment:
             )
         }
         planned = make_plan(
-            self.calls, self._forms, self._constants, inputs, self.outputs, recorder
+            self.calls,
+            self._forms,
+            self._constants,
+            inputs,
+            self.outputs,
+            recorder,
+            look,
         )
         contents = tuple(
             (position, result.content)
@@ -197,29 +210,41 @@ class Segment:
             if result.content is not None
         )
         program = None
-        if planned.recorder.commands:
-            program = Program(
-                planned.recorder.commands,
-                compiler.library,
-                compiler.workers,
-                n_inputs=len(self.inputs),
-                n_outputs=len(self.outputs),
-                specs=[
-                    *(ArraySpec(value.dtype, value.shape) for value in inputs.values()),
-                    *(
-                        ArraySpec(result.dtype, result.shape)
-                        for result in planned.results
-                    ),
-                ],
-                arenas=compiler.arenas,
-                checks=[_named(c, self._nodes) for c in planned.recorder.checks],
-            )
+        commands = planned.recorder.commands
+        try:
+            check_room(sum(result.nbytes for result in planned.results))
+            if commands:
+                program = self._program(planned, inputs, look)
+        except MemoryError as error:
+            raise out_of_memory(commands, self._nodes, error) from error
         watched = None
         if program is not None:
             watched = WatchedProgram(
                 program, compiler.library, compiler.workers, self._nodes
             )
         return LinkedPlan(program, planned.results, contents, watched)
+
+    def _program(
+        self,
+        planned: Planned,
+        inputs: Mapping[str, Abstract],
+        look: Callable[[], None],
+    ) -> Program:
+        compiler = self._compiler
+        return Program(
+            planned.recorder.commands,
+            compiler.library,
+            compiler.workers,
+            n_inputs=len(self.inputs),
+            n_outputs=len(self.outputs),
+            specs=[
+                *(ArraySpec(value.dtype, value.shape) for value in inputs.values()),
+                *(ArraySpec(result.dtype, result.shape) for result in planned.results),
+            ],
+            arenas=compiler.arenas,
+            checks=[_named(c, self._nodes) for c in planned.recorder.checks],
+            look=look,
+        )
 
     def run(
         self,
@@ -239,22 +264,37 @@ class Segment:
             OutputMismatch: a bound array has not the output's shape or dtype; nothing
                 was written.
             RunCancelled: the run was cancelled.
+            OutOfMemory: there is no memory for what is computed.
         """
         plan = self._latest if context is None else None
         if plan is not None and not any(array is not None for array in bound):
-            outputs = plan.new_outputs()
-            # which finds out by itself whether the shapes are those of the plan
-            if plan.try_run(arrays, outputs):
-                return outputs
+            try:
+                outputs = plan.new_outputs()
+                # which finds out by itself whether the shapes are those of the plan
+                if plan.try_run(arrays, outputs):
+                    return outputs
+            except MemoryError:  # the plan of another run may need more than this one
+                self._latest = None
         shapes = tuple([array.shape for array in arrays])
-        if context is not None and context.profiler and shapes not in self._plans:
-            self._plan_recorded(shapes, context.profiler)
+        if context is not None and shapes not in self._plans:
+            self._plan_watched(shapes, context)
         plan = self.plan(shapes)
-        return _run_bound(plan, arrays, bound, context)
+        try:
+            return _run_bound(plan, arrays, bound, context)
+        except MemoryError as error:
+            commands = plan.program.commands if plan.program is not None else ()
+            raise out_of_memory(commands, self._nodes, error) from error
 
-    def _plan_recorded(self, shapes: Shapes, profiler: ep.Profiler) -> None:
+    def _plan_watched(self, shapes: Shapes, context: ep.RunContext) -> None:
+        def look() -> None:
+            if context.cancelled:
+                raise ep.RunCancelled("the run was cancelled while it was planned")
+
         started = time.perf_counter_ns()
-        self.plan(shapes)
+        self.plan(shapes, look)
+        profiler = context.profiler
+        if profiler is None:
+            return
         profiler.record(
             "plan for new shapes",
             category="Plan",

@@ -126,7 +126,6 @@ def _why_not(
 def split(
     calls: Sequence[Call],
     analysis: Analysis,
-    inputs: Sequence[str],
     outputs: Sequence[str],
     constants: Collection[str],
 ) -> list[Unit]:
@@ -134,10 +133,10 @@ def split(
 
     Args:
         calls: the partition's calls in topological order.
-        inputs, outputs: the partition's border.
+        outputs: names of what the partition gives out.
         constants: names of values that never change.
     """
-    return _Splitter(calls, analysis, inputs, outputs, constants).split()
+    return _Splitter(calls, analysis, outputs, constants).split()
 
 
 class _Splitter:
@@ -145,7 +144,6 @@ class _Splitter:
         self,
         calls: Sequence[Call],
         analysis: Analysis,
-        inputs: Sequence[str],
         outputs: Sequence[str],
         constants: Collection[str],
     ) -> None:
@@ -156,7 +154,7 @@ class _Splitter:
         self.producer = {
             name: call for call in calls for name in call.outputs if name is not None
         }
-        self.available = {*inputs, *constants}
+        self.positions = {call: position for position, call in enumerate(calls)}
         self.plain = self._plain_calls()
 
     def _plain_calls(self) -> set[Call]:
@@ -172,75 +170,65 @@ class _Splitter:
         return plain
 
     def split(self) -> list[Unit]:
-        """Take all calls that can run compiled, then all others that can, and again."""
-        waiting = [
-            call
-            for call in self.calls
-            if call in self.plain or call not in self.analysis.known
-        ]
+        """Take what can run on arrays, then what else can run, and so on."""
+        # of each value the round after which it is there, plain calls in even ones; a
+        # value that follows from others is there when they are
+        there: dict[str, int] = {}
+        rounds: dict[int, list[Call]] = {}
+        for call in self.calls:
+            first = max((there.get(name or "", 0) for name in call.inputs), default=0)
+            is_plain = call in self.plain
+            if is_plain or call not in self.analysis.known:
+                number = first + (first % 2 if is_plain else 1 - first % 2)
+                rounds.setdefault(number, []).append(call)
+            else:
+                number = first
+            there.update((name, number) for name in call.outputs if name is not None)
         drafts: list[tuple[list[Call], bool]] = []
-        compiled = False
-        while waiting:
-            taken: list[Call] = []
-            for call in waiting:
-                if (call not in self.plain) == compiled and self._is_ready(call):
-                    taken.append(call)
-                    self.available.update(name for name in call.outputs if name)
-            if taken and compiled:
+        for number, taken in sorted(rounds.items()):
+            if number % 2:
                 drafts.append((taken, True))
             else:
                 drafts += [([call], False) for call in taken]
-            gone = set(taken)
-            waiting = [call for call in waiting if call not in gone]
-            compiled = not compiled
         return self._units(drafts)
 
-    def _is_ready(self, call: Call) -> bool:
-        return self.available.issuperset(self._needs(call))
-
-    def _needs(self, call: Call) -> list[str]:
-        """Values that must exist before *call* can be computed, or planned."""
+    def _needs(self, calls: Sequence[Call]) -> list[str]:
+        """Values that must exist before *calls* can be computed, or planned, if there
+        are no others; those that *calls* make are among them."""
         needs: dict[str, None] = {}
-        stack = [name for name in reversed(call.inputs) if name is not None]
         seen: set[str] = set()
-        while stack:
-            name = stack.pop()
-            if name in self.constants or name in seen:
-                continue
-            seen.add(name)
-            source = self.producer.get(name)
-            if (
-                source is None
-                or source not in self.analysis.known
-                or (call in self.plain)
-            ):
-                needs[name] = None
-            else:
-                stack += [n for n in reversed(source.inputs) if n is not None]
+        for call in calls:
+            is_plain = call in self.plain
+            stack = [name for name in reversed(call.inputs) if name is not None]
+            while stack:
+                name = stack.pop()
+                if name in self.constants or name in seen:
+                    continue
+                seen.add(name)
+                source = self.producer.get(name)
+                if source is None or is_plain or source not in self.analysis.known:
+                    needs[name] = None
+                else:
+                    stack += [n for n in reversed(source.inputs) if n is not None]
         return list(needs)
 
     def _units(self, drafts: Sequence[tuple[list[Call], bool]]) -> list[Unit]:
-        needs = [
-            list(dict.fromkeys(name for call in calls for name in self._needs(call)))
-            for calls, _ in drafts
-        ]
         units: list[Unit] = []
-        for index, (calls, compiled) in enumerate(drafts):
+        later = set(self.outputs)
+        for calls, compiled in reversed(drafts):
             made = [name for call in calls for name in call.outputs if name is not None]
             inside = set(made)
-            later = {name for names in needs[index + 1 :] for name in names}
-            later.update(self.outputs)
-            if compiled:
-                calls = self._with_known(calls)
+            needs = self._needs(calls)
             units.append(
                 Unit(
-                    tuple(calls),
-                    tuple(name for name in needs[index] if name not in inside),
+                    tuple(self._with_known(calls) if compiled else calls),
+                    tuple(name for name in needs if name not in inside),
                     tuple(name for name in made if name in later),
                     compiled,
                 )
             )
-        return units
+            later.update(needs)
+        return units[::-1]
 
     def _with_known(self, calls: Sequence[Call]) -> list[Call]:
         """The calls and those that compute the known values that they read."""
@@ -253,4 +241,4 @@ class _Splitter:
                     assert source is not None
                     needed.add(source)
                     stack.append(source)
-        return [call for call in self.calls if call in needed]
+        return sorted(needed, key=self.positions.__getitem__)

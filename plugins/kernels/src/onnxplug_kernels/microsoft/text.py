@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from onnxplug_kernels.re2 import compile_re2
+from onnxplug_kernels.patterns import Pattern, check_patterns, compile_re2, encoded
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
@@ -17,7 +16,13 @@ _START: Final = "\x02"
 _END: Final = "\x03"
 
 
-@operator("Tokenizer", since=1, domain=_DOMAIN, host_only=True)
+@operator(
+    "Tokenizer",
+    since=1,
+    domain=_DOMAIN,
+    host_only=True,
+    check=check_patterns("separators", "tokenexp", longest=True),
+)
 def tokenizer(
     xp: Any,
     x: Any,
@@ -49,11 +54,11 @@ def tokenizer(
             raise ValueError(f"Tokenizer: no character has {mincharnum} characters")
         rows = [list(text) for text in x.flat]
     elif tokenexp:
-        pattern = compile_re2(tokenexp)
-        rows = [[*_matched(pattern, text, mincharnum)] for text in x.flat]
+        pattern = compile_re2(tokenexp, longest=True)
+        rows = [[*_matched(pattern, encoded(text), mincharnum)] for text in x.flat]
     else:
-        patterns = [compile_re2(separator) for separator in separators]
-        rows = [_between(patterns, text, mincharnum) for text in x.flat]
+        patterns = [compile_re2(separator, longest=True) for separator in separators]
+        rows = [_between(patterns, encoded(text), mincharnum) for text in x.flat]
     longest = max(map(len, rows))
     width = longest + 2 if mark and longest else longest
     table = xp.full((x.size, width), pad_value, dtype=object)
@@ -64,62 +69,45 @@ def tokenizer(
     return table.reshape(*x.shape, width)
 
 
-def _between(patterns: Sequence[re.Pattern[str]], text: str, fewest: int) -> list[str]:
+def _between(patterns: Sequence[Pattern], text: bytes, fewest: int) -> list[str]:
     """The parts of *text* of at least *fewest* characters between all separators."""
     parts = [text]
     for pattern in patterns:
         parts = [part for whole in parts for part in _split(pattern, whole)]
-        parts = [part for part in parts if len(part) >= fewest]
-    return parts
+        parts = [part for part in parts if len(part.decode()) >= fewest]
+    return [part.decode() for part in parts]
 
 
-def _split(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+def _split(pattern: Pattern, text: bytes) -> Iterator[bytes]:
     start = 0
-    while (found := _longest(pattern, text, start)) is not None:
-        first, last = found
+    while (found := pattern.search(text, start)) is not None:
+        first, last = found.span()
         yield text[start:first]
         # an empty match takes the character after it
-        start = last if last > first else first + 1
+        start = last if last > first else _next_character(text, first)
         if start > len(text):
             return
     yield text[start:]
 
 
-def _matched(pattern: re.Pattern[str], text: str, fewest: int) -> Iterator[str]:
+def _matched(pattern: Pattern, text: bytes, fewest: int) -> Iterator[str]:
     start = 0
-    while start <= len(text) and (found := _longest(pattern, text, start)) is not None:
-        first, last = found
-        if last - first >= fewest:
-            yield text[first:last]
+    while start <= len(text) and (found := pattern.search(text, start)) is not None:
+        first, last = found.span()
+        token = text[first:last].decode()
+        if len(token) >= fewest:
+            yield token
             start = last
         else:
-            start = first + 1
+            start = _next_character(text, first)
 
 
-def _longest(pattern: re.Pattern[str], text: str, start: int) -> tuple[int, int] | None:
-    """Where the first match from *start* on lies, as far as it can reach.
-
-    Python takes the first alternative that matches, and not the longest.
-    """
-    found = pattern.search(text, start)
-    if found is None:
-        return None
-    first, last = found.span()
-    # with an end given, anchors would match there
-    if _has_choices(pattern.pattern) and not _ANCHORS.search(pattern.pattern):
-        for end in range(len(text), last, -1):
-            if pattern.fullmatch(text, first, end):
-                return first, end
-    return first, last
-
-
-def _has_choices(pattern: str) -> bool:
-    """Whether what matches first may not be the longest: one repetition is greedy."""
-    return "|" in pattern or len(_REPETITION.findall(pattern)) > 1
-
-
-_ANCHORS: Final = re.compile(r"\$|\\Z|\(\?[=!<]")
-_REPETITION: Final = re.compile(r"[?*+{]")
+def _next_character(text: bytes, place: int) -> int:
+    """Where the character after the one at *place* begins."""
+    place += 1
+    while place < len(text) and text[place] & 0xC0 == 0x80:
+        place += 1
+    return place
 
 
 @operator("MurmurHash3", since=1, domain=_DOMAIN, host_only=True)

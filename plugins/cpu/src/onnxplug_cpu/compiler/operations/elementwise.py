@@ -50,12 +50,19 @@ class StepForm(NamedTuple):
     attributes: tuple[tuple[str, Any], ...]
 
 
+MOST_INPUTS: Final = 32
+"""Inputs of one operator above which it is computed on arrays: the time that LLVM takes
+for a kernel grows with more than their number, to minutes for a thousand."""
+
+
 def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm | None:
     """*call* as a step of a chain; ``None`` if it is not an element-wise operator, or
     is not compiled for inputs of *dtypes*."""
     if call.domain or len(call.outputs) != 1 or call.dtypes[0] is None:
         return None
     if len(call.inputs) > 1 and call.version < _BROADCAST_SINCE:
+        return None
+    if len(call.inputs) > MOST_INPUTS:
         return None
     element = element_of(call.dtypes[0])
     if element is None:
