@@ -25,6 +25,35 @@ def submit(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         return _pool.submit(function, *arguments)
 
 
+def submit_for(
+    run: Callable[[], list[Any]],
+    callback: Callable[[list[Any], Any, str], None],
+    user_data: Any,
+) -> None:
+    """Call *run* in the background, and then ``callback(results, user_data, "")``.
+
+    When it raises, the results are empty and the last argument is the error's text.
+    """
+
+    def work() -> None:
+        told: tuple[list[Any], Any, str]
+        try:
+            told = run(), user_data, ""
+        # whatever happens is told to the callback, which is all the caller has
+        except Exception as error:  # noqa: BLE001
+            told = [], user_data, str(error) or type(error).__name__
+        try:
+            callback(*told)
+        except Exception:
+            import logging
+
+            logging.getLogger("onnxplug.session").exception(
+                "the callback of run_async() raised"
+            )
+
+    submit(work)
+
+
 def _forget() -> None:
     # threads do not survive a fork, and the lock may have been held by one of them
     global _pool, _lock

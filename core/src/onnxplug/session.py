@@ -418,29 +418,11 @@ class InferenceSession:
         When the run fails, the results are empty and the last argument is the error's
         text.  Inputs are checked before this returns.
         """
-        from onnxplug.background import submit
+        from onnxplug.background import submit_for
 
         self._checker.check(input_feed)
-
-        def work() -> None:
-            told: tuple[list[Any], Any, str]
-            try:
-                results = self.run(output_names, input_feed, run_options)
-            # whatever happens is told to the callback, which is all the caller has
-            except Exception as error:  # noqa: BLE001
-                told = [], user_data, str(error) or type(error).__name__
-            else:
-                told = results, user_data, ""
-            try:
-                callback(*told)
-            except Exception:
-                import logging
-
-                logging.getLogger("onnxplug.session").exception(
-                    "the callback of run_async() raised"
-                )
-
-        submit(work)
+        run = functools.partial(self.run, output_names, input_feed, run_options)
+        submit_for(run, callback, user_data)
 
     async def arun(
         self,
