@@ -231,11 +231,19 @@ class NodeError(RunError):
 
     Attributes:
         node: the node's name, or its operator and first output.
+        ep: the EP that ran it; empty until the host knows.
     """
 
     def __init__(self, message: str, *, node: str = "") -> None:
         super().__init__(message)
         self.node = node
+        self.ep = ""
+
+    def locate(self, ep: str, place: object) -> None:
+        """Tell who ran the node, in which *place*, unless that was told."""
+        if not self.ep:
+            self.ep = ep
+            self.args = (f"{ep}, {place}: {self.args[0]}",)
 
 
 class RunCancelled(RunError):

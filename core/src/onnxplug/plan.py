@@ -18,6 +18,7 @@ from onnxplug.guard import GuardedRun, guarded
 from onnxplug.memory import Hop, Memory
 from onnxplug.partition.islands import nbytes
 from onnxplug.partition.report import CopyPlacement, Explanation
+from onnxplug.results import Place, ResultCheck
 
 
 class RunPartition(NamedTuple):
@@ -187,11 +188,13 @@ class _Planner:
             self._new_slot(name, location)
             for name, location in zip(partition.outputs, left, strict=True)
         ]
+        place = Place(candidate.name, unit.number, partition)
+        check = ResultCheck(place, left)
         self.steps.append(
             RunPartition(
                 candidate.name,
                 unit.number,
-                guarded(candidate.name, compiled.run, len(outputs)),
+                guarded(candidate.name, compiled.run, len(outputs), check.check, place),
                 tuple(inputs),
                 tuple(outputs),
                 home,
