@@ -20,7 +20,6 @@ from onnxplug.ep import (
     MapType,
     MemoryLocation,
     OptionalType,
-    Partition,
     SequenceType,
     SparseTensor,
     SparseTensorType,
@@ -29,6 +28,7 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.errors import EpError
+from onnxplug.partition import GraphPartition
 
 _log = logging.getLogger("onnxplug.session")
 
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     ep: str
     number: int
-    partition: Partition
+    partition: GraphPartition
 
     def __str__(self) -> str:
         nodes = self.partition.nodes
@@ -130,14 +130,15 @@ class ResultCheck:
         self, inputs: Sequence[Any], results: Mapping[str, Any], doubtful: Sequence[str]
     ) -> None:
         """Blame the EP for shapes that do not follow from those of the inputs."""
-        from onnxplug.prepare import shapes_for
+        from onnxplug.prepare.follow import shapes_for
 
         fed = {
             name: value.shape
             for name, value in zip(self._partition.inputs, inputs, strict=True)
             if hasattr(value, "shape")
         }
-        follows = shapes_for(self._partition, fed)
+        partition = self._partition
+        follows = shapes_for(partition.graph, partition.nodes, doubtful, fed)
         for name in doubtful:
             found, expected = tuple(results[name].shape), follows.get(name)
             if expected is not None and not _fits(found, expected):
@@ -219,14 +220,14 @@ def _is_same(result: Any, bound: Any) -> bool:
     if result is bound:
         return True
     if isinstance(result, np.ndarray) and isinstance(bound, np.ndarray):
-        return (
-            result.shape == bound.shape
-            and result.__array_interface__["data"] == bound.__array_interface__["data"]
+        place, wanted = (
+            array.__array_interface__["data"][0] for array in (result, bound)
         )
+        return result.shape == bound.shape and bool(place == wanted)
     return False
 
 
-def _sizes_of_names(partition: Partition, inputs: Sequence[Any]) -> dict[str, int]:
+def _sizes_of_names(partition: GraphPartition, inputs: Sequence[Any]) -> dict[str, int]:
     """The sizes that names of dimensions have for *inputs*; without those that have
     two."""
     sizes: dict[str, int] = {}
