@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import EpError, ModelWarning, NodeError
+from onnxplug.errors import EpError, ModelWarning, NodeError, OptionError
 
 NAME = "LyingExecutionProvider"
 MODEL = """
@@ -129,6 +130,30 @@ def test_a_wrong_declaration_is_no_fault_of_the_ep() -> None:
     with pytest.warns(ModelWarning, match="the model's declaration is wrong"):
         (found,) = made.run(None, feed())
     assert found.shape == (2, 3)
+
+
+def write_to_input(inputs: Any, outputs: Any) -> Any:
+    result = inputs[0] + inputs[1]
+    address = inputs[0].__array_interface__["data"][0]  # as a native engine would
+    ctypes.memset(address, 0, inputs[0].nbytes)
+    return [result]
+
+
+def test_writing_to_an_input_is_the_eps_failure_where_that_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", "1")
+    made = session()
+    made.run(None, feed())
+    Lying.answer = staticmethod(write_to_input)
+    with pytest.raises(EpError, match="wrote to 'x', an input of partition 0"):
+        made.run(None, feed())
+
+
+def test_a_switch_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", "maybe")
+    with pytest.raises(OptionError, match="ONNXPLUG_CHECK is 'maybe'"):
+        session()
 
 
 def test_another_array_than_the_bound_one_is_the_eps_failure() -> None:

@@ -9,6 +9,8 @@ the model that is.
 from __future__ import annotations
 
 import logging
+import os
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -20,6 +22,7 @@ from onnxplug.ep import (
     MapType,
     MemoryLocation,
     OptionalType,
+    RunContext,
     SequenceType,
     SparseTensor,
     SparseTensorType,
@@ -28,9 +31,14 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.errors import EpError
+from onnxplug.guard import RunFunction
 from onnxplug.partition import GraphPartition
+from onnxplug.plugins.settings import truth
 
 _log = logging.getLogger("onnxplug.session")
+
+CHECK: Final = "ONNXPLUG_CHECK"
+CHECK_RESULTS: Final = "session.check_results"
 
 MOST_SEEN: Final = 1024
 """Sets of shapes that a partition remembers having been run with."""
@@ -58,9 +66,12 @@ class ResultCheck:
     Args:
         place: who ran what.
         locations: where each output is; only host arrays have to be numpy's.
+        always: look closely in every run.
     """
 
-    def __init__(self, place: Place, locations: Sequence[MemoryLocation]) -> None:
+    def __init__(
+        self, place: Place, locations: Sequence[MemoryLocation], *, always: bool = False
+    ) -> None:
         self._place = place
         self._partition = partition = place.partition
         self._types = [partition.value(name).type for name in partition.outputs]
@@ -69,6 +80,7 @@ class ResultCheck:
             _numpy_dtype(type) if on_host else None
             for type, on_host in zip(self._types, self._on_host, strict=True)
         ]
+        self._always = always
         self._seen: set[tuple[Shape, ...]] = set()
 
     def check(
@@ -93,7 +105,7 @@ class ResultCheck:
         except (AttributeError, TypeError):  # a list, a map, nothing, or wrong
             shapes = None
         self.check_closely(inputs, outputs, results)
-        if shapes is not None:
+        if shapes is not None and not self._always:
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen.add(shapes)
@@ -155,6 +167,31 @@ class ResultCheck:
                 self._partition.value(name).type,
             )
 
+    def watching_inputs(self, run: RunFunction) -> RunFunction:
+        """*run*, and an error if it writes to what it is given."""
+
+        def run_watched(
+            inputs: Sequence[Any],
+            outputs: Sequence[Any | None],
+            context: RunContext | None,
+            /,
+        ) -> Sequence[Any]:
+            before = [_digest(value) for value in inputs]
+            results = run([_read_only(value) for value in inputs], outputs, context)
+            for name, value, digest in zip(
+                self._partition.inputs, inputs, before, strict=True
+            ):
+                if _digest(value) != digest:
+                    raise EpError(
+                        f"{self._place.ep} wrote to {name!r}, an input of "
+                        f"{self._place}; it must not write to its inputs",
+                        ep=self._place.ep,
+                        stage="run",
+                    )
+            return results
+
+        return run_watched
+
     def error(self, name: str, found: str, expected: str | None = None) -> EpError:
         """The EP's failure to return what output *name* is."""
         if expected is None:
@@ -165,6 +202,31 @@ class ResultCheck:
             ep=self._place.ep,
             stage="run",
         )
+
+
+def _digest(value: Any) -> int | None:
+    """What tells whether a host array was written to; ``None`` for other values."""
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+        return None
+    return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+
+
+def _read_only(value: Any) -> Any:
+    if type(value) is not np.ndarray:
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def checks_always(config: Mapping[str, str]) -> bool:
+    """Whether a session with this *config* looks at all results closely.
+
+    Raises:
+        OptionError: the environment variable has a value that is not understood.
+    """
+    said = config[CHECK_RESULTS]
+    return said == "1" if said else truth(os.environ, CHECK, default=False)
 
 
 def _numpy_dtype(type: ValueType | None) -> np.dtype[Any] | None:
