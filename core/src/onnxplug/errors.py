@@ -206,13 +206,13 @@ class Declined(OnnxplugError):
 
     Attributes:
         reason: why; it is kept in the session's report.
-        nodes: those of the partition's nodes that are given back; none named: all.
+        nodes: those of the partition's nodes that are given back; ``None``: all.
     """
 
-    def __init__(self, reason: object, *, nodes: Sequence[Node] = ()) -> None:
+    def __init__(self, reason: object, *, nodes: Sequence[Node] | None = None) -> None:
         super().__init__(str(reason))
         self.reason = reason
-        self.nodes = tuple(nodes)
+        self.nodes = None if nodes is None else tuple(nodes)
 
 
 class SessionRefused(EPFail):
