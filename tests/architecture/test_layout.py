@@ -29,7 +29,7 @@ LAYERS: Final = (
     {"ort_value"},
     {"options", "profiling"},
     {"compile"},
-    {"memory", "outputs"},
+    {"memory", "outputs", "results"},
     {"plan", "control_flow"},
     {"execute"},
     {"inputs", "inquire", "operators", "background"},

@@ -38,6 +38,7 @@ from onnxplug.plugins import registry
 from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
 from onnxplug.prepare.scopes import outermost
 from onnxplug.profiling import Profile, stage
+from onnxplug.results import checks_always
 from onnxplug.selection import (
     CPU,
     ChosenEp,
@@ -199,7 +200,13 @@ class BuiltModel:
                 (ep.factory, ep.provider.location) for ep in self.chosen
             )
             with stage(profile, "plan"):
-                self.plan = make_plan(self.compiled, self.memory, self.explanation)
+                self._checks_always = checks_always(options.config)
+                self.plan = make_plan(
+                    self.compiled,
+                    self.memory,
+                    self.explanation,
+                    checks_always=self._checks_always,
+                )
             self.straight = straight_path(self.plan)
             self.explanation.refresh()
             self._tell_outcomes()
@@ -240,6 +247,7 @@ class BuiltModel:
                     Explanation(),
                     inputs_at=inputs_at,
                     outputs_at=outputs_at,
+                    checks_always=self._checks_always,
                 )
             return self._plans[key]
 

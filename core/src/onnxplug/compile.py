@@ -454,8 +454,17 @@ def _given_back(
     """The nodes that an EP declined: those that it names, or all.
 
     Raises:
-        EpError: it names a node that is not the partition's.
+        EpError: it names none, or one that is not the partition's.
     """
+    if error.nodes is None:
+        return partition.nodes
+    if not error.nodes:
+        raise EpError(
+            f"{candidate.name} declined a partition and named no node; expected some "
+            "of Partition.nodes, or nodes=None for all",
+            ep=candidate.name,
+            stage="compile",
+        ) from error
     own = {id(node): node for node in partition.nodes}
     for node in error.nodes:
         if id(node) not in own:
@@ -465,7 +474,7 @@ def _given_back(
                 ep=candidate.name,
                 stage="compile",
             ) from error
-    return [own[id(node)] for node in error.nodes] or partition.nodes
+    return [own[id(node)] for node in error.nodes]
 
 
 def _as_reason(reason: object) -> Reason:

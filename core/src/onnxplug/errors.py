@@ -212,13 +212,13 @@ class Declined(OnnxplugError):
 
     Attributes:
         reason: why; it is kept in the session's report.
-        nodes: those of the partition's nodes that are given back; none named: all.
+        nodes: those of the partition's nodes that are given back; ``None``: all.
     """
 
-    def __init__(self, reason: object, *, nodes: Sequence[Node] = ()) -> None:
+    def __init__(self, reason: object, *, nodes: Sequence[Node] | None = None) -> None:
         super().__init__(str(reason))
         self.reason = reason
-        self.nodes = tuple(nodes)
+        self.nodes = None if nodes is None else tuple(nodes)
 
 
 class SessionRefused(EPFail):
@@ -283,11 +283,19 @@ class NodeError(RunError):
 
     Attributes:
         node: the node's name, or its operator and first output.
+        ep: the EP that ran it; empty until the host knows.
     """
 
     def __init__(self, message: str, *, node: str = "") -> None:
         super().__init__(message)
         self.node = node
+        self.ep = ""
+
+    def locate(self, ep: str, place: object) -> None:
+        """Tell who ran the node, in which *place*, unless that was told."""
+        if not self.ep:
+            self.ep = ep
+            self.args = (f"{ep}, {place}: {self.args[0]}",)
 
 
 class RunCancelled(RunError):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug.ep import RunContext
-from onnxplug.errors import EpError, OnnxplugError, OutOfMemory
+from onnxplug.errors import EpError, NodeError, OnnxplugError, OutOfMemory
 
 FAILURES: Final = (Exception, SystemExit)
 """What an EP may raise that is its own failure."""
@@ -119,11 +119,19 @@ class GuardedRun(Protocol):
     ) -> Sequence[Any]: ...
 
 
-def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
+Check: TypeAlias = Callable[[Sequence[Any], Sequence[Any | None], Sequence[Any]], None]
+"""Looks at inputs, bound outputs and results, and raises what is wrong with these."""
+
+
+def guarded(
+    ep: str, run: RunFunction, count: int, check: Check, place: object
+) -> GuardedRun:
     """*run*, whose failures are told as those of *ep*.
 
     Args:
         count: how many results it has to give.
+        check: what they have to pass.
+        place: what is run, in words.
     """
 
     def run_guarded(
@@ -135,6 +143,9 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
         try:
             results = run(inputs, outputs, context)
             found = len(results)
+        except NodeError as error:
+            error.locate(ep, place)
+            raise
         except MemoryError as error:
             raise OutOfMemory.of(error, f"{ep}, in run,", ep=ep) from error
         except OnnxplugError:
@@ -143,11 +154,12 @@ def guarded(ep: str, run: RunFunction, count: int) -> GuardedRun:
             raise ep_failure(ep, "run", error) from error
         if found != count:
             raise EpError(
-                f"{ep} failed in run: it returned {found} arrays for a partition of "
-                f"{count} outputs",
+                f"{ep} failed in run: it returned {found} arrays for {place}, which "
+                f"has {count} outputs",
                 ep=ep,
                 stage="run",
             )
+        check(inputs, outputs, results)
         return results
 
     return run_guarded

@@ -47,6 +47,7 @@ class ExecutionOrder(IntEnum):
 
 
 _MEANINGFUL: Final = {
+    "session.check_results": "",
     "session.disable_cpu_ep_fallback": "0",
     "session.model_external_initializers_file_folder_path": "",
     "session.record_ep_graph_assignment_info": "0",
@@ -57,6 +58,7 @@ _MEANINGFUL: Final = {
 """Config entries that mean something here, with their defaults."""
 
 _EXPECTED: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
+    "session.check_results": (("0", "1").__contains__, "'0' or '1'"),
     "session.disable_cpu_ep_fallback": (("0", "1").__contains__, "'0' or '1'"),
     "session.record_ep_graph_assignment_info": (("0", "1").__contains__, "'0' or '1'"),
     "session.intra_op_num_threads": (str.isdecimal, "a number of threads"),

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 from onnxplug.compile import CompiledGraph, CompiledUnit
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.graph import Graph, Node
-from onnxplug.guard import GuardedRun, guarded
+from onnxplug.guard import GuardedRun, RunFunction, guarded
 from onnxplug.memory import Hop, Memory
 from onnxplug.partition.islands import nbytes
 from onnxplug.partition.report import CopyPlacement, Explanation
+from onnxplug.results import Place, ResultCheck
 
 
 class RunPartition(NamedTuple):
@@ -98,18 +99,26 @@ def make_plan(
     *,
     inputs_at: Places = MappingProxyType({}),
     outputs_at: Places = MappingProxyType({}),
+    checks_always: bool = False,
 ) -> Plan:
     """The plan of *compiled*; copies between locations go into *explanation*.
 
-    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are.
+    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are;
+    *checks_always*, that what EPs return is looked at closely in each run.
     """
-    return _Planner(compiled, memory, explanation).make(inputs_at, outputs_at)
+    planner = _Planner(compiled, memory, explanation, checks_always)
+    return planner.make(inputs_at, outputs_at)
 
 
 class _Planner:
     def __init__(
-        self, compiled: CompiledGraph, memory: Memory, explanation: Explanation
+        self,
+        compiled: CompiledGraph,
+        memory: Memory,
+        explanation: Explanation,
+        checks_always: bool,
     ) -> None:
+        self.checks_always = checks_always
         self.compiled = compiled
         self.memory = memory
         self.explanation = explanation
@@ -187,11 +196,16 @@ class _Planner:
             self._new_slot(name, location)
             for name, location in zip(partition.outputs, left, strict=True)
         ]
+        place = Place(candidate.name, unit.number, partition)
+        check = ResultCheck(place, left, always=self.checks_always)
+        run: RunFunction = compiled.run
+        if self.checks_always:
+            run = check.watching_inputs(run)
         self.steps.append(
             RunPartition(
                 candidate.name,
                 unit.number,
-                guarded(candidate.name, compiled.run, len(outputs)),
+                guarded(candidate.name, run, len(outputs), check.check, place),
                 tuple(inputs),
                 tuple(outputs),
                 home,
@@ -202,7 +216,9 @@ class _Planner:
     def _add_control_flow(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
         bodies = {
-            attribute: make_plan(body, self.memory, self.explanation)
+            attribute: make_plan(
+                body, self.memory, self.explanation, checks_always=self.checks_always
+            )
             for attribute, body in unit.bodies.items()
         }
         inputs = tuple(self._at(name, HOST) for name in node.inputs)

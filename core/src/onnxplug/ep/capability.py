@@ -85,14 +85,23 @@ class CapabilityReport:
         *,
         keeps_constants: bool = False,
     ) -> CapabilityReport:
-        """Judge each node alone: it is taken where *check* gives ``None``."""
+        """Judge each node alone: it is taken where *check* gives ``None``.
+
+        Raises:
+            TypeError: *check* gives something that is no reason either.
+        """
         taken: list[int] = []
         refusals: list[Refusal] = []
         for node in graph.nodes:
             reason = check(node)
             if reason is None:
                 taken.append(node.index)
-            else:
+            elif isinstance(reason, Reason):
                 refusals.append(Refusal(node=node.index, reason=reason))
+            else:
+                raise TypeError(
+                    f"the check of node {node.index} ({node.op_type}) gave "
+                    f"{reason!r}; expected None to take it, or a Reason"
+                )
         claim = ComputeCapability(nodes=tuple(taken), keeps_constants=keeps_constants)
         return cls(claims=(claim,) if taken else (), refusals=tuple(refusals))

@@ -20,11 +20,13 @@ class HostFunction(CompiledPartition):
     """A partition that is one function of its inputs, on the host.
 
     *function* takes the partition's inputs by position and returns one array, or a
-    sequence of them in the order of the partition's outputs.
+    sequence of them in the order of the partition's outputs.  If it has a parameter
+    called *context*, it is given the run's :class:`RunContext`, or ``None``.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._takes_context = _takes_context(function)
 
     def run(
         self,
@@ -33,10 +35,23 @@ class HostFunction(CompiledPartition):
         context: RunContext | None,
     ) -> Sequence[Any]:
         """Call the function, and fill bound outputs from its results."""
-        results = self._function(*inputs)
+        results = (
+            self._function(*inputs, context=context)
+            if self._takes_context
+            else self._function(*inputs)
+        )
         if not isinstance(results, tuple | list):
             results = (results,)
         return fill_bound(results, outputs)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    from inspect import signature  # it takes a while to import, and few need it
+
+    try:
+        return "context" in signature(function).parameters
+    except ValueError:  # a native function that does not say
+        return False
 
 
 class KernelExecutionProvider(ExecutionProvider):
@@ -59,7 +74,14 @@ class KernelExecutionProvider(ExecutionProvider):
 
         def check(node: Node) -> Reason | None:
             found = self.find_kernel(graph, node)
-            return found if isinstance(found, Reason) else None
+            if isinstance(found, Reason):
+                return found
+            if not callable(found):
+                raise TypeError(
+                    f"find_kernel gave {found!r} for {describe(node)}; expected a "
+                    "function, or a Reason why there is none"
+                )
+            return None
 
         return CapabilityReport.per_node(graph, check)
 

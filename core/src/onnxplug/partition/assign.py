@@ -15,6 +15,7 @@ from onnxplug.ep import (
     ComputeCapability,
     ExecutionProvider,
     Reason,
+    Refusal,
     RefusalCode,
     describe,
 )
@@ -123,14 +124,30 @@ def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
             )
     except FAILURES as error:
         raise ep_failure(candidate.name, "get_capability", error) from error
+    for answer, kind in (
+        *((claim, ComputeCapability) for claim in report.claims),
+        *((refusal, Refusal) for refusal in report.refusals),
+    ):
+        if not isinstance(answer, kind):
+            raise _contract_broken(
+                candidate, f"{answer!r} is in its report; expected a {kind.__name__}"
+            )
+    for refusal in report.refusals:
+        reason = refusal.reason
+        if not isinstance(reason, Reason) or not isinstance(reason.code, RefusalCode):
+            raise _contract_broken(
+                candidate,
+                f"it refused node {refusal.node} with {reason!r}; expected a Reason of "
+                "a RefusalCode and a text",
+            )
     answers = [0] * len(graph.nodes)
     named = [node for claim in report.claims for node in claim.nodes]
     named += [refusal.node for refusal in report.refusals]
     for node in named:
-        if not 0 <= node < len(answers):
+        if not isinstance(node, int) or not 0 <= node < len(answers):
             raise _contract_broken(
                 candidate,
-                f"it named node {node} of a graph of {len(answers)} nodes",
+                f"it named node {node!r} of a graph of {len(answers)} nodes",
             )
         answers[node] += 1
     for node, times in enumerate(answers):

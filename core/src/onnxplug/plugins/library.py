@@ -17,6 +17,7 @@ from onnxplug import hookspecs
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
+from onnxplug.plugins.declared import check_declared, spi_version_of
 
 if TYPE_CHECKING:
     import logging
@@ -156,13 +157,15 @@ def import_path(path: str) -> object:
     return found
 
 
-def check_spi_version(factory: EpFactory) -> None:
-    """Accept a factory written for this major version and a minor one not newer.
+def check_factory(factory: EpFactory) -> None:
+    """Accept a factory written for this major version and a minor one not newer, that
+    declares what it has to.
 
     Raises:
-        PluginIncompatible: it is of another.
+        PluginIncompatible: it is of another version.
+        TypeError, ValueError: it declares something that is not what it should be.
     """
-    major, minor = factory.spi_version
+    major, minor = spi_version_of(factory)
     if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
         raise PluginIncompatible(
             f"written for SPI {major}.{minor}, and this onnxplug speaks "
@@ -174,6 +177,7 @@ def check_spi_version(factory: EpFactory) -> None:
             ),
             plugin=factory.name,
         )
+    check_declared(factory)
 
 
 def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:

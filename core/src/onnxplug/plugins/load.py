@@ -14,7 +14,7 @@ from onnxplug.errors import (
     PluginLoadError,
 )
 from onnxplug.guard import FAILURES
-from onnxplug.plugins.library import check_spi_version
+from onnxplug.plugins.library import check_factory
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.requires import unmet_requirement
@@ -61,7 +61,7 @@ def settle(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
                 f"{record.library.source} supplies {sorted(factories) or 'no EP'}, "
                 f"and not {record.name!r}, which its entry point is named for"
             )
-        check_spi_version(factories[record.name])
+        check_factory(factories[record.name])
     except FAILURES as error:  # spi_version is what the plugin wrote, or forgot
         fail(record, error)
     else:

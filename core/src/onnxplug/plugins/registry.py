@@ -25,7 +25,7 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins.find import find_plugins
 from onnxplug.plugins.group import group_plugins
-from onnxplug.plugins.library import Library, check_spi_version
+from onnxplug.plugins.library import Library, check_factory
 from onnxplug.plugins.load import (
     error_of,
     fail,
@@ -364,7 +364,7 @@ class PluginRegistry:
         made = []
         for name, factory in factories.items():
             self._refuse_blocked(name)
-            check_spi_version(factory)
+            check_factory(factory)
             record = PluginRecord(name, library)
             record.factory, record.state = factory, PluginState.READY
             if handle is not None:

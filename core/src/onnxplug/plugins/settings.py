@@ -62,14 +62,19 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """
     environment = os.environ if environment is None else environment
     return Settings(
-        autoload=_truth(environment, AUTOLOAD, default=True),
+        autoload=truth(environment, AUTOLOAD, default=True),
         listed=_pins(environment),
         blocked=frozenset(_blocked(environment)),
-        strict=_truth(environment, STRICT, default=False),
+        strict=truth(environment, STRICT, default=False),
     )
 
 
-def _truth(environment: Mapping[str, str], variable: str, *, default: bool) -> bool:
+def truth(environment: Mapping[str, str], variable: str, *, default: bool) -> bool:
+    """What the switch *variable* says.
+
+    Raises:
+        OptionError: its value is not understood.
+    """
     value = environment.get(variable)
     if value is None:
         return default

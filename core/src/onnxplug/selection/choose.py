@@ -218,6 +218,10 @@ def _create(
         )
     try:
         provider = factory.create(devices, options, context)
+        if not isinstance(provider, ExecutionProvider):
+            raise TypeError(
+                f"create() returned {provider!r}; expected an ExecutionProvider"
+            )
     except OptionError:
         raise  # the user's error, as it is where options are parsed
     except FAILURES as error:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpDevice, EpFactory, Finding, HardwareDevice, Level
-from onnxplug.errors import EpError, PluginLoadError
+from onnxplug.errors import EpError, OptionError, PluginLoadError
 from onnxplug.guard import FAILURES, blaming
 from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins.declared import is_text_table
+from onnxplug.selection.options import parse_options
 
 if TYPE_CHECKING:
     import logging
@@ -32,6 +34,24 @@ def devices_of(
                 ep=factory.name,
                 stage="devices",
             )
+        for what in ("metadata", "default_options"):
+            facts = getattr(pair, what)
+            if not is_text_table(facts):
+                raise EpError(
+                    f"{factory.name} failed in devices: its {what} of {pair} are "
+                    f"{facts!r}; expected a mapping of texts to texts",
+                    ep=factory.name,
+                    stage="devices",
+                )
+        try:
+            parse_options(factory.name, factory.options, pair.default_options)
+        except OptionError as error:
+            raise EpError(
+                f"{factory.name} failed in devices: it suggests options for {pair} "
+                f"that it does not have so: {error}",
+                ep=factory.name,
+                stage="devices",
+            ) from error
     return pairs
 
 

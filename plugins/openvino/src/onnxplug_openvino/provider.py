@@ -134,4 +134,5 @@ def _fits(partial: Any, shape: Sequence[ep.Dimension] | None) -> bool:
 
 def _decline(detail: str, nodes: Sequence[ep.Node] = ()) -> NoReturn:
     """Give back *nodes*, or the whole partition when none are known."""
-    raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail), nodes=nodes)
+    reason = ep.Reason(ep.RefusalCode.OTHER, detail)
+    raise ep.Declined(reason, nodes=nodes or None)

@@ -89,9 +89,11 @@ def _run(trial: Trial, pair: EpDevice) -> Any:
     import numpy as np
 
     from onnxplug import InferenceSession, SessionOptions
+    from onnxplug.results import CHECK_RESULTS
 
     options = SessionOptions()
     options.add_provider_for_devices([pair])
+    options.add_session_config_entry(CHECK_RESULTS, "1")
     if pair.ep_name != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     inputs = {"a": np.array(trial.a, np.float32), "b": np.array(trial.b, np.float32)}

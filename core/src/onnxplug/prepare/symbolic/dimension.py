@@ -263,6 +263,13 @@ def substituted(size: Extent, sizes: Mapping[str, Extent]) -> Extent | None:
     return total
 
 
+def evaluated(text: str, sizes: Mapping[str, int]) -> int | None:
+    """The number that the expression *text* is; None if it is none, or not known."""
+    size = parse(text)
+    found = None if size is None else substituted(size, sizes)
+    return found if isinstance(found, int) else None
+
+
 def _substituted_call(call: Call, sizes: Mapping[str, Extent]) -> Extent | None:
     first, second = substituted(call.first, sizes), substituted(call.second, sizes)
     if first is None or second is None:

@@ -1,0 +1,88 @@
+"""What a factory declares of itself, checked when its plugin is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpFactory, Option
+
+
+def spi_version_of(factory: EpFactory) -> tuple[int, int]:
+    """The SPI that *factory* was written for.
+
+    Raises:
+        TypeError: it says that in another form than two numbers.
+    """
+    version: object = getattr(factory, "spi_version", None)
+    match version:
+        case (int(major), int(minor)):
+            return major, minor
+    raise TypeError(
+        f"spi_version of {factory.name} is {version!r}; expected two numbers, such as "
+        "(0, 3)"
+    )
+
+
+def check_declared(factory: EpFactory) -> None:
+    """Check the texts and the options that *factory* declares.
+
+    Raises:
+        TypeError: one is of another type.
+        ValueError: an option does not accept its own default.
+    """
+    from onnxplug.ep import Option
+
+    for what in ("name", "vendor", "version"):
+        text: object = getattr(factory, what)
+        if not isinstance(text, str):
+            raise TypeError(f"{what} of {factory.name} is {text!r}; expected a text")
+    options: object = factory.options
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"options of {factory.name} are {options!r}; expected a mapping of names "
+            "to Option"
+        )
+    for name, option in options.items():
+        if not isinstance(name, str) or not isinstance(option, Option):
+            raise TypeError(
+                f"options of {factory.name} have {name!r}: {option!r}; expected a name "
+                "and an Option"
+            )
+        _check_option(f"option {name!r} of {factory.name}", option)
+
+
+def _check_option(name: str, option: Option) -> None:
+    kind = type(option.default)
+    if kind not in (bool, int, float, str):
+        raise TypeError(
+            f"{name} has the default {option.default!r}; expected a bool, int, float "
+            "or str"
+        )
+    if any(type(choice) is not kind for choice in option.choices):
+        raise TypeError(
+            f"{name} has the choices {option.choices!r}; expected values like its "
+            f"default {option.default!r}"
+        )
+    if option.choices and option.default not in option.choices:
+        raise ValueError(
+            f"{name} has the default {option.default!r}, which is none of its choices "
+            f"{option.choices!r}"
+        )
+    low, high = option.minimum, option.maximum
+    if isinstance(option.default, int | float) and (
+        (low is not None and option.default < low)
+        or (high is not None and option.default > high)
+    ):
+        raise ValueError(
+            f"{name} has the default {option.default!r}, which is not from {low} to "
+            f"{high}"
+        )
+
+
+def is_text_table(value: object) -> bool:
+    """Whether *value* is a mapping of texts to texts."""
+    return isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(text, str) for key, text in value.items()
+    )
