@@ -126,11 +126,11 @@ def _cast_like(graph: Graph, node: Node) -> bool:
 
 
 def _transpose(graph: Graph, node: Node) -> bool:
-    perm = node.attributes.get("perm")
-    if perm is not None:
-        return tuple(perm) == tuple(range(len(perm)))
     shape = graph.value(node.inputs[0] or "").shape
-    return shape is not None and len(shape) < 2
+    if shape is None:  # the axes may not be those that there are
+        return False
+    axes = tuple(range(len(shape)))
+    return tuple(node.attributes.get("perm", axes[::-1])) == axes
 
 
 def _reshape(graph: Graph, node: Node) -> bool:
