@@ -22,14 +22,8 @@ from onnxplug_kernels.registry import operator
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
-    # numpy takes a negative axis as counted from the back
-    if perm and min(perm) < 0:
-        permutation(perm, x.ndim)
-    try:
-        return x.transpose(perm)
-    except (ValueError, OverflowError):
-        permutation(perm or (), x.ndim)
-        raise
+    # numpy itself counts negative axes from the back, and cuts large ones to 32 bits
+    return x.transpose(None if perm is None else permutation(perm, x.ndim))
 
 
 @operator("Concat", since=4)
