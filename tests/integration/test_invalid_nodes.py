@@ -186,3 +186,44 @@ def test_attention_needs_both_parts_of_a_cache(tier: str, missing: str) -> None:
     made = session([node], tier, past=np.ones((2, 2, 5, 2), np.float32))
     with pytest.raises(OnnxplugError, match="the wrong one"):
         made.run(None, {"x": np.ones((2, 3, 4), np.float32)})
+
+
+FLAGS = [
+    ("Gemm", {"transB": 7}),
+    ("ReduceSum", {"keepdims": 2}),
+    ("CumSum", {"reverse": -1}),
+    ("Trilu", {"upper": 2}),
+]
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+@pytest.mark.parametrize(("op_type", "flags"), FLAGS)
+def test_flags_are_0_or_1(op_type: str, flags: dict[str, int], tier: str) -> None:
+    inputs = {"Gemm": ["x", "square"], "CumSum": ["x", "axis"]}.get(op_type, ["x"])
+    node = helper.make_node(op_type, inputs, ["t"], name="the wrong one", **flags)
+    square, axis = np.ones((4, 4), np.float32), INT(0)
+    with pytest.raises(OnnxplugError, match="the wrong one"):
+        session([node, *after("chain")], tier, square=square, axis=axis).run(
+            None, {"x": square}
+        )
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+def test_outputs_that_nobody_reads_need_not_be_made(tier: str) -> None:
+    norm = helper.make_node("LayerNormalization", ["x", "one"], ["t", "mean", "rest"])
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    made = session([norm, *after("alone")], tier, one=np.ones(4, np.float32))
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(made.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
+def test_an_initializer_has_the_type_of_the_input_that_it_is_the_default_of() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["w"], ["y"])],
+        "wrong",
+        [helper.make_tensor_value_info("w", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("y", FLOAT, [2])],
+        [onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")],
+    )
+    with pytest.raises(OnnxplugError, match="input 'w' is declared as int64"):
+        onnxplug.InferenceSession(helper.make_model(graph))

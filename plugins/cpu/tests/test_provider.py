@@ -73,7 +73,7 @@ def test_a_function_without_a_kernel_is_expanded_rather_than_referred() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("y = Concat (x, x)", "needs the attribute 'axis'"),
+        ("y = Concat (x, x)", "lacks the attribute 'axis'"),
         ("y = Relu (x, x)", "has 2 inputs; the function 'Relu' has 1"),
         ("y = Relu <steepness = 2> (x)", "has no attribute 'steepness'"),
         ("y = NoSuchOperator (x)", "21 has no operator NoSuchOperator"),

@@ -134,7 +134,7 @@ class KernelSequence(CompiledPartition):
                 _Call(
                     kernel,
                     tuple(slots[name] for name in node.inputs),
-                    tuple(slots[name] for name in node.outputs),
+                    tuple(slots[name] for name in _wanted(node)),
                     (),
                     node,
                 )
@@ -280,6 +280,14 @@ def describe(node: Node) -> str:
     if node.name:
         return f"{operator} {node.name!r}"
     return f"{operator} giving {next(filter(None, node.outputs), '')!r}"
+
+
+def _wanted(node: Node) -> tuple[str | None, ...]:
+    """The outputs of *node* up to the last one that is used."""
+    outputs = list(node.outputs)
+    while len(outputs) > 1 and outputs[-1] is None:
+        outputs.pop()
+    return tuple(outputs)
 
 
 def _with_frees(

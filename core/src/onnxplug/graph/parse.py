@@ -328,8 +328,14 @@ class _Parts:
             if name in fed:
                 defaults[name] = weight
                 # sparse ones are made dense, and so are the inputs they are for
-                dense = isinstance(types.get(name), TensorType)
-                types[name] = types[name] if dense else stored
+                declared = types.get(name)
+                if not isinstance(declared, TensorType):
+                    types[name] = stored
+                elif declared.dtype not in (None, weight.dtype):
+                    raise InvalidModel(
+                        f"input {name!r} is declared as {declared.dtype}, and its "
+                        f"initializer is {weight.dtype}; give both the same type"
+                    )
             else:
                 constants[name] = weight
                 types[name] = stored

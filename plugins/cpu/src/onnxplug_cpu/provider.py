@@ -11,6 +11,7 @@ from onnxplug import ep
 from onnxplug_cpu.capability import find
 from onnxplug_cpu.settled import NOTE, settle
 from onnxplug_cpu.threads import on_arrays
+from onnxplug_kernels import is_refusal
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.segment import Compiler
@@ -41,12 +42,19 @@ class CpuProvider(ep.KernelExecutionProvider):
         self, graph: ep.Graph, node: ep.Node
     ) -> Callable[..., Any] | ep.Reason:
         """The array tier's function of *node*, or the reference tier's."""
-        if self.compiles and _is_faster_as_function(graph, node):
+        found = find(graph, node)
+        if isinstance(found, ep.Reason):
+            return found
+        # a body would compute what the kernel knows to be wrong
+        if (
+            self.compiles
+            and not is_refusal(found.function)
+            and _is_faster_as_function(graph, node)
+        ):
             return ep.Reason(
                 ep.RefusalCode.OP, "the operators of its function body are compiled"
             )
-        found = find(graph, node)
-        return found if isinstance(found, ep.Reason) else found.function
+        return found.function
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """A program, or calls on arrays where code cannot be compiled or run."""

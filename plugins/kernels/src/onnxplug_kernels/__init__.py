@@ -6,6 +6,7 @@ from onnxplug_kernels.registry import (
     WrongInputs,
     all_operators,
     find_kernel,
+    is_refusal,
     kernels_of,
 )
 
@@ -15,6 +16,7 @@ __all__ = [
     "WrongInputs",
     "all_operators",
     "find_kernel",
+    "is_refusal",
     "kernels_of",
 ]
 __version__ = "0.1.0"

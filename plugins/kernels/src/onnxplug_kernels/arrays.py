@@ -91,3 +91,11 @@ def require_extent(shape: tuple[int, ...], *parameters: Any, what: str) -> None:
             raise ValueError(
                 f"{what} has shape {found}, which does not broadcast to {shape}"
             )
+
+
+def mean_of(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    """The mean over *axes*, which stay; of nothing it is NaN."""
+    if x.size:
+        return xp.mean(x, axis=axes, keepdims=True)
+    # which numpy would warn of
+    return xp.full_like(xp.sum(x, axis=axes, keepdims=True), xp.nan)

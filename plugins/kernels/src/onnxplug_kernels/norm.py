@@ -9,7 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
-from onnxplug_kernels.arrays import computing_dtype, numpy_dtype, require_rank
+from onnxplug_kernels.arrays import (
+    computing_dtype,
+    mean_of,
+    numpy_dtype,
+    require_rank,
+)
 from onnxplug_kernels.registry import operator
 
 # ONNX attributes are float32; their defaults are these decimals rounded to it.
@@ -204,7 +209,7 @@ def rms_normalization(
     """
     wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
     axes = tuple(range(normal_axis(axis, x.ndim), x.ndim))
-    mean_square = xp.mean(wide * wide, axis=axes, keepdims=True)
+    mean_square = mean_of(xp, wide * wide, axes)
     y = wide / xp.sqrt(mean_square + wide.dtype.type(epsilon))
     y *= scale.astype(wide.dtype, copy=False)
     return y.astype(scale.dtype, copy=False)
@@ -216,8 +221,8 @@ def mean_variance_normalization(
 ) -> Any:
     axes = normal_axes(axes, x.ndim)
     wide = x.astype(computing_dtype(x.dtype), copy=False)
-    centered = wide - xp.mean(wide, axis=axes, keepdims=True)
-    variance = xp.mean(centered * centered, axis=axes, keepdims=True)
+    centered = wide - mean_of(xp, wide, axes)
+    variance = mean_of(xp, centered * centered, axes)
     # the operator's definition as a function has this number
     centered /= xp.sqrt(variance) + wide.dtype.type(1e-9)
     return centered.astype(x.dtype, copy=False)
@@ -276,9 +281,9 @@ def _standardized(
     xp: Any, x: Any, axes: tuple[int, ...], epsilon: float
 ) -> tuple[Any, Any, Any]:
     """*x* with mean 0 and variance 1 over *axes*; the mean; 1 / standard deviation."""
-    mean = xp.mean(x, axis=axes, keepdims=True)
+    mean = mean_of(xp, x, axes)
     centered = x - mean
-    variance = xp.mean(centered * centered, axis=axes, keepdims=True)
+    variance = mean_of(xp, centered * centered, axes)
     inverse = 1 / xp.sqrt(variance + x.dtype.type(epsilon))
     centered *= inverse
     return centered, mean, inverse

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype, numbers
+from onnxplug_kernels.arrays import computing_dtype, mean_of, numbers
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
@@ -117,7 +117,7 @@ def global_max_pool(xp: Any, x: Any) -> Any:
 @operator("GlobalAveragePool", since=1)
 def global_average_pool(xp: Any, x: Any) -> Any:
     wide = x.astype(computing_dtype(x.dtype), copy=False)
-    mean = xp.mean(wide, axis=tuple(range(2, x.ndim)), keepdims=True)
+    mean = mean_of(xp, wide, tuple(range(2, x.ndim)))
     return mean.astype(x.dtype, copy=False)
 
 

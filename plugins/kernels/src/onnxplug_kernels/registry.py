@@ -229,6 +229,11 @@ def all_operators() -> Iterable[tuple[str, str]]:
     return FAMILIES.keys()
 
 
+def is_refusal(function: object) -> bool:
+    """Whether what :meth:`Kernel.bind` gave only raises an error."""
+    return isinstance(function, functools.partial) and function.func is _refuse
+
+
 def _refuse(
     op_type: str, name: str, attributes: Mapping[str, object], *inputs: Any
 ) -> None:

@@ -209,6 +209,8 @@ class _Planner:
             shape = broadcast_shape(shapes)
             if call.op_type in LIKE_FIRST and shape != shapes[0]:
                 raise NotCompiled(f"{shapes[1:]} do not broadcast to {shapes[0]}", call)
+            if call.op_type == "Clip" and any(math.prod(s) != 1 for s in shapes[1:]):
+                raise NotCompiled(f"{shapes[1:]} are no limits of Clip", call)
             return [Abstract(dtype, shape)]
         operation = find_operation(call)
         if operation is None:

@@ -14,6 +14,7 @@ import numpy as np
 from onnxplug_cpu.compiler.call import Call
 from onnxplug_cpu.compiler.operations.elementwise import StepForm, step_form
 from onnxplug_cpu.compiler.operations.registry import find_operation
+from onnxplug_kernels import is_refusal
 
 _OF_SHAPES = frozenset({"Shape", "Size"})
 _RANDOM = frozenset(
@@ -74,6 +75,9 @@ def analyse(
         refusal = next((refused[node] for node in call.nodes if node in refused), None)
         if refusal is not None:
             reasons[call] = refusal
+            continue
+        if is_refusal(call.function):
+            reasons[call] = "an attribute has a value that ONNX does not allow"
             continue
         names = [name for name in call.inputs if name is not None]
         is_known = call.op_type in _OF_SHAPES or (

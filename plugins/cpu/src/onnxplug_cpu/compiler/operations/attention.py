@@ -172,6 +172,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
             raise NotCompiled(f"a mask of {mask.shape} for {keys} keys")
         mask = mask.broadcast_to((batch, count, queries, keys))
     scale = call.attributes.get("scale")
+    softcap = float(call.attributes.get("softcap", 0.0))
     record_attention(
         plan.recorder,
         q,
@@ -182,7 +183,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
         mask=mask,
         causal=bool(call.attributes.get("is_causal", 0)),
         past_length=heads.past,
-        softcap=float(call.attributes.get("softcap", 0.0)),
+        softcap=softcap if softcap > 0 else 0.0,
     )
 
 
