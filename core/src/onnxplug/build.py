@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import as_texts
+from onnxplug.ep.locks import new_lock
 from onnxplug.errors import (
     EpError,
     InvalidModel,
@@ -188,7 +188,7 @@ class BuiltModel:
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: list[None] = []
         self._closing = self._closed = False
         try:

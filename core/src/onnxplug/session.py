@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -21,6 +20,7 @@ from onnxplug.build import (
     write_model,
 )
 from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
 from onnxplug.graph.load import in_memory
@@ -199,7 +199,7 @@ class InferenceSession:
             else never_straight
         )
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         attach(built, self)
         if options.optimized_model_filepath and not taps:
             write_model(graph, Path(options.optimized_model_filepath))
