@@ -11,7 +11,8 @@ import threading
 import weakref
 from typing import Any, Final
 
-_locks: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+# not a WeakSet, which runs Python code when a lock goes, and loses an interrupt in it
+_references: Final[dict[weakref.ref[Any], None]] = {}
 
 
 def new_lock() -> threading.Lock:
@@ -20,7 +21,7 @@ def new_lock() -> threading.Lock:
     What it guards must be usable in whatever state a thread that is gone left it.
     """
     lock = threading.Lock()
-    _locks.add(lock)
+    _remember(lock)
     return lock
 
 
@@ -28,14 +29,20 @@ def new_rlock() -> threading.RLock:
     """A ``threading.RLock`` that is free in the child of a fork, unless the thread that
     forked held it."""
     lock = threading.RLock()
-    _locks.add(lock)
+    _remember(lock)
     return lock
 
 
+def _remember(lock: Any) -> None:
+    _references[weakref.ref(lock, _references.pop)] = None
+
+
 def _free_all() -> None:
-    for lock in list(_locks):
-        if not (hasattr(lock, "_is_owned") and lock._is_owned()):
-            lock._at_fork_reinit()
+    for reference in list(_references):
+        lock = reference()
+        if lock is None or (hasattr(lock, "_is_owned") and lock._is_owned()):
+            continue
+        lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
