@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -419,6 +419,17 @@ def close_model(built: BuiltModel, profile: Profile | None) -> None:
             # there is nobody to be told that a file could not be written
             with contextlib.suppress(OSError):
                 profile.end()
+
+
+def call_each(closers: Iterable[Callable[[], object]]) -> None:
+    """Close sessions and models, each whatever those before it raise.
+
+    Raises:
+        EpError: closing an EP or a partition failed.
+    """
+    with contextlib.ExitStack() as stack:
+        for close in reversed(list(closers)):
+            stack.callback(close)
 
 
 def log_placement(options: SessionOptions, explanation: Explanation) -> None:
