@@ -16,7 +16,7 @@ CORE: Final = ROOT / "core" / "src" / "onnxplug"
 PLUGINS: Final = ROOT / "plugins"
 
 LAYERS: Final = (
-    {"escape"},
+    {"escape", "forks"},
     {"errors", "ep"},
     {"hookspecs", "guard"},
     {"plugins", "hardware"},

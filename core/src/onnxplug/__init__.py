@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug import forks as _forks  # noqa: F401  # before anything else is imported
+
 if TYPE_CHECKING:
     from onnxplug import ep, errors
     from onnxplug.inquire import (

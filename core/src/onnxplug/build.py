@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import compile as compiling
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import as_texts
+from onnxplug.ep.locks import new_lock
 from onnxplug.errors import (
     EpError,
     InvalidModel,
@@ -188,7 +188,7 @@ class BuiltModel:
         self._failed = failed
         self._compiled: compiling.CompiledGraph | None = None
         self._plans: dict[object, Plan] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: list[None] = []
         self._closing = self._closed = False
         try:
@@ -419,6 +419,17 @@ def close_model(built: BuiltModel, profile: Profile | None) -> None:
             # there is nobody to be told that a file could not be written
             with contextlib.suppress(OSError):
                 profile.end()
+
+
+def call_each(closers: Iterable[Callable[[], object]]) -> None:
+    """Close sessions and models, each whatever those before it raise.
+
+    Raises:
+        EpError: closing an EP or a partition failed.
+    """
+    with contextlib.ExitStack() as stack:
+        for close in reversed(list(closers)):
+            stack.callback(close)
 
 
 def log_placement(options: SessionOptions, explanation: Explanation) -> None:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from onnxplug.ep.locks import new_lock
 from onnxplug.errors import OptionError
 
 MAX_EVENTS: Final = 1_000_000
@@ -59,8 +60,8 @@ class Profile:
         self.start_time_ns = time.time_ns()
         self._started = time.perf_counter_ns()
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
+        self._lock = new_lock()
+        self._writing = new_lock()
         self._pending: list[_Event] = []
         self._threads: dict[int, str] = {}
         self._count = 0

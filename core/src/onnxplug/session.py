@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxplug.build import (
     BuiltModel,
     attach,
+    call_each,
     close_model,
     detach,
     load,
@@ -21,6 +21,7 @@ from onnxplug.build import (
     write_model,
 )
 from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.execute import Run, execute
 from onnxplug.graph.load import in_memory
@@ -199,7 +200,7 @@ class InferenceSession:
             else never_straight
         )
         self._tapped: dict[tuple[str, ...], InferenceSession] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         attach(built, self)
         if options.optimized_model_filepath and not taps:
             write_model(graph, Path(options.optimized_model_filepath))
@@ -216,7 +217,7 @@ class InferenceSession:
         """
         with self._lock:
             try:
-                _close_tapped(self._tapped, self._closer)
+                call_each([*(t.close for t in self._tapped.values()), self._closer])
             finally:
                 detach(self._built, self)
 
@@ -497,7 +498,8 @@ class InferenceSession:
         self.__dict__ = other.__dict__
         try:
             with before["_lock"]:
-                _close_tapped(before["_tapped"], before["_closer"])
+                tapped = before["_tapped"].values()
+                call_each([*(t.close for t in tapped), before["_closer"]])
         finally:
             detach(before["_built"], self)
             attach(self._built, self)
@@ -572,16 +574,6 @@ def _reopen(request: _Request) -> InferenceSession:
     session._request = request
     session._open()
     return session
-
-
-def _close_tapped(
-    tapped: Mapping[Any, InferenceSession], close: Callable[[], object]
-) -> None:
-    """Close the variants of a session and then, whatever they raise, the session."""
-    with ExitStack() as stack:
-        stack.callback(close)
-        for session in tapped.values():
-            stack.callback(session.close)
 
 
 def _model_info(model: Model) -> ModelInfo:

@@ -119,3 +119,63 @@ def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None
         chunk = estimated_seconds(command, 1) / command.chunks
         # other estimates, of each kernel, say how many chunks there are
         assert chunk < 5 * LONGEST_CHUNK, command.label
+
+
+ANYWHERE = """
+import os, random, signal, threading, time
+import numpy as np, onnx, onnxplug
+from onnxplug_cpu.compiler import pool
+
+model = onnx.parser.parse_model('''
+    <ir_version: 10, opset_import: ["": 21]>
+    twice (float[200, 200] x) => (float[200, 200] y)
+    { a = MatMul (x, x) b = Erf (a) y = MatMul (b, x) }
+''').SerializeToString()
+options = onnxplug.SessionOptions()
+options.intra_op_num_threads = 3
+x = np.random.default_rng(0).standard_normal((200, 200), np.float32)
+sessions = [onnxplug.InferenceSession(model, options)]
+(expected,) = sessions[0].run(None, {"x": x})
+delays = random.Random(0)
+
+
+def interrupt(delay):
+    time.sleep(delay)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+for _ in range(30):
+    pool._shared.close()
+    pool._shared = None  # the next run begins threads anew
+    thread = threading.Thread(target=interrupt, args=[delays.random() * 0.01])
+    try:
+        thread.start()
+        # kept: what interrupts the end of an object is lost in Python
+        sessions.append(onnxplug.InferenceSession(model, options))
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            sessions[-1].run(None, {"x": x})
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("an interrupt was lost")
+    thread.join()
+    sessions.append(onnxplug.InferenceSession(model, options))
+    for session in (sessions[-2], sessions[-1]):
+        (found,) = session.run(None, {"x": x})
+        assert np.allclose(found, expected, rtol=1e-3, atol=1e-3)
+        assert not session._built._runs
+    assert pool._shared.size == 3
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_interrupts_anywhere_leave_sessions_that_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ANYWHERE],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

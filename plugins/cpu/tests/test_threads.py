@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 
+import pytest
 import threadpoolctl
 
 from onnxplug_cpu.threads import limited_to
@@ -27,4 +30,30 @@ def test_limits_that_overlap_leave_nothing_behind() -> None:
         one.close()  # the first to come is the first to go, as in two threads
         assert set(threads()) == {1}
         other.close()
+        assert threads() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_limit_of_another_thread_ends_in_the_child_of_a_fork() -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with limited_to(1):
+            held.set()
+            go_on.wait(10)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(10)
+        child = os.fork()
+        if child == 0:
+            with limited_to(1):
+                inside = set(threads())
+            os._exit(0 if inside == {1} and threads() == before else 1)
+        go_on.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert threads() == before

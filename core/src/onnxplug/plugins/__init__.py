@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.plugins.find import GROUP, FoundPlugin, find_plugins
@@ -9,12 +10,13 @@ from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
-    import os
-
     from onnxplug.plugins.target import LibraryForm, LibraryRecord
 
 registry = PluginRegistry()
 """The plugins of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=registry.start_child)
 
 register_ep_library = registry.register_ep_library
 unregister_ep_library = registry.unregister_ep_library

@@ -7,7 +7,6 @@ would end a call to those of all others.
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pluggy
 
 from onnxplug import hookspecs
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
+from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.declared import check_declared, spi_version_of
@@ -45,7 +45,7 @@ class Library:
         Its logger is called *logger*, or *source* if that is not given.
         """
         self.source = source
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         self.problems: dict[str, str] = {}
         self.discard = discard or (lambda: None)
         self._find = find

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onnxplug.ep import EpFactory
+from onnxplug.ep.locks import new_lock, new_rlock
 from onnxplug.errors import (
     LibraryInUse,
     PluginBlocked,
@@ -53,12 +54,10 @@ class PluginRegistry:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._records: dict[str, PluginRecord] | None = None
         self._settings: Settings | None = None
-        self._handle_locks: defaultdict[str, threading.RLock] = defaultdict(
-            threading.RLock
-        )
+        self._handle_locks: defaultdict[str, threading.RLock] = defaultdict(new_rlock)
         self._thread = threading.local()
 
     # Finding...
@@ -174,6 +173,16 @@ class PluginRegistry:
                     _log(error)
         self._raise_if_strict(errors)
         return factories
+
+    def start_child(self) -> None:
+        """In the child of a fork: what a thread that is gone was loading is not."""
+        for record in (self._records or {}).values():
+            if record.state is PluginState.LOADING and not self._is_loading():
+                record.state = PluginState.FOUND
+
+    def _is_loading(self) -> bool:
+        """Whether this thread loads a plugin."""
+        return bool(getattr(self._thread, "loading", ""))
 
     def _load(self, record: PluginRecord) -> None:
         library = record.library

@@ -5,10 +5,10 @@ Invariant: what is set affects sessions created later, never those that exist.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxplug.ep.locks import new_lock
 from onnxplug.selection.request import (
     Origin,
     ProviderEntry,
@@ -23,7 +23,7 @@ class DefaultProviders:
     def __init__(self) -> None:
         self._requests: tuple[ProviderRequest, ...] = ()
         self._were_used = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def set(self, requests: Sequence[ProviderRequest]) -> None:
         """Use *requests* for the sessions created from now on."""

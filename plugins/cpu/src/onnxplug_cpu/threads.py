@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-_lock = threading.Lock()
+from onnxplug.ep.locks import new_lock
+
+_lock = new_lock()
 _entered: list[Any] = []
 """The limits that are in force, in the order in which they were set."""
+
+_left: list[Any] = []
+"""In the child of a fork, a limit that a thread of the parent had set."""
 
 
 @contextlib.contextmanager
@@ -36,6 +41,8 @@ def limited_to(threads: int) -> Iterator[None]:
     it was before the first was.
     """
     with _lock:
+        if _left:
+            _left.pop().restore_original_limits()
         _entered.append(_controller().limit(limits=threads, user_api="blas"))
     try:
         yield
@@ -45,6 +52,16 @@ def limited_to(threads: int) -> Iterator[None]:
             limit = _entered.pop()
             if not _entered:
                 limit.restore_original_limits()
+
+
+def _start_child() -> None:
+    # setting BLAS's threads begins new ones, which is left until there is work for them
+    _left[:] = _entered[:1]  # which remembers what was before them all
+    _entered.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_child)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import pickle
 import random
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from onnxplug_cpu.compiler import parts as parts_module
 from onnxplug_cpu.compiler import program as program_module
-from onnxplug_cpu.compiler.arena import Arenas
+from onnxplug_cpu.compiler.arena import Arenas, allocate
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.parts import BETWEEN_LOOKS, Division, Part
@@ -550,3 +551,35 @@ def test_making_a_program_is_quick() -> None:
         Program(recorder.commands, library, 2, n_inputs=1, n_outputs=1)
         taken.append(time.perf_counter() - began)
     assert min(taken) < 0.02  # 2 ms on an idle machine
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_constants_that_another_thread_was_packing_are_packed_anew() -> None:
+    half, whole = Packed(8), Packed(8)
+    half.memory = whole.memory = allocate(8)
+    program_module._being_filled.append([half])
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if half.memory is None and whole.memory is not None else 1)
+    finally:
+        program_module._being_filled.clear()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert half.memory is not None
+
+
+def test_constants_that_are_packed_are_noted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted: list[int] = []
+    run = Program.run
+
+    def watch(program: Program, inputs: Any, outputs: Any) -> None:
+        noted.append(len(program_module._being_filled))
+        run(program, inputs, outputs)
+
+    monkeypatch.setattr(Program, "run", watch)
+    Packing().program()
+    assert noted == [1]
+    assert not program_module._being_filled

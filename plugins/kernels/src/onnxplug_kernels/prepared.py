@@ -8,12 +8,13 @@ needed to find out that nothing changed.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
+
+from onnxplug.ep.locks import new_lock
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -30,7 +31,7 @@ def prepared_once(
     """
     # the arguments are kept with the result: an identity is theirs while they live
     results: OrderedDict[tuple[Any, ...], tuple[Any, Result]] = OrderedDict()
-    lock = threading.Lock()
+    lock = new_lock()
 
     @functools.wraps(prepare)
     def remembered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

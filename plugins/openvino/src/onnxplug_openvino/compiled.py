@@ -5,12 +5,12 @@ Owns: how models are compiled, and which infer request a run gets.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from onnxplug import ep
+from onnxplug.ep.locks import new_lock
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
@@ -111,7 +111,7 @@ class ShapedPartition(ep.CompiledPartition):
         self._kept: OrderedDict[tuple[tuple[int, ...], ...], OpenVINOPartition] = (
             OrderedDict()
         )
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def run(
         self,

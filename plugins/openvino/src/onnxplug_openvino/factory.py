@@ -6,11 +6,11 @@ import functools
 import importlib.metadata
 import importlib.util
 import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.ep.locks import new_lock
 from onnxplug_openvino import __version__
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.options import OPTIONS, Settings, read_settings
@@ -37,7 +37,7 @@ class OpenVINOFactory(ep.EpFactory):
 
     def __init__(self) -> None:
         self._core: Any = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.ep.locks import new_lock
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.cache import Cache, fingerprint
 from onnxplug_cpu.compiler.code_memory import CodeMemory
@@ -116,10 +115,9 @@ class Library:
         self.cache = cache or Cache(_DISTRIBUTION)
         self.compiler = _llvmlite_version()
         self._identity = f"{__version__}\0{_source_state()}\0{isa!r}\0"
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._addresses: dict[str, int] = {}
         self._warned: set[str] = set()
-        _libraries.add(self)
         self._warn_of_cache()
 
     def _warn_of_cache(self) -> None:
@@ -258,16 +256,21 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
     text = module.text(isa.attributes)
     with _compiler_lock:
         try:
-            llvm = importlib.import_module("llvmlite.binding")
-            # LLVM's text is not stable: what another version reads otherwise, or not
-            # at all, is found here
-            parsed = llvm.parse_assembly(text)
-            parsed.triple = isa.triple
-            return bytes(_target_machine(llvm, isa).emit_object(parsed))
+            return _emit_object(text, isa)
         except (ImportError, OSError, RuntimeError) as error:
             raise KernelUnavailable(
                 f"llvmlite {_llvmlite_version()} cannot compile {kernel.key}: {error}"
             ) from error
+
+
+def _emit_object(text: str, isa: Isa) -> bytes:
+    # a function of its own, so that LLVM's objects are gone when the lock is
+    llvm = importlib.import_module("llvmlite.binding")
+    # LLVM's text is not stable: what another version reads otherwise, or not at all, is
+    # found here
+    parsed = llvm.parse_assembly(text)
+    parsed.triple = isa.triple
+    return bytes(_target_machine(llvm, isa).emit_object(parsed))
 
 
 def _target_machine(llvm: Any, isa: Isa) -> Any:
@@ -314,24 +317,41 @@ def _source_state() -> str:
 
 
 _told: set[str] = set()
-_lock = threading.Lock()
-_compiler_lock = threading.Lock()
+_lock = new_lock()
+_compiler_lock = new_lock()
+"""Held while LLVM compiles, which has state of its own."""
 _memory = CodeMemory()
 _hosts: dict[Isa, Library] = {}
-_libraries: weakref.WeakSet[Library] = weakref.WeakSet()
 _target_machines: dict[Isa, Any] = {}
 
 
+_LONGEST_COMPILATION: Final = 2.0
+"""Seconds that a fork waits for a kernel that is being compiled."""
+
+_holds = False
+
+
+def _before_fork() -> None:
+    """Let LLVM finish: the child has its state, and not the thread that changes it."""
+    global _holds
+    _holds = _compiler_lock.acquire(timeout=_LONGEST_COMPILATION)
+
+
+def _after_fork() -> None:
+    if _holds:
+        _compiler_lock.release()
+
+
 def _start_child() -> None:
-    """After a fork: a lock may be held, and memory be filled, by a thread that is gone.
+    """After a fork: memory may be half filled by a thread that is gone.
 
     What is in memory already stays where it is.
     """
-    global _lock, _compiler_lock, _memory
-    _lock, _compiler_lock, _memory = threading.Lock(), threading.Lock(), CodeMemory()
-    for library in _libraries:
-        library._lock = threading.Lock()
+    global _memory, _holds
+    _memory, _holds = CodeMemory(), False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_child)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_child
+    )

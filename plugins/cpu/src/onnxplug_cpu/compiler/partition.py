@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
@@ -53,7 +53,7 @@ class ProgramPartition(ep.CompiledPartition):
         partition, self._settled = settle(partition, find_function)
         self._partition = partition
         self._compiler = compiler
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         # an index is a node's only as long as the host does not rewrite the graph
         self._nodes = {node.index: node for node in partition.nodes}
         self._calls = [

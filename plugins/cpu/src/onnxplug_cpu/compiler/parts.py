@@ -15,7 +15,7 @@ from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.record import Command
 
-BETWEEN_LOOKS: Final = 20e-3
+BETWEEN_LOOKS: Final = 50e-3
 """Seconds that a part should take.  Entering the next one costs microseconds, and an
 idle thread at its end less than a chunk."""
 

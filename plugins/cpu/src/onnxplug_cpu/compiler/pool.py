@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.arena import address_of
 from onnxplug_cpu.compiler.cores import default_workers
 from onnxplug_cpu.compiler.emit import I1, I32, I64, PTR, Function, Module, Type, Value
@@ -436,7 +437,7 @@ class Pool:
 
 
 _shared: Pool | None = None
-_shared_lock = threading.Lock()
+_shared_lock = new_lock()
 
 
 def shared_pool(library: Library) -> Pool:
@@ -475,8 +476,6 @@ def _warn_of_threads(wanted: int, found: int, error: RuntimeError) -> None:
 
 def _after_fork() -> None:
     """The child has the parent's memory, and none of its threads."""
-    global _shared_lock
-    _shared_lock = threading.Lock()
     if _shared is not None:
         _shared.start_anew()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug.ep.arrays import usual_form
+from onnxplug.ep.locks import new_rlock
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import (
     ALIGNMENT,
@@ -321,13 +322,19 @@ def _described(arrays: Iterable[Array | ArraySpec]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "none"
 
 
-_filling = threading.RLock()
+_filling = new_rlock()
 """One at a time packs constants, and others wait for them."""
+
+_being_filled: Final[list[Sequence[Packed]]] = []
+"""Constants that have memory, but not all of their content yet."""
 
 
 def _after_fork() -> None:
-    global _filling
-    _filling = threading.RLock()
+    """What a thread that is gone was packing is to be packed anew."""
+    for batch in _being_filled:
+        for buffer in batch:
+            buffer.memory = None
+    _being_filled.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -374,6 +381,7 @@ def _fill_batch(
 ) -> None:
     commands = [command for buffer in batch for command in buffer.fill]
     try:
+        _being_filled.append(batch)
         for buffer in batch:
             buffer.memory = places[buffer]
         program = Program(commands, library, workers, n_inputs=0, n_outputs=0)
@@ -382,6 +390,8 @@ def _fill_batch(
         for buffer in batch:
             buffer.memory = None
         raise
+    finally:
+        _being_filled.remove(batch)
     for buffer in batch:
         buffer.fill = ()  # which has the originals
         memory = buffer.memory

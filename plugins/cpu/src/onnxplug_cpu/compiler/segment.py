@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.ep.locks import new_lock
 from onnxplug.ep.room import check_room
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
@@ -149,7 +149,7 @@ class Segment:
         self._dtypes = tuple(dtypes)
         self._nodes = nodes
         self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._latest: LinkedPlan | None = None
 
     def plan(
