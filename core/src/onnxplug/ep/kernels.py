@@ -65,8 +65,9 @@ class KernelExecutionProvider(ExecutionProvider):
         """A function of *node*'s inputs, or why there is none.
 
         The function takes arrays by position, ``None`` for inputs that are left out,
-        and returns the first output, or a tuple of outputs.  It must not write to its
-        inputs.  Called for capability and again for compilation; pure.
+        and returns the first output, or a tuple of outputs, each an array and no
+        scalar.  It must not write to its inputs.  Called for capability and again for
+        compilation; pure.
         """
 
     def get_capability(self, graph: Graph) -> CapabilityReport:

@@ -74,7 +74,10 @@ class CompiledPartition(ABC):
 
         Args:
             inputs: arrays in the order of ``Partition.inputs``, at
-                :attr:`input_locations`.  Never written to.
+                :attr:`input_locations`.  Never written to; may be read-only.  Those
+                on the host are numpy's, of the graph's element type in the machine's
+                order of bytes, with any strides; what the caller of the session feeds
+                is C-contiguous and aligned.
             outputs: for each output ``None`` (allocate it; the array then belongs to
                 the host, and the EP never writes to it again) or an array that the
                 caller bound: fill it and return it.
@@ -82,7 +85,10 @@ class CompiledPartition(ABC):
                 and was given no run options.
 
         Returns:
-            One array per output; an output may be an input itself, or a view of one.
+            One array per output, of the element type and shape that the operators
+            give; on the host numpy's.  An output may be an input itself, or a view of
+            one, which the host copies for the caller; it need not copy a new array that
+            owns its memory.
             With a stream, arrays of the EP's memory may still be computed by work
             queued on it, but have their final shape and dtype; host arrays are ready.
 
