@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import logging
 import os
@@ -242,8 +243,8 @@ def _described(error: BaseException) -> dict[str, Any]:
 def _is_meant(error: BaseException) -> bool:
     """Whether a statement of onnxplug raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return False
+    if not frames:  # it was made to be a cause
+        return True
     line = (frames[-1].line or "").lstrip()
     return "/onnxplug" in frames[-1].filename and line.startswith("raise ")
 
@@ -287,6 +288,13 @@ def _arrays(case: Mapping[str, Any], folder: Path) -> Any:
     return _onnxplug(case, folder, False)
 
 
+def _guarded(case: Mapping[str, Any], folder: Path, at_end: bool) -> Any:
+    from plugins.cpu.tests.compiler.guarded import Guarded
+
+    session = Guarded(case["model"], at_end=at_end, threads=case["threads"])
+    return lambda feeds: session.run(None, feeds)
+
+
 def _onnxruntime(case: Mapping[str, Any], folder: Path) -> Any:
     import onnxruntime
 
@@ -314,6 +322,8 @@ def _reference(case: Mapping[str, Any], folder: Path) -> Any:
 ENGINES: Final = {
     "compiled": _compiled,
     "arrays": _arrays,
+    "guarded-end": functools.partial(_guarded, at_end=True),
+    "guarded-start": functools.partial(_guarded, at_end=False),
     "onnxruntime": _onnxruntime,
     "reference": _reference,
 }
@@ -321,4 +331,5 @@ ENGINES: Final = {
 if __name__ == "__main__":
     # what interrupts the tests is theirs to handle
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     serve(Connection(int(sys.argv[1])))
