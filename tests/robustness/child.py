@@ -10,6 +10,7 @@ and forks the next one.  What is sent and received is described in :mod:`.childr
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import functools
 import gc
@@ -19,6 +20,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -319,6 +321,33 @@ def _reference(case: Mapping[str, Any], folder: Path) -> Any:
     return lambda feeds: evaluator.run(None, feeds)
 
 
+_left_behind: list[bytes] = []
+
+
+def _misbehaving(case: Mapping[str, Any], folder: Path) -> Any:
+    """Does what the model, a word, says: to try how that is found out."""
+
+    def run(feeds: Any) -> Any:
+        word = case["model"]
+        if word == b"crash":
+            ctypes.string_at(0)
+        elif word == b"hang":
+            time.sleep(1000)
+        elif word == b"raise":
+            raise IndexError("tuple index out of range")
+        elif word == b"grow":
+            _left_behind.append(os.urandom(1 << 20))
+        elif word == b"print":
+            os.write(1, b"something")
+        elif word == b"take all":
+            return np.ones(2 * MEMORY, np.uint8)
+        elif word == b"warn":
+            return np.ones(1) / np.zeros(1)
+        return []
+
+    return run
+
+
 ENGINES: Final = {
     "compiled": _compiled,
     "arrays": _arrays,
@@ -326,6 +355,7 @@ ENGINES: Final = {
     "guarded-start": functools.partial(_guarded, at_end=False),
     "onnxruntime": _onnxruntime,
     "reference": _reference,
+    "misbehaving": _misbehaving,
 }
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ INTERNAL: Final = frozenset(
 """Errors of Python that say that nobody foresaw what happened, also where one of ours
 passes on what they say."""
 
-GROWS: Final = 200 << 10
-"""Bytes that one session too many may leave behind, as allocators are not exact."""
+GROWS: Final = 40 << 10
+"""Bytes that a session that is gone may leave behind on the average, as allocators keep
+some memory: more than a few is something that nobody frees."""
 
 
 class Case(NamedTuple):
@@ -82,15 +83,19 @@ class Outcome(NamedTuple):
 
 
 class Child:
-    """A process for one case after the other; a context manager."""
+    """A process for one case after the other; a context manager.
 
-    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    Args:
+        patience: seconds that making a session, or one run, may take.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
         ours, theirs = socket.socketpair()
         script = Path(__file__).with_name("child.py")
         self._process = subprocess.Popen(
             [sys.executable, str(script), str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env={**os.environ, **environment},
         )
         theirs.close()
         self._connection = Connection(ours.detach())
@@ -117,7 +122,7 @@ class Child:
         started = time.monotonic()
         stage = "sent"
         while True:
-            patience = PATIENCE * (6 if stage == "repeat" else 1)
+            patience = self._patience * (6 if stage == "repeat" else 1)
             try:
                 message = self._receive(patience)
             except TimeoutError:
@@ -132,7 +137,8 @@ class Child:
                 key = f"{name} {_stack_key(stack)}"
                 return Outcome("crash", key, stage, f"{name}\n{stack[:6000]}")
             else:
-                return _judged(message, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                return _judged(message, case.repeat, seconds)
 
     def _receive(self, patience: float) -> dict[str, Any]:
         if not self._connection.poll(patience):
@@ -150,7 +156,7 @@ class Child:
                 return str(message["stack"])
 
 
-def _judged(message: Mapping[str, Any], seconds: float) -> Outcome:
+def _judged(message: Mapping[str, Any], repeat: int, seconds: float) -> Outcome:
     create, runs = message["create"], message["runs"]
     kind, key, stage, text = "results", "", "", ""
     stages = [("create", create)] + [(f"run {n}", run) for n, run in enumerate(runs)]
@@ -169,7 +175,7 @@ def _judged(message: Mapping[str, Any], seconds: float) -> Outcome:
         strays = [each for each in message["warned"] if _is_stray(each)]
         if growth and (growth["files"] > 0 or growth["threads"] > 1):
             kind, key, text = "growth", "files or threads", str(growth)
-        elif growth and growth["bytes"] > GROWS * _repeats(message):
+        elif growth and growth["bytes"] > GROWS * repeat:
             kind, key, text = "growth", "memory", str(growth)
         elif strays:
             kind, key, text = "stray warning", strays[0][:60], "\n".join(strays)
@@ -177,10 +183,6 @@ def _judged(message: Mapping[str, Any], seconds: float) -> Outcome:
             kind, text = "printed", message["printed"][:2000]
             key = text[:60]
     return Outcome(kind, key, stage, text, create, runs, seconds)
-
-
-def _repeats(message: Mapping[str, Any]) -> int:
-    return 8  # sessions; allocators keep some memory whatever their number
 
 
 def _kind_of_error(part: Mapping[str, Any]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import pkgutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -31,13 +34,26 @@ class Seed(NamedTuple):
     files: Mapping[str, bytes] = MappingProxyType({})
 
 
-def node_seeds(modules: Sequence[str] | None = None) -> list[Seed]:
+def node_seeds(modules: Sequence[str] = ()) -> list[Seed]:
     """The cases of the ONNX backend suite that are one node and light.
+
+    They are made in a process of their own: the suite collects what was imported, and
+    would miss what was imported here.
 
     Args:
         modules: which of :mod:`onnx.backend.test.case.node` to look at, as each takes
-            its time to compute what its cases expect; all if it is ``None``.
+            its time to compute what its cases expect; none stands for all.
     """
+    done = subprocess.run(
+        [sys.executable, __file__, *modules], stdout=subprocess.PIPE, check=True
+    )
+    return [
+        Seed(name, onnx.load_from_string(content), feeds)
+        for name, content, feeds in pickle.loads(done.stdout)
+    ]
+
+
+def _main(modules: Sequence[str]) -> None:
     from onnx.backend.test.case import node as cases
 
     wanted = modules or [
@@ -45,29 +61,15 @@ def node_seeds(modules: Sequence[str] | None = None) -> list[Seed]:
         for _, name, is_package in pkgutil.iter_modules(cases.__path__)
         if not is_package and not name.startswith("_")
     ]
-    seeds: list[Seed] = []
-    before = list(cases._NodeTestCases)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite's own generators overflow
         for name in wanted:
-            del cases._NodeTestCases[:]
-            module = importlib.import_module(f"{cases.__name__}.{name}")
-            if not cases._NodeTestCases:  # it was imported before
-                _export(module)
-            seeds.extend(_light(cases._NodeTestCases))
-    cases._NodeTestCases[:] = before
-    return seeds
+            importlib.import_module(f"{cases.__name__}.{name}")
+    found = list(_light(cases._NodeTestCases))
+    sys.stdout.buffer.write(pickle.dumps(found))
 
 
-def _export(module: Any) -> None:
-    for value in list(vars(module).values()):
-        if isinstance(value, type) and value.__module__ == module.__name__:
-            for name, function in vars(value).items():
-                if name.startswith("export"):
-                    getattr(value, name)() if function else None
-
-
-def _light(cases: Sequence[Any]) -> Iterator[Seed]:
+def _light(cases: Sequence[Any]) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
     for case in cases:
         if not case.data_sets:
             continue
@@ -77,4 +79,9 @@ def _light(cases: Sequence[Any]) -> Iterator[Seed]:
             array.nbytes for array in arrays if isinstance(array, np.ndarray)
         )
         if len(arrays) == len(names) and size <= MOST_BYTES:
-            yield Seed(case.name, case.model, dict(zip(names, arrays, strict=True)))
+            feeds = dict(zip(names, arrays, strict=True))
+            yield case.name, case.model.SerializeToString(), feeds
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
