@@ -5,8 +5,9 @@
 
 Kinds are those of :mod:`.cases`.  Engines are also ``guarded-end`` and
 ``guarded-start``, compiled programs in memory with guard pages behind or before each
-buffer, and ``onnxruntime`` and ``reference``, with whose results others are compared.  Each case runs in a process that may die of it.
-Findings of one cause are counted together, as far as the place of an error tells.
+buffer, and ``onnxruntime`` and ``reference``, with whose results others are compared.
+Each case runs in a process that may die of it.  Findings of one cause are counted
+together, as far as the place of an error tells.
 """
 
 from __future__ import annotations

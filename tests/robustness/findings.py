@@ -110,6 +110,8 @@ def try_case(
             continue
         pair = f"{names[0]} and {name}"
         findings.counts[f"{pair}: {found.kind}"] += 1
-        key = found.key if found.kind == "refused by one" else case.ops
-        findings.add(f"{pair}: {found.kind}", key, pair, case, found.text)
+        if found.kind != "refused by one":
+            findings.add(f"{pair}: {found.kind}", case.ops, pair, case, found.text)
+        elif name not in ORACLES:  # which know and allow other operators and feeds
+            findings.add(f"{pair}: {found.kind}", found.key, pair, case, found.text)
     return outcomes

@@ -213,8 +213,6 @@ class Graph:
             [onnx.ValueInfoProto(name=value) for value in outputs],
             [numpy_helper.from_array(a, n) for n, a in self._constants.items()],
         )
-        for value in graph.output:  # of whatever type
-            value.type.tensor_type.elem_type = 0
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", self._opset)], ir_version=10
         )

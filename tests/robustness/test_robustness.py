@@ -24,11 +24,11 @@ USUAL = {"bytes": 100, "structure": 160, "feeds": 80, "operators": 120, "both": 
 
 BATCH = 20
 
-MODULES = (
-    "argmax batch_normalization compress conv cumsum einsum gru if_ loop matmul maxpool "
-    "maxunpool onehot pad rangeop reshape resize scan scatternd sequenceinsert slice "
-    "split string_split topk tfidfvectorizer unique where"
-).split()
+MODULES = """
+    argmax batch_normalization compress conv cumsum einsum gru if_ loop matmul maxpool
+    maxunpool onehot pad rangeop reshape resize scan scatternd sequenceinsert slice
+    split string_split topk tfidfvectorizer unique where
+""".split()
 """Of :mod:`onnx.backend.test.case.node`, those whose cases begin the mutations."""
 
 
