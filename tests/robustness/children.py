@@ -173,7 +173,7 @@ def _judged(message: Mapping[str, Any], repeat: int, seconds: float) -> Outcome:
     if kind in ("results", "clear error"):
         growth = message.get("growth")
         strays = [each for each in message["warned"] if _is_stray(each)]
-        if growth and (growth["files"] > 0 or growth["threads"] > 1):
+        if growth and max(growth["files"], growth["threads"]) > repeat // 4:
             kind, key, text = "growth", "files or threads", str(growth)
         elif growth and growth["bytes"] > GROWS * repeat:
             kind, key, text = "growth", "memory", str(growth)
