@@ -293,7 +293,9 @@ def _arrays(case: Mapping[str, Any], folder: Path) -> Any:
 def _guarded(case: Mapping[str, Any], folder: Path, at_end: bool) -> Any:
     from plugins.cpu.tests.compiler.guarded import Guarded
 
-    session = Guarded(case["model"], at_end=at_end, threads=case["threads"])
+    session = Guarded(
+        case["model"], at_end=at_end, threads=case["threads"], files=case["files"]
+    )
     return lambda feeds: session.run(None, feeds)
 
 

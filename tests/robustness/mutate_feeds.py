@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -98,7 +99,8 @@ def _dtype(feeds: dict[str, Any], name: str, choose: random.Random) -> str:
         return "left as it is"
     dtype = choose.choice(DTYPES)
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the imaginary parts that are lost
             feeds[name] = array.astype(dtype)
     except (TypeError, ValueError):
         feeds[name] = np.zeros(array.shape, dtype)

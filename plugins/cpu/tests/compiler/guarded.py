@@ -19,6 +19,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import llvmlite.binding as llvm
@@ -329,15 +330,24 @@ class Guarded:
     Args:
         model: its initializers are copied to arrays of numpy.
         at_end: whether buffers end where a page ends, else they begin where one begins.
+        files: with external data, by name.
     """
 
     def __init__(
-        self, model: onnx.ModelProto | bytes, *, at_end: bool, threads: int = 1
+        self,
+        model: onnx.ModelProto | bytes,
+        *,
+        at_end: bool,
+        threads: int = 1,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._fence = _fence(at_end)
         self._arenas = GuardedArenas(at_end=at_end)
         options = onnxplug.SessionOptions()
         options.intra_op_num_threads = threads
+        options.add_external_initializers_from_files_in_memory(
+            list(files), list(files.values()), [len(each) for each in files.values()]
+        )
         content = model if isinstance(model, bytes) else model.SerializeToString()
         factory = _GuardedFactory(self._arenas)
         registry.add(factory)
