@@ -99,7 +99,7 @@ def work(connection: Connection, stacks: Any) -> None:
         sys.stderr.flush()
         said.seek(0)
         outcome["printed"] = said.read().decode(errors="replace")
-        outcome["rss"] = _pages(1) * _PAGE
+        outcome["number"] = case["number"]
         connection.send(outcome)
 
 
@@ -111,6 +111,10 @@ def _pages(column: int) -> int:
 def _answer(
     connection: Connection, case: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
+
+    def tell(stage: str) -> None:
+        connection.send({"stage": stage, "number": case["number"]})
+
     for name, content in case["files"].items():
         (folder / name).write_bytes(content)
     engine = ENGINES[case["engine"]]
@@ -119,16 +123,16 @@ def _answer(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if case["repeat"]:
-            connection.send({"stage": "repeat"})
+            tell("repeat")
             outcome["growth"] = _grow(engine, case, folder)
-        connection.send({"stage": "create"})
+        tell("create")
         try:
             run = engine(case, folder)
         except Exception as error:  # noqa: BLE001 (what is looked for)
             outcome["create"] = _described(error)
             run = None
         for number, feeds in enumerate(case["runs"] if run else ()):
-            connection.send({"stage": f"run {number}"})
+            tell(f"run {number}")
             try:
                 results = run({name: _laid_out(x) for name, x in feeds.items()})
             except Exception as error:  # noqa: BLE001 (likewise)
@@ -141,7 +145,7 @@ def _answer(
         f"{each.category.__module__}.{each.category.__name__}: {each.message}"
         for each in caught
     ]
-    connection.send({"stage": "closed"})
+    tell("closed")
     return outcome
 
 
@@ -333,6 +337,11 @@ def _misbehaving(case: Mapping[str, Any], folder: Path) -> Any:
         word = case["model"]
         if word == b"crash":
             ctypes.string_at(0)
+        elif word == b"die later":
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+        elif word == b"wait":
+            time.sleep(0.6)
         elif word == b"hang":
             time.sleep(1000)
         elif word == b"raise":

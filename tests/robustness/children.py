@@ -100,6 +100,7 @@ class Child:
         theirs.close()
         self._connection = Connection(ours.detach())
         self._worker = 0
+        self._number = 0
 
     def __enter__(self) -> Child:
         return self
@@ -117,7 +118,13 @@ class Child:
         ``reference``."""
         while not self._worker:
             self._worker = self._receive(60)["pid"]
-        given = {**case._asdict(), "files": dict(case.files), "engine": engine}
+        self._number += 1
+        given = {
+            **case._asdict(),
+            "files": dict(case.files),
+            "engine": engine,
+            "number": self._number,
+        }
         self._connection.send(given)
         started = time.monotonic()
         stage = "sent"
@@ -128,6 +135,8 @@ class Child:
             except TimeoutError:
                 stack = self._kill()
                 return Outcome("hang", f"hang {_stack_key(stack)}", stage, stack[:6000])
+            if message.get("number", self._number) != self._number:
+                continue  # of the case before, whose worker died after its answer
             if "stage" in message:
                 stage = message["stage"]
             elif "died" in message:

@@ -41,6 +41,13 @@ def test_the_bench_tells(child: Child, word: str, kind: str, text: str) -> None:
     assert child.run(Case("", b"", [{}]), "misbehaving").kind == "results"
 
 
+def test_a_crash_after_the_answer_is_told_of(child: Child) -> None:
+    # the worker dies when the next case is under way, or before
+    child.run(Case("", b"die later", [{}]), "misbehaving")
+    kinds = [child.run(Case("", b"wait", [{}]), "misbehaving").kind for _ in range(3)]
+    assert kinds == ["crash", "results", "results"]
+
+
 def outcome(*results: object) -> Outcome:
     return Outcome("results", runs=[{"results": [x]} for x in results])
 
