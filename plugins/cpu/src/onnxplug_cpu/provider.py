@@ -14,6 +14,7 @@ from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.arena import Arenas
     from onnxplug_cpu.compiler.segment import Compiler
 
 _FASTER_AS_FUNCTIONS: Final = frozenset({"RotaryEmbedding"})
@@ -28,11 +29,18 @@ class CpuProvider(ep.KernelExecutionProvider):
         threads: of a run; 0 for as many as there are cores.
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
+        arenas: memory of programs, if it is to be taken otherwise than usual.
     """
 
     def __init__(
-        self, threads: int = 0, *, compiles: bool = True, splits: bool = True
+        self,
+        threads: int = 0,
+        *,
+        compiles: bool = True,
+        splits: bool = True,
+        arenas: Arenas | None = None,
     ) -> None:
+        self._arenas = arenas
         self.threads = threads
         self.compiles = compiles
         self.splits = splits
@@ -76,7 +84,9 @@ class CpuProvider(ep.KernelExecutionProvider):
             from onnxplug_cpu.compiler.segment import Compiler
 
             if self._compiler is None:
-                self._compiler = Compiler.for_threads(self.threads, splits=self.splits)
+                self._compiler = Compiler.for_threads(
+                    self.threads, splits=self.splits, arenas=self._arenas
+                )
             try:
                 program = ProgramPartition(
                     partition, self._compiler, self.find_kernel, self.threads

@@ -138,10 +138,12 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 
 
 class Arenas:
-    """The arenas of a session: one for each run at a time, used again by later runs.
+    """The memory of a session's programs: of what they pack, and arenas, one for each
+    run at a time, used again by later runs.
 
-    Programs of one session share them, since a run needs one only while it lasts.
-    Safe to use from several threads.
+    Programs of one session share arenas, since a run needs one only while it lasts.
+    Safe to use from several threads.  All memory of programs but inputs, outputs and
+    constants comes from here: a subclass can place it otherwise.
     """
 
     KEPT: Final = 4
@@ -149,6 +151,31 @@ class Arenas:
 
     def __init__(self) -> None:
         self._free: list[Block] = []
+
+    def place(
+        self, sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], int]:
+        """Where a program's temporary buffers lie in an arena: see :func:`place`."""
+        return place(sizes, lifetimes)
+
+    def allocate(self, nbytes: int) -> Block:
+        """An arena that is the caller's for good."""
+        return allocate(nbytes)
+
+    def blocks(self, sizes: Sequence[int]) -> list[Block]:
+        """Blocks of memory that are the caller's for good.
+
+        Raises:
+            MemoryError: the system has no such amount.
+        """
+        whole = allocate(sum(round_up(size, ALIGNMENT) for size in sizes))
+        blocks: list[Block] = []
+        start = 0
+        for size in sizes:
+            array = whole.array[start : start + size]
+            blocks.append(Block(array, whole.address + start, size))
+            start += round_up(size, ALIGNMENT)
+        return blocks
 
     def acquire(self, nbytes: int) -> Block:
         """An arena of at least *nbytes* that no other run uses."""

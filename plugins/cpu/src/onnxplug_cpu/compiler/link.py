@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler import driver
-from onnxplug_cpu.compiler.arena import place
+from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 from onnxplug_cpu.compiler.record import (
@@ -69,6 +69,7 @@ def link(
     n_inputs: int,
     n_outputs: int,
     specs: Sequence[ArraySpec] | None,
+    arenas: Arenas,
 ) -> Template:
     """The block of a program.
 
@@ -76,11 +77,12 @@ def link(
         commands: in the order of their execution.
         n_inputs, n_outputs: how many arrays a run has.
         specs: of the inputs and the outputs, to be checked in each run.
+        arenas: places temporary buffers.
 
     Raises:
         ValueError: commands name an array that a run does not have.
     """
-    return _Linker(commands, n_inputs, n_outputs, specs).link()
+    return _Linker(commands, n_inputs, n_outputs, specs, arenas).link()
 
 
 class _Linker:
@@ -90,7 +92,9 @@ class _Linker:
         n_inputs: int,
         n_outputs: int,
         specs: Sequence[ArraySpec] | None,
+        arenas: Arenas,
     ) -> None:
+        self._arenas = arenas
         self._commands = commands
         self._n_inputs = n_inputs
         self._n_arrays = n_inputs + n_outputs
@@ -222,7 +226,7 @@ class _Linker:
 
     def _place_temporaries(self) -> tuple[list[int], int]:
         buffers = list(self._first)
-        offsets, nbytes = place(
+        offsets, nbytes = self._arenas.place(
             [buffer.nbytes for buffer in buffers],
             [(self._first[buffer], self._last[buffer]) for buffer in buffers],
         )

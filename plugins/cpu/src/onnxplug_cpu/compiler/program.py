@@ -13,13 +13,10 @@ from onnxplug.ep.arrays import usual_form
 from onnxplug.ep.locks import new_rlock
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import (
-    ALIGNMENT,
     Arenas,
     Block,
     address_of,
-    allocate,
     release_mapped_pages,
-    round_up,
 )
 from onnxplug_cpu.compiler.link import ArraySpec, link
 from onnxplug_cpu.compiler.parts import Division, Part
@@ -96,13 +93,14 @@ class Program:
         self._n_inputs = n_inputs
         self._specs = specs
         self._arenas = Arenas() if arenas is None else arenas
-        template = link(commands, n_inputs, n_outputs, specs)
+        template = link(commands, n_inputs, n_outputs, specs, self._arenas)
         # by identity, as hashing a kernel's key for each of its words takes long
         kernels = {id(kernel): kernel for _, kernel in template.code}
         found = library.addresses(list(kernels.values()), look)
         addresses = {number: found[kernel] for number, kernel in kernels.items()}
         buffers = list(dict.fromkeys(buffer for _, buffer in template.constants))
-        fill([b for b in buffers if isinstance(b, Packed)], library, workers)
+        packed = [buffer for buffer in buffers if isinstance(buffer, Packed)]
+        fill(packed, library, workers, self._arenas)
         shared = driver.shared_driver(library)
         self._enter = shared.run
         self._pool: Pool | None = None
@@ -132,7 +130,7 @@ class Program:
             # runs that hold the GIL cannot overlap: one block and one arena do
             instance = self._new_instance()
             if self._arena_nbytes:
-                self._own_arena = allocate(self._arena_nbytes)
+                self._own_arena = self._arenas.allocate(self._arena_nbytes)
                 self._bind(instance, self._own_arena.address)
             self._undisturbed = instance.words
 
@@ -341,7 +339,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def fill(packed: Sequence[Packed], library: Library, workers: int) -> None:
+def fill(
+    packed: Sequence[Packed], library: Library, workers: int, arenas: Arenas
+) -> None:
     """Write those packed constants that are not there yet.
 
     The pages of mapped files that they were made from are given back on the way, so
@@ -350,26 +350,23 @@ def fill(packed: Sequence[Packed], library: Library, workers: int) -> None:
     with _filling:
         missing = [b for b in packed if b.memory is None and not b.refused]
         if missing:
-            _fill_missing(missing, library, workers)
+            _fill_missing(missing, library, workers, arenas)
         if any(buffer.refused for buffer in packed):
             raise PackingRefused
 
 
-def _fill_missing(missing: Sequence[Packed], library: Library, workers: int) -> None:
-    block = allocate(sum(round_up(b.nbytes, ALIGNMENT) for b in missing))
-    places: dict[Packed, Block] = {}
-    start = 0
-    for buffer in missing:
-        array = block.array[start : start + buffer.nbytes]
-        places[buffer] = Block(array, block.address + start, buffer.nbytes)
-        start += round_up(buffer.nbytes, ALIGNMENT)
+def _fill_missing(
+    missing: Sequence[Packed], library: Library, workers: int, arenas: Arenas
+) -> None:
+    blocks = arenas.blocks([buffer.nbytes for buffer in missing])
+    places = dict(zip(missing, blocks, strict=True))
     batch: list[Packed] = []
     nbytes = 0
     for buffer in missing:
         batch.append(buffer)
         nbytes += buffer.nbytes
         if nbytes >= PACKED_AT_A_TIME or buffer is missing[-1]:
-            _fill_batch(batch, places, library, workers)
+            _fill_batch(batch, places, library, workers, arenas)
             batch, nbytes = [], 0
 
 
@@ -378,13 +375,16 @@ def _fill_batch(
     places: dict[Packed, Block],
     library: Library,
     workers: int,
+    arenas: Arenas,
 ) -> None:
     commands = [command for buffer in batch for command in buffer.fill]
     try:
         _being_filled.append(batch)
         for buffer in batch:
             buffer.memory = places[buffer]
-        program = Program(commands, library, workers, n_inputs=0, n_outputs=0)
+        program = Program(
+            commands, library, workers, n_inputs=0, n_outputs=0, arenas=arenas
+        )
         program.run((), ())
     except BaseException:
         for buffer in batch:

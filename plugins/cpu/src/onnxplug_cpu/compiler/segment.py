@@ -53,13 +53,16 @@ class Compiler(NamedTuple):
     may_split: Callable[[], bool] = bool
 
     @classmethod
-    def for_threads(cls, threads: int, *, splits: bool = False) -> Compiler:
+    def for_threads(
+        cls, threads: int, *, splits: bool = False, arenas: Arenas | None = None
+    ) -> Compiler:
         """A compiler of one session.
 
         Args:
             threads: of a run; 0 for as many as there are cores.
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
+            arenas: memory of programs, if it is to be taken otherwise than usual.
         """
         library = Library.host()
         may_split: Callable[[], bool] = bool
@@ -70,7 +73,8 @@ class Compiler(NamedTuple):
         elif splits:
             warn_of_amx()
         workers = threads or default_workers()
-        return cls(library, workers, {}, Arenas(), may_split)
+        arenas = Arenas() if arenas is None else arenas
+        return cls(library, workers, {}, arenas, may_split)
 
 
 class LinkedPlan(NamedTuple):
