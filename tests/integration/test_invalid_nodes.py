@@ -227,3 +227,27 @@ def test_an_initializer_has_the_type_of_the_input_that_it_is_the_default_of() ->
     )
     with pytest.raises(OnnxplugError, match="input 'w' is declared as int64"):
         onnxplug.InferenceSession(helper.make_model(graph))
+
+
+@pytest.mark.parametrize("tier", ["compiled", "array"])
+def test_of_an_input_without_a_type_the_shape_can_be_used(tier: str) -> None:
+    untyped = onnx.ValueInfoProto(name="k")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Shape", ["k"], ["s"]),
+            helper.make_node("Expand", ["x", "s"], ["t"]),
+            helper.make_node("Exp", ["t"], ["y"]),
+        ],
+        "untyped",
+        [helper.make_tensor_value_info("x", FLOAT, [1]), untyped],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    options = {"compile": tier == "compiled"}
+    made = onnxplug.InferenceSession(
+        model, providers=[("CPUExecutionProvider", options)]
+    )
+    x = np.zeros(1, np.float32)
+    for dtype in (np.int64, np.float16):
+        (found,) = made.run(None, {"x": x, "k": np.zeros((2, 3), dtype)})
+        np.testing.assert_array_equal(found, np.ones((2, 3)))

@@ -260,9 +260,19 @@ def test_rotary_embedding_turns_pairs(
 
 
 def test_rotary_embedding_says_what_does_not_fit() -> None:
-    x, cache = values(1, 2, 3, 4), values(1, 3, 3)
-    with pytest.raises(ValueError, match=r"cos_cache has 3 angles .* expected 2"):
+    x, cache = values(1, 2, 3, 4), values(1, 3, 1)
+    with pytest.raises(ValueError, match=r"cos_cache has 1 angles .* expected 2"):
         run("RotaryEmbedding", x, cache, cache)
+
+
+def test_rotary_embedding_takes_a_part_of_wider_caches_and_counts_from_the_back() -> (
+    None
+):
+    x, cache = values(1, 2, 3, 4), values(5, 3)
+    ids = np.array([[-1, 0, -5]])
+    expected = run("RotaryEmbedding", x, cache[ids][..., :2], cache[ids][..., :2])
+    found = run("RotaryEmbedding", x, cache, cache, ids)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])

@@ -377,9 +377,9 @@ PARAMETERS: list[Example] = [
     ),
     (
         "RotaryEmbedding",
-        (f32(1, 1, 2, 4), f32(3, 2), f32(3, 2), i64(0, -1).reshape(1, 2)),
+        (f32(1, 1, 2, 4), f32(3, 2), f32(3, 2), i64(0, -4).reshape(1, 2)),
         {"version": 23},
-        "index -1",
+        "index -4",
     ),
     (
         "RotaryEmbedding",

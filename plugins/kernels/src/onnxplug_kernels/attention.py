@@ -155,16 +155,19 @@ def rotary_embedding(
                 f"position_ids has shape {position_ids.shape}, expected "
                 f"{(len(heads), heads.shape[2])}"
             )
-        require_in_range(position_ids, len(cos_cache), "the caches", least=0)
+        # from the back, too, as ONNX's function body gathers them
+        require_in_range(position_ids, len(cos_cache), "the caches")
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
     for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
-        if cache.shape[-1] != half:
+        if cache.shape[-1] < half:
             raise ValueError(
                 f"{name} has {cache.shape[-1]} angles for each position, expected "
                 f"{half}: half of the {rotated} elements to rotate"
             )
     wide = computing_dtype(x.dtype)
-    cos, sin = (cache.astype(wide)[:, None] for cache in (cos_cache, sin_cache))
+    cos, sin = (
+        cache.astype(wide)[:, None, ..., :half] for cache in (cos_cache, sin_cache)
+    )
     shape = (len(heads), 1, heads.shape[2], half)
     require_extent(shape, cos, sin, what="a cache, with an axis for the heads,")
     if interleaved:

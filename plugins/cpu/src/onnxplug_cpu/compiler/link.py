@@ -34,11 +34,11 @@ class ArraySpec(NamedTuple):
     """What a run's array has to be.
 
     Attributes:
-        dtype: the elements'.
+        dtype: the elements'; ``None`` for any.
         shape: the sizes.
     """
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | None
     shape: tuple[int, ...]
 
 
@@ -163,7 +163,8 @@ class _Linker:
                 words += (0, _MASK)
             else:
                 spec = self._specs[position]
-                words += (id(spec.dtype), len(spec.shape), *spec.shape)
+                dtype = 0 if spec.dtype is None else id(spec.dtype)
+                words += (dtype, len(spec.shape), *spec.shape)
         return words
 
     def _place(self, words: tuple[Word, ...], command: int) -> int:

@@ -136,8 +136,7 @@ class ProgramPartition(ep.CompiledPartition):
             self._constants,
             unit.inputs,
             unit.outputs,
-            # of a value of unknown type nothing but the shape is ever read
-            [self._dtypes[name] or np.dtype(np.uint8) for name in unit.inputs],
+            [self._dtypes[name] for name in unit.inputs],
             self._nodes,
         )
 

@@ -271,12 +271,14 @@ class Program:
             )
         expected = [spec.dtype for spec in self._specs]
         usual = [
-            usual_form(array, dtype) if array.dtype == dtype else array
+            usual_form(array, dtype or array.dtype)
+            if dtype in (None, array.dtype)
+            else array
             for array, dtype in zip(map(np.asarray, inputs), expected, strict=False)
         ]
         # like usual_form, of which a copy would be lost
         places = [
-            array.view(dtype, np.ndarray) if array.dtype == dtype else array
+            array.view(dtype, np.ndarray) if dtype == array.dtype else array
             for array, dtype in zip(outputs, expected[len(inputs) :], strict=True)
         ]
         return usual, places

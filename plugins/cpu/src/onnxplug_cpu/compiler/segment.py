@@ -30,6 +30,8 @@ from onnxplug_cpu.compiler.watched import WatchedProgram
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
+_OF_ANY_TYPE: Final = np.dtype(np.uint8)
+
 MAX_PLANS: Final = 16
 """How many sets of input shapes a segment keeps plans for, least recently used out
 first."""
@@ -129,7 +131,8 @@ class Segment:
         forms: the calls that are element-wise.
         constants: values that never change.
         inputs, outputs: names, in the order of the arrays of :meth:`run`.
-        dtypes: of the inputs.
+        dtypes: of the inputs; ``None`` for one of unknown type, of which nothing but
+            the shape is ever read.
         nodes: the graph's nodes, by index, for profiles.
     """
 
@@ -141,7 +144,7 @@ class Segment:
         constants: Constants,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        dtypes: Sequence[np.dtype[Any]],
+        dtypes: Sequence[np.dtype[Any] | None],
         nodes: Mapping[int, ep.Node] = MappingProxyType({}),
     ) -> None:
         self.calls = tuple(calls)
@@ -194,7 +197,7 @@ class Segment:
             compiler.may_split,
         )
         inputs = {
-            name: Abstract(dtype, shape)
+            name: Abstract(dtype or _OF_ANY_TYPE, shape)
             for name, dtype, shape in zip(
                 self.inputs, self._dtypes, shapes, strict=True
             )
@@ -242,7 +245,10 @@ class Segment:
             n_inputs=len(self.inputs),
             n_outputs=len(self.outputs),
             specs=[
-                *(ArraySpec(value.dtype, value.shape) for value in inputs.values()),
+                *(
+                    ArraySpec(dtype, value.shape)
+                    for dtype, value in zip(self._dtypes, inputs.values(), strict=True)
+                ),
                 *(ArraySpec(result.dtype, result.shape) for result in planned.results),
             ],
             arenas=compiler.arenas,

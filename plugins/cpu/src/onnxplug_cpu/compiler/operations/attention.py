@@ -207,13 +207,8 @@ def _accepts_operator(call: Call, dtypes: Dtypes) -> str | None:
     attributes = call.attributes
     if call.input(6) is not None or call.output(3) is not None:
         return "Attention is not compiled with lengths, nor with its scores as output"
-    if (
-        max(
-            int(attributes.get("left_window_size", -1)),
-            int(attributes.get("right_window_size", -1)),
-        )
-        >= 0
-    ):
+    sides = ("left_window_size", "right_window_size")
+    if any(attributes.get(side, -1) != -1 for side in sides):
         return "Attention is not compiled with a window"
     if attributes.get("softmax_precision") not in (None, 0, 1):
         return "Attention is compiled with a softmax in float32"

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug.ep import DataType
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.kernels.operators import supports
 
@@ -76,6 +77,9 @@ def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm 
             low, high = attributes.pop("min", None), attributes.pop("max", None)
             operands = (call.inputs[0], low, high)
         case "Cast" | "CastLike":
+            to = attributes.get("to")
+            if isinstance(to, int) and to != DataType.from_numpy(call.dtypes[0]).onnx:
+                return None  # the model declares another type than the node makes
             operator, operands = "Cast", call.inputs[:1]
             for name in ("to", "round_mode"):
                 attributes.pop(name, None)
