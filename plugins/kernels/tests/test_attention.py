@@ -265,9 +265,7 @@ def test_rotary_embedding_says_what_does_not_fit() -> None:
         run("RotaryEmbedding", x, cache, cache)
 
 
-def test_rotary_embedding_takes_a_part_of_wider_caches_and_counts_from_the_back() -> (
-    None
-):
+def test_rotary_embedding_gathers_from_wider_caches_and_from_the_back() -> None:
     x, cache = values(1, 2, 3, 4), values(5, 3)
     ids = np.array([[-1, 0, -5]])
     expected = run("RotaryEmbedding", x, cache[ids][..., :2], cache[ids][..., :2])
