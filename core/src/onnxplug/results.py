@@ -159,7 +159,7 @@ class ResultCheck:
                     f"an array of shape {list(found)}",
                     f"; for inputs of {_listed(fed)} it has the shape {list(expected)}",
                 )
-            _log.warning(
+            _log.info(
                 "%s has the shape %s, and the model declares %s; the declaration is "
                 "not believed",
                 name,

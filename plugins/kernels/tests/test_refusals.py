@@ -475,7 +475,7 @@ LEARNED: list[Example] = [
         },
         "n_supports is",
     ),
-    ("ArrayFeatureExtractor", (ROW, i64(-1)), {"domain": ML, "version": 1}, "index -1"),
+    ("ArrayFeatureExtractor", (ROW, i64(-9)), {"domain": ML, "version": 1}, "index -9"),
     (
         "FeatureVectorizer",
         (ROW,),

@@ -21,7 +21,8 @@ _DOMAIN = "ai.onnx.ml"
 def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
     """Columns of *x*; a vector is one row, and so is what is taken of it."""
     rows = xp.atleast_2d(x)
-    require_in_range(indices, rows.shape[-1], "the features", least=0)
+    # from the back, too: converters mark neighbours that are none by -1, and hide them
+    require_in_range(indices, rows.shape[-1], "the features")
     return xp.take(rows, indices.reshape(-1), axis=-1)
 
 
