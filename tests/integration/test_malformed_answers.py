@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.cli.main import main
 from onnxplug.errors import EpError, OnnxplugError, PluginError
 from onnxplug.plugins import registry
 
@@ -185,3 +187,18 @@ def test_a_function_of_the_host_that_takes_the_context_is_given_it() -> None:
     context = object()
     partition.run([np.ones(2)], [None], context)  # type: ignore[arg-type]
     assert given == [None, context]
+
+
+@pytest.mark.parametrize("case", OF_FACTORIES)
+@pytest.mark.parametrize("command", ["devices", "eps", "doctor"])
+def test_commands_tell_of_it_and_of_the_rest(
+    case: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method, answer, _ = OF_FACTORIES[case]
+    onnxplug.register_ep_library("odd", type("Odd", (Factory,), {method: answer})())
+    main([command, "--json"])
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert "error" not in told
+    assert "CPUExecutionProvider" in printed.out
+    assert NAME in printed.out + printed.err
