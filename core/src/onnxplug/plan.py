@@ -28,6 +28,7 @@ class RunPartition(NamedTuple):
         number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
         turnstile: held while running, when the EP limits concurrent runs.
+        doubts: as of :class:`~onnxplug.results.ResultCheck`.
     """
 
     ep: str
@@ -37,6 +38,7 @@ class RunPartition(NamedTuple):
     outputs: tuple[int, ...]
     location: MemoryLocation
     turnstile: threading.Semaphore | None
+    doubts: Sequence[str] | None
     frees: tuple[int, ...] = ()
 
 
@@ -205,11 +207,12 @@ class _Planner:
             RunPartition(
                 candidate.name,
                 unit.number,
-                guarded(candidate.name, run, len(outputs), check.check, place),
+                guarded(candidate.name, run, len(outputs), check.quickest(), place),
                 tuple(inputs),
                 tuple(outputs),
                 home,
                 unit.turnstile,
+                check.doubts,
             )
         )
 

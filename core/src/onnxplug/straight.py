@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from onnxplug.build import BuiltModel
 from onnxplug.inputs import InputChecker
 from onnxplug.outputs import DeclaredShapes, own
+from onnxplug.plan import RunPartition
 
 StraightRun: TypeAlias = Callable[[Mapping[str, Any]], list[Any] | None]
 """The results for a feed; ``None``, and nothing done, when it must go the long way."""
@@ -25,6 +26,10 @@ def straight_run(
         return never_straight
     compute = built.while_open(built.straight)
     pass_on, check_shapes = checker.pass_on, declared.check
+    (step,) = built.plan.steps
+    assert isinstance(step, RunPartition)
+    # where the EP's results are compared with what is stated, once will do
+    doubts = ("all",) if step.doubts is None else step.doubts
 
     def run(feed: Mapping[str, Any]) -> list[Any] | None:
         inputs = pass_on(feed)
@@ -34,7 +39,8 @@ def straight_run(
         if results is None:
             return None
         owned = own(results, inputs)
-        check_shapes(owned)
+        if doubts:
+            check_shapes(owned)
         return owned
 
     return run
