@@ -190,6 +190,8 @@ def _is_compiled(
 
     names = tuple(f"x{position}" for position in range(len(inputs)))
     results = tuple(f"y{position}" for position in range(len(outputs)))
+    if isinstance(attributes.get("to"), int):  # an element type: the output's
+        attributes = {**attributes, "to": ep.DataType.from_numpy(outputs[0]).onnx}
     call = Call(
         schema.name,
         schema.domain,
