@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxplug
 from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import program as program_module
+from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.cache import Cache
 from onnxplug_cpu.compiler.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.jit import Library
@@ -195,7 +196,7 @@ def test_refusal_in_one_session_does_not_wait_for_another() -> None:
     packed = Packed(64, lambda content: False)
     packed.refused = True
     with pytest.raises(program_module.PackingRefused):
-        program_module.fill([packed], Library.host(), 1)
+        program_module.fill([packed], Library.host(), 1, Arenas())
 
 
 def test_other_values_of_the_option_are_refused() -> None:
