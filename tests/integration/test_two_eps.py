@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug import ep
 from onnxplug.ep import DataType, Reason, RefusalCode
-from onnxplug.errors import EpError, EpWarning
+from onnxplug.errors import EpError, EpWarning, OutOfMemory
 from onnxplug.plugins import registry
 from onnxplug.testing import SimulatedFactory, SimulatedFailure, Stage, ToyFactory
 
@@ -480,8 +480,9 @@ def test_memory_of_copies_is_free_again_while_the_run_goes_on(
 def test_a_device_that_is_full_says_so(simulated: MakeSimulated) -> None:
     simulated(ops=ON_DEVICE, memory_limit=100)
     session = open_session(SANDWICH)
-    with pytest.raises(EpError, match="64 of 100 bytes in use; 64 more"):
+    with pytest.raises(OutOfMemory, match="64 of 100 bytes in use; 64 more") as caught:
         session.run(None, FEEDS)
+    assert caught.value.ep == "SimulatedExecutionProvider"
 
 
 @pytest.mark.parametrize("limit", [1, None])
