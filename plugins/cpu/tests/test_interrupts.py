@@ -17,6 +17,9 @@ import os, signal, sys, threading, time
 import numpy as np, onnx, onnxplug
 from onnxplug.errors import RunCancelled
 
+# which a process that a shell put into the background would ignore
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 model = onnx.parser.parse_model('''
     <ir_version: 10, opset_import: ["": 21]>
     product (float[n, n] a, float[n, n] b) => (float[n, n] c) { c = MatMul (a, b) }
@@ -125,6 +128,9 @@ ANYWHERE = """
 import os, random, signal, threading, time
 import numpy as np, onnx, onnxplug
 from onnxplug_cpu.compiler import pool
+
+# which a process that a shell put into the background would ignore
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 model = onnx.parser.parse_model('''
     <ir_version: 10, opset_import: ["": 21]>
