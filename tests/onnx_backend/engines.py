@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.metadata
 import re
 from collections.abc import Callable, Sequence
@@ -122,10 +123,16 @@ def _ort_array(value: Any) -> Any:
 # OpenVINO
 
 
-def _openvino(model: Any) -> Run:
+@functools.cache
+def _openvino_core() -> Any:
+    """One for the process: releasing several spoils the stack of signals."""
     import openvino
 
-    core = openvino.Core()
+    return openvino.Core()
+
+
+def _openvino(model: Any) -> Run:
+    core = _openvino_core()
     compiled = core.compile_model(
         core.read_model(model.SerializeToString()),
         "CPU",

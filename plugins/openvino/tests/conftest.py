@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.engine import import_openvino, make_core
 
 EP = "OpenVINOExecutionProvider"
 
@@ -25,6 +25,12 @@ def openvino() -> Any:
         if "openvino" in os.environ.get("ONNXPLUG_REQUIRE", "").split(","):
             pytest.fail(message)
         pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def core(openvino: Any) -> Any:
+    """OpenVINO's ``Core``, to ask what this machine has."""
+    return make_core()
 
 
 @pytest.fixture

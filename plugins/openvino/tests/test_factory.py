@@ -83,9 +83,9 @@ def test_the_diagnosis_tells_how_to_install_what_is_missing(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are looked for on Linux")
 def test_the_diagnosis_tells_of_a_library_and_drivers_that_are_missing(
-    monkeypatch: pytest.MonkeyPatch, openvino: Any
+    monkeypatch: pytest.MonkeyPatch, core: Any
 ) -> None:
-    if openvino.Core().available_devices != ["CPU"]:
+    if core.available_devices != ["CPU"]:
         pytest.skip("this machine has an accelerator")
     nodes = {"/dev/dri": ["renderD128"], "/dev/accel": ["accel0"]}
 

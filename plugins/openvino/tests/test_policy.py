@@ -48,9 +48,9 @@ def check(session: onnxplug.InferenceSession, ep: str) -> None:
     ],
 )  # fmt: skip
 def test_without_accelerators_every_policy_picks_it_before_the_cpu_ep(
-    parse: Callable[..., Any], policy: str, openvino: Any
+    parse: Callable[..., Any], policy: str, core: Any
 ) -> None:
-    if openvino.Core().available_devices != ["CPU"]:
+    if core.available_devices != ["CPU"]:
         pytest.skip("this machine has an accelerator")
     session = onnxplug.InferenceSession(parse("y = Relu (x)"), policy=policy)
     assert session.get_providers() == [EP, CPU]
@@ -64,11 +64,11 @@ def test_without_accelerators_every_policy_picks_it_before_the_cpu_ep(
 def test_an_accelerator_that_fails_leaves_the_session_to_the_cpu_ep(
     parse: Callable[..., Any],
     pretend: Callable[[DeviceType], None],
-    openvino: Any,
+    core: Any,
     policy: str,
     kind: DeviceType,
 ) -> None:
-    if kind.upper() in openvino.Core().available_devices:
+    if kind.upper() in core.available_devices:
         pytest.skip(f"this machine has a {kind.upper()}")
     pretend(kind)
     with pytest.warns(EpWarning, match=f"OpenVINO finds no {kind.upper()} here"):

@@ -57,9 +57,9 @@ def test_a_product_is_as_exact_as_float32_by_default(alone: Callable[..., Any]) 
 
 
 def test_bfloat16_is_computed_when_asked_for(
-    alone: Callable[..., Any], openvino: Any
+    alone: Callable[..., Any], core: Any
 ) -> None:
-    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this processor does not compute bfloat16")
     model, weight = matmul()
     x = np.random.default_rng(1).standard_normal((8, 1024), np.float32)

@@ -1,10 +1,12 @@
-"""Imports OpenVINO, and keeps it from reporting that it was imported."""
+"""Imports and starts OpenVINO, without what it does to a program unasked."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from typing import Any, Final
+
+from onnxplug_openvino.signal_stack import SignalStack
 
 _TELEMETRY: Final = "openvino_telemetry"
 
@@ -24,3 +26,23 @@ def import_openvino() -> Any:
         return importlib.import_module("openvino")
     finally:
         del modules[_TELEMETRY]
+
+
+_kept: list[Any] = []
+"""What must not be released before the process ends."""
+
+
+def make_core() -> Any:
+    """OpenVINO's ``Core``, its plugins loaded; the thread's stack of signals stays.
+
+    A ``Core`` loads a plugin when its device is first asked for: here, since that is
+    when the processor's replaces the stack.
+    """
+    stack = SignalStack.current()
+    core = import_openvino().Core()
+    try:
+        _ = core.available_devices
+    finally:
+        if stack and not stack.restore():
+            _kept.append(core)
+    return core

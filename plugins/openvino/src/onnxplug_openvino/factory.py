@@ -12,7 +12,7 @@ from typing import Any, Final
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug_openvino import __version__
-from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.engine import import_openvino, make_core
 from onnxplug_openvino.options import OPTIONS, Settings, read_settings
 
 _INTEL: Final = 0x8086
@@ -102,7 +102,7 @@ class OpenVINOFactory(ep.EpFactory):
         """OpenVINO's ``Core``, made once for all sessions."""
         with self._lock:
             if self._core is None:
-                self._core = import_openvino().Core()
+                self._core = make_core()
             return self._core
 
     def diagnose(self) -> Iterable[ep.Finding]:
