@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -214,6 +216,41 @@ def test_taps_run_on_the_eps_of_their_session(simulated: MakeSimulated) -> None:
         onnxplug.set_default_providers([])
     np.testing.assert_array_equal(p, 2 * X)
     np.testing.assert_array_equal(y, 2 * X * X)
+
+
+@pytest.mark.parametrize("model", [MODEL, LONG], ids=["a chain", "a loop"])
+def test_what_was_compiled_for_a_session_goes_with_it(
+    monkeypatch: pytest.MonkeyPatch, model: onnx.ModelProto
+) -> None:
+    """Not when garbage is collected next: a partition may hold gigabytes of weights."""
+    compiled = []
+
+    class Remembering(ep.KernelExecutionProvider):
+        def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
+            if node.op_type in ("Loop", "If", "Scan"):
+                return ep.Reason(ep.RefusalCode.OP)
+            return lambda *values: values[0]
+
+        def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+            made = super().compile(partition)
+            compiled.append(weakref.ref(made))
+            return made
+
+    factory = ToyFactory()
+    monkeypatch.setattr(
+        factory, "create", lambda devices, options, session: Remembering()
+    )
+    registry.add(factory)
+    gc.collect()
+    gc.disable()
+    try:
+        session = onnxplug.InferenceSession(model, providers=[factory.name])
+        assert compiled and all(each() is not None for each in compiled)
+        del session
+        assert all(each() is None for each in compiled)
+    finally:
+        gc.enable()
+        registry.remove(factory.name)
 
 
 def test_an_output_named_twice_is_given_twice() -> None:

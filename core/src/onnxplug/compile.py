@@ -283,6 +283,7 @@ class _Compiler:
         graph is cut anew, and EPs are asked once for all that is declined.
         """
         uses, given = self.graph.uses(), frozenset(self.graph.outputs)
+        options = self.options  # which partitions keep, and not all that is held here
         declined = False
         units = []
         for part in cuts:
@@ -294,7 +295,7 @@ class _Compiler:
                 covers_model=len(cuts) == 1 and self.graph.parent is None,
                 uses=uses,
                 given=given,
-                is_cancelled=lambda: self.options.is_load_cancelled,
+                is_cancelled=lambda: options.is_load_cancelled,
             )
             if part.ep is None:
                 units.append(CompiledUnit(partition, None, None, None, {}))

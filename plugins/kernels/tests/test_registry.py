@@ -46,7 +46,7 @@ def test_every_version_of_every_operator_has_a_kernel_with_its_attributes() -> N
         if kernel is None:
             missing.append(f"{schema.name}-{schema.since_version}")
             continue
-        keywords = registry._form(kernel.function).keywords
+        keywords = registry._form(kernel.function).attributes
         missing += [
             f"{schema.name}-{schema.since_version}.{attribute}"
             for attribute in schema.attributes

@@ -41,7 +41,7 @@ def normal_axes(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int
     Raises:
         OutOfBounds: an axis is not there, or is named twice.
     """
-    given = [index(axis) for axis in axes]
+    given = list(map(index, axes))
     normal = tuple(normal_axis(axis, rank, f"one of {what}") for axis in given)
     if len(set(normal)) != len(normal):
         raise OutOfBounds(f"{what} {given} name an axis twice, of a rank of {rank}")
@@ -54,7 +54,7 @@ def permutation(perm: Iterable[int], rank: int, what: str = "perm") -> tuple[int
     Raises:
         OutOfBounds: it is not a permutation of 0 to *rank* - 1.
     """
-    order = tuple(index(axis) for axis in perm)
+    order = tuple(map(index, perm))
     if sorted(order) != list(range(rank)):
         raise OutOfBounds(
             f"{what} is {list(order)}, but for an input of rank {rank} it has to have "
@@ -74,10 +74,10 @@ def sizes(
         OutOfBounds: a size is negative, or their product is beyond int64, sizes of 0
             not counted.
     """
-    result = tuple(index(size) for size in shape)
-    if any(size < 0 for size in result):
+    result = tuple(map(index, shape))
+    if min(result, default=0) < 0:
         raise OutOfBounds(f"{what} {list(result)} has a negative size")
-    if math.prod(size for size in result if size) * itemsize > MOST_ELEMENTS:
+    if math.prod(filter(None, result)) * itemsize > MOST_ELEMENTS:
         raise OutOfBounds(
             f"{what} {list(result)} has more elements than int64 can count bytes of"
         )
@@ -95,8 +95,8 @@ def at_least(
     Raises:
         OutOfBounds: one is smaller or beyond int64, or there are more or fewer.
     """
-    result = tuple(index(value) for value in values)
-    if any(not minimum <= value <= MOST_ELEMENTS for value in result):
+    result = tuple(map(index, values))
+    if result and not minimum <= min(result) <= max(result) <= MOST_ELEMENTS:
         raise OutOfBounds(f"{what} is {list(result)}; expected {minimum} or more")
     if count is not None and len(result) != count:
         raise OutOfBounds(

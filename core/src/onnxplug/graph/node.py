@@ -35,7 +35,8 @@ class AttributeType(IntEnum):
 
 
 # asked for at every node, and looking an enum's member up is slow
-_GRAPH_TYPES: Final = (AttributeType.GRAPH, AttributeType.GRAPHS)
+_GRAPH: Final = AttributeType.GRAPH
+_GRAPHS: Final = AttributeType.GRAPHS
 
 
 class Attribute(NamedTuple):
@@ -117,11 +118,12 @@ class Node:
         if not self.typed_attributes:
             return bodies
         for name, attribute in self.typed_attributes.items():
-            if attribute.type not in _GRAPH_TYPES or attribute.value is None:
-                continue  # None: given by the function that is called
-            if attribute.type is AttributeType.GRAPH:
+            if attribute.value is None:
+                continue  # given by the function that is called
+            # compared, as the hash of an enum's member is computed in Python
+            if attribute.type is _GRAPH:
                 bodies[name] = attribute.value
-            else:
+            elif attribute.type is _GRAPHS:
                 for index, body in enumerate(attribute.value):
                     bodies[f"{name}[{index}]"] = body
         return bodies
@@ -129,8 +131,7 @@ class Node:
     @property
     def captures(self) -> tuple[str, ...]:
         """Names that the node's subgraphs take from outside, in order of first use."""
-        bodies = self.subgraphs
-        if not bodies:
+        if not self.typed_attributes or not (bodies := self.subgraphs):
             return ()
         names: dict[str, None] = {}
         for body in bodies.values():

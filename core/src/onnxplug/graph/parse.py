@@ -24,8 +24,6 @@ from onnxplug.graph.value_type import read_type, read_value_info
 from onnxplug.graph.weight import Weight
 from onnxplug.graph.wire import Message, signed
 
-_Reader = Callable[[Message, int, int], Any]
-
 _FLOAT: Final = struct.Struct("<f")
 
 # Types of attributes are plain numbers until the end: the hash of an enum's member is
@@ -57,25 +55,6 @@ class GraphParser:
         self._external: Final = external
         self._overridable: Final = overridable
         self._opset_imports: Mapping[str, int] = {}
-        kind = AttributeType
-        readers: Mapping[int, tuple[AttributeType, _Reader]] = {
-            tags.ATTRIBUTE_F: (kind.FLOAT, _float),
-            tags.ATTRIBUTE_I: (kind.INT, _int),
-            tags.ATTRIBUTE_S: (kind.STRING, _string),
-            tags.ATTRIBUTE_T: (kind.TENSOR, self._tensor),
-            tags.ATTRIBUTE_G: (kind.GRAPH, self._body),
-            tags.ATTRIBUTE_STRINGS: (kind.STRINGS, _string),
-            tags.ATTRIBUTE_TENSORS: (kind.TENSORS, self._tensor),
-            tags.ATTRIBUTE_GRAPHS: (kind.GRAPHS, self._body),
-            tags.ATTRIBUTE_TP: (kind.TYPE_PROTO, _type),
-            tags.ATTRIBUTE_TYPE_PROTOS: (kind.TYPE_PROTOS, _type),
-            tags.ATTRIBUTE_SPARSE_TENSOR: (kind.SPARSE_TENSOR, self._sparse),
-            tags.ATTRIBUTE_SPARSE_TENSORS: (kind.SPARSE_TENSORS, self._sparse),
-        }
-        # by the tag of a field: the type of attribute that has it, and its reader
-        self._values: Final = {
-            tag: (int(kind), read) for tag, (kind, read) in readers.items()
-        }
 
     def main_graph(self, message: Message, opset_imports: Mapping[str, int]) -> Graph:
         """The graph of a model.
@@ -139,6 +118,18 @@ class GraphParser:
             attribute_defaults=dict(map(self._attribute, defaults)),
             body=body,
         )
+
+    def tensor(self, message: Message) -> Weight:
+        """A tensor of an attribute."""
+        return read_tensor(message, self._external)[1]
+
+    def sparse_tensor(self, message: Message) -> Any:
+        """A sparse tensor of an attribute."""
+        return read_sparse_tensor(message, self._external)[1].tensor()
+
+    def body(self, message: Message) -> Graph:
+        """A graph of an attribute."""
+        return self._graph(message)
 
     def _graph(self, message: Message) -> Graph:
         parts = _Parts()
@@ -231,9 +222,9 @@ class GraphParser:
                     ints.append(signed(start))
                 case tags.ATTRIBUTE_TYPE:
                     number = start
-                case _ if tag in self._values:
-                    held, read = self._values[tag]
-                    values.setdefault(held, []).append(read(message, start, end))
+                case _ if tag in _READERS:
+                    held, read = _READERS[tag]
+                    values.setdefault(held, []).append(read(self, message, start, end))
                 case tags.ATTRIBUTE_INTS_PACKED:
                     ints.extend(map(signed, message.varints(start, end).tolist()))
                 case tags.ATTRIBUTE_FLOATS | tags.ATTRIBUTE_FLOATS_PACKED:
@@ -271,16 +262,6 @@ class GraphParser:
             f"byte {message.start}: attribute {name!r} has no value of its type, "
             f"{kind.name}"
         )
-
-    def _tensor(self, message: Message, start: int, end: int) -> Weight:
-        return read_tensor(message.child(start, end), self._external)[1]
-
-    def _sparse(self, message: Message, start: int, end: int) -> Any:
-        child = message.child(start, end)
-        return read_sparse_tensor(child, self._external)[1].tensor()
-
-    def _body(self, message: Message, start: int, end: int) -> Graph:
-        return self._graph(message.child(start, end))
 
 
 @dataclass(slots=True)
@@ -441,16 +422,16 @@ def _named(node: Node) -> str:
     return f"{escape(node.op_type)} {node.name!r}"
 
 
-def _float(message: Message, start: int, end: int) -> float:
+def _float(parser: GraphParser, message: Message, start: int, end: int) -> float:
     value: float = _FLOAT.unpack_from(message.data, start)[0]
     return value
 
 
-def _int(message: Message, value: int, offset: int) -> int:
+def _int(parser: GraphParser, message: Message, value: int, offset: int) -> int:
     return signed(value)
 
 
-def _string(message: Message, start: int, end: int) -> str | bytes:
+def _string(parser: GraphParser, message: Message, start: int, end: int) -> str | bytes:
     content = bytes(message.data[start:end])
     try:
         return content.decode()
@@ -458,8 +439,22 @@ def _string(message: Message, start: int, end: int) -> str | bytes:
         return content
 
 
-def _type(message: Message, start: int, end: int) -> ValueType | None:
+def _type(
+    parser: GraphParser, message: Message, start: int, end: int
+) -> ValueType | None:
     return read_type(message.child(start, end))
+
+
+def _tensor(parser: GraphParser, message: Message, start: int, end: int) -> Weight:
+    return parser.tensor(message.child(start, end))
+
+
+def _sparse_tensor(parser: GraphParser, message: Message, start: int, end: int) -> Any:
+    return parser.sparse_tensor(message.child(start, end))
+
+
+def _body(parser: GraphParser, message: Message, start: int, end: int) -> Graph:
+    return parser.body(message.child(start, end))
 
 
 def _floats(message: Message, start: int, end: int) -> Iterator[float]:
@@ -468,3 +463,26 @@ def _floats(message: Message, start: int, end: int) -> Iterator[float]:
             f"byte {start}: {end - start} bytes are no whole number of floats"
         )
     return (value for (value,) in _FLOAT.iter_unpack(message.data[start:end]))
+
+
+_Reader = Callable[[GraphParser, Message, int, int], Any]
+
+# By the tag of a field of an attribute: the type of attribute that has it, and what
+# reads it.
+_READERS: Final[Mapping[int, tuple[int, _Reader]]] = {
+    tag: (int(kind), read)
+    for tag, kind, read in (
+        (tags.ATTRIBUTE_F, AttributeType.FLOAT, _float),
+        (tags.ATTRIBUTE_I, AttributeType.INT, _int),
+        (tags.ATTRIBUTE_S, AttributeType.STRING, _string),
+        (tags.ATTRIBUTE_T, AttributeType.TENSOR, _tensor),
+        (tags.ATTRIBUTE_G, AttributeType.GRAPH, _body),
+        (tags.ATTRIBUTE_STRINGS, AttributeType.STRINGS, _string),
+        (tags.ATTRIBUTE_TENSORS, AttributeType.TENSORS, _tensor),
+        (tags.ATTRIBUTE_GRAPHS, AttributeType.GRAPHS, _body),
+        (tags.ATTRIBUTE_TP, AttributeType.TYPE_PROTO, _type),
+        (tags.ATTRIBUTE_TYPE_PROTOS, AttributeType.TYPE_PROTOS, _type),
+        (tags.ATTRIBUTE_SPARSE_TENSOR, AttributeType.SPARSE_TENSOR, _sparse_tensor),
+        (tags.ATTRIBUTE_SPARSE_TENSORS, AttributeType.SPARSE_TENSORS, _sparse_tensor),
+    )
+}

@@ -128,17 +128,12 @@ class Kernel(NamedTuple):
         self._check_attributes(attributes, form)
         if inputs is not None:
             self._check_inputs(inputs, form)
-        wrong = sorted(
-            name
-            for name in _FLAGS & attributes.keys()
-            if attributes[name] not in (0, 1)
-        )
-        if wrong:
-            return functools.partial(_refuse, self.op_type, wrong[0], attributes)
-        arguments = dict(attributes)
-        if OUTPUT_COUNT in form.keywords:
-            arguments[OUTPUT_COUNT] = output_count
-        return functools.partial(self.function, xp, **arguments)
+        for name, value in attributes.items():
+            if name in _FLAGS and value not in (0, 1):
+                return functools.partial(_refuse, self.op_type, name, value)
+        if form.counts_outputs:
+            attributes = {**attributes, OUTPUT_COUNT: output_count}
+        return functools.partial(self.function, xp, **attributes)
 
     def _check_inputs(self, inputs: Sequence[object], form: _Form) -> None:
         if not form.fewest <= len(inputs) <= form.most:
@@ -155,14 +150,16 @@ class Kernel(NamedTuple):
                 )
 
     def _check_attributes(self, attributes: Mapping[str, object], form: _Form) -> None:
-        unknown = sorted(attributes.keys() - form.keywords)
-        missing = sorted(form.required - attributes.keys() - {OUTPUT_COUNT})
-        for what, names in (("has no", unknown), ("needs the", missing)):
+        given = attributes.keys()
+        for what, names in (
+            ("has no", given - form.attributes),
+            ("needs the", form.required - given),
+        ):
             if names:
-                known = ", ".join(sorted(form.keywords - {OUTPUT_COUNT})) or "none"
                 raise UnsupportedAttribute(
                     f"{self.op_type} since version {self.since} {what} attribute "
-                    f"{', '.join(map(repr, names))}; its attributes: {known}"
+                    f"{', '.join(map(repr, sorted(names)))}; its attributes: "
+                    f"{', '.join(sorted(form.attributes)) or 'none'}"
                 )
         for name, value in attributes.items():
             wanted = form.types.get(name)
@@ -220,7 +217,9 @@ def kernels_of(domain: str, op_type: str) -> Sequence[Kernel]:
     family = FAMILIES.get((domain, op_type))
     if family is None:
         return ()
-    importlib.import_module(f"onnxplug_kernels.{family}")
+    if family not in _imported:
+        importlib.import_module(f"onnxplug_kernels.{family}")
+        _imported.add(family)
     return _KERNELS.get((domain, op_type), ())
 
 
@@ -234,15 +233,14 @@ def is_refusal(function: object) -> bool:
     return isinstance(function, functools.partial) and function.func is _refuse
 
 
-def _refuse(
-    op_type: str, name: str, attributes: Mapping[str, object], *inputs: Any
-) -> None:
+def _refuse(op_type: str, name: str, value: object, *inputs: Any) -> None:
     # at a run rather than at once: a node without a kernel would become its function
     # body, which takes the number for one or the other
-    raise ValueError(f"{op_type} has {name} {attributes[name]!r}; expected 0 or 1")
+    raise ValueError(f"{op_type} has {name} {value!r}; expected 0 or 1")
 
 
 _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}
+_imported: Final[set[str]] = set()
 
 
 class _AttributeType(NamedTuple):
@@ -285,16 +283,18 @@ class _Form(NamedTuple):
     """What a kernel's signature says of its operator.
 
     Attributes:
-        keywords: the attributes.
+        attributes: their names.
         required: those without a default.
+        counts_outputs: it is told how many outputs are wanted.
         types: of the attributes that a parameter's annotation states the type of.
         fewest, most: how many inputs it takes.
         needed: positions of inputs that are not to be left out.
         needs_rest: neither are those of an argument list.
     """
 
-    keywords: frozenset[str]
+    attributes: frozenset[str]
     required: frozenset[str]
+    counts_outputs: bool
     types: Mapping[str, _AttributeType]
     fewest: int
     most: float
@@ -332,8 +332,9 @@ def _form(function: Callable[..., Any]) -> _Form:
                     fewest += 1
                 most += 1
     return _Form(
-        frozenset(keywords),
-        frozenset(required),
+        frozenset(keywords - {OUTPUT_COUNT}),
+        frozenset(required - {OUTPUT_COUNT}),
+        OUTPUT_COUNT in keywords,
         types,
         fewest,
         most,

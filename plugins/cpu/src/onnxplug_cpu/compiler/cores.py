@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,12 +32,14 @@ def _affinity() -> frozenset[int]:
 
 def _cores(processors: Iterable[int], root: Path) -> set[frozenset[int]]:
     """The processors grouped by core; a core of its own where the system is silent."""
-    found = set()
-    for processor in processors:
-        topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-        siblings = _read(topology / "thread_siblings_list")
-        found.add(_parse_list(siblings) or frozenset({processor}))
-    return found
+    return {_core(processor, root) for processor in processors}
+
+
+@functools.cache  # a file for each processor, which says the same as long as it runs
+def _core(processor: int, root: Path) -> frozenset[int]:
+    topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
+    siblings = _read(topology / "thread_siblings_list")
+    return _parse_list(siblings) or frozenset({processor})
 
 
 def _parse_list(text: str) -> frozenset[int]:
