@@ -15,7 +15,7 @@ from PIL import Image
 
 from onnxplug.cli.feeds import FeedReader
 from onnxplug.cli.image import Scaling
-from onnxplug.model_info import NodeArg
+from onnxplug.session.model_info import NodeArg
 
 DEMO = Path(__file__).parents[2] / "demo"
 

@@ -132,7 +132,7 @@ def write(name: str) -> str:
 def write_operators() -> str:
     """The text of the page of operators: its head, and what ``onnxplug ops`` lists."""
     from onnxplug.cli import ops
-    from onnxplug.operators import list_operators
+    from onnxplug.cli.operators import list_operators
     from onnxplug.plugins import registry
 
     present = (FOLDER / OPERATORS).read_text("utf-8")
@@ -152,7 +152,7 @@ def write_operators() -> str:
 
 def hooks() -> str:
     """The table of hooks, and what to know of all of them."""
-    specifications = importlib.import_module("onnxplug.hookspecs")
+    specifications = importlib.import_module("onnxplug.plugins.hookspecs")
     rows = [
         row(f"{hook}{signature(function)}", first_sentence(function))
         for hook, function in vars(specifications).items()

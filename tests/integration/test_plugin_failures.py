@@ -11,8 +11,8 @@ import pytest
 
 import onnxplug
 from onnxplug.errors import EpError, OnnxplugError
-from onnxplug.ort_value import OrtValue
 from onnxplug.plugins import registry
+from onnxplug.session.ort_value import OrtValue
 from onnxplug.testing import SimulatedFactory
 from onnxplug.testing.simulated import memory, provider, streams
 

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug import profiling
 from onnxplug.errors import ModelError, NodeError, OptionError, RunCancelled
+from onnxplug.run import profiling
 from onnxplug.testing import SimulatedFactory
 
 MakeSimulated = Callable[..., SimulatedFactory]

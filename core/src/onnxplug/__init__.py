@@ -12,17 +12,6 @@ from onnxplug import forks as _forks  # noqa: F401  # before anything else is im
 
 if TYPE_CHECKING:
     from onnxplug import ep, errors
-    from onnxplug.inquire import (
-        get_all_providers,
-        get_available_providers,
-        get_ep_devices,
-        get_hardware_devices,
-        get_plugins,
-        is_available,
-        supported_by_platform,
-    )
-    from onnxplug.io_binding import IOBinding
-    from onnxplug.model_info import ModelMetadata, NodeArg
     from onnxplug.options import (
         ExecutionMode,
         ExecutionOrder,
@@ -30,8 +19,6 @@ if TYPE_CHECKING:
         RunOptions,
         SessionOptions,
     )
-    from onnxplug.ort_value import OrtValue
-    from onnxplug.partition.report import Explanation
     from onnxplug.plugins import (
         register_ep_library,
         register_execution_provider_library,
@@ -44,18 +31,31 @@ if TYPE_CHECKING:
         get_version_string,
         set_default_logger_severity,
     )
+    from onnxplug.queries import (
+        get_all_providers,
+        get_available_providers,
+        get_ep_devices,
+        get_hardware_devices,
+        get_plugins,
+        is_available,
+        supported_by_platform,
+    )
+    from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import (
         OrtExecutionProviderDevicePolicy,
         get_default_providers,
         provider,
         set_default_providers,
     )
-    from onnxplug.session import InferenceSession
+    from onnxplug.session.io_binding import IOBinding
+    from onnxplug.session.model_info import ModelMetadata, NodeArg
+    from onnxplug.session.ort_value import OrtValue
+    from onnxplug.session.session import InferenceSession
 
 __version__: Final = "0.1.0"
 
 _HOME: Final = {
-    "onnxplug.inquire": (
+    "onnxplug.queries": (
         "get_all_providers",
         "get_available_providers",
         "get_ep_devices",
@@ -64,8 +64,8 @@ _HOME: Final = {
         "is_available",
         "supported_by_platform",
     ),
-    "onnxplug.io_binding": ("IOBinding",),
-    "onnxplug.model_info": ("ModelMetadata", "NodeArg"),
+    "onnxplug.session.io_binding": ("IOBinding",),
+    "onnxplug.session.model_info": ("ModelMetadata", "NodeArg"),
     "onnxplug.options": (
         "ExecutionMode",
         "ExecutionOrder",
@@ -73,8 +73,8 @@ _HOME: Final = {
         "RunOptions",
         "SessionOptions",
     ),
-    "onnxplug.ort_value": ("OrtValue",),
-    "onnxplug.partition.report": ("Explanation",),
+    "onnxplug.session.ort_value": ("OrtValue",),
+    "onnxplug.run.partition.report": ("Explanation",),
     "onnxplug.plugins": (
         "register_ep_library",
         "register_execution_provider_library",
@@ -93,7 +93,7 @@ _HOME: Final = {
         "provider",
         "set_default_providers",
     ),
-    "onnxplug.session": ("InferenceSession",),
+    "onnxplug.session.session": ("InferenceSession",),
 }
 """Module to the names that it lends to the package."""
 

@@ -14,7 +14,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 
 from onnxplug.errors import InputError
 from onnxplug.plugins import registry
-from onnxplug.session import InferenceSession
+from onnxplug.session.session import InferenceSession
 
 _EPS: Final = {
     DeviceType.CPU: "CPUExecutionProvider",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from onnxplug.errors import LoadCancelled, OptionError, OptionWarning
 
@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from onnxplug.ep import EpDevice
-    from onnxplug.ort_value import OrtValue
     from onnxplug.selection import ProviderRequest
+
+
+class HostTensor(Protocol):
+    """What gives a tensor as an array: an ``OrtValue``."""
+
+    def numpy(self) -> Any:
+        """The elements."""
 
 
 class GraphOptimizationLevel(Enum):
@@ -322,12 +328,12 @@ class SessionOptions:
             "add_free_dimension_override_by_name() with the dimension's name"
         )
 
-    def add_initializer(self, name: str, value: OrtValue) -> None:
+    def add_initializer(self, name: str, value: HostTensor) -> None:
         """Use *value* for the initializer *name*; it is kept alive."""
         self._initializers[name] = value.numpy()
 
     def add_external_initializers(
-        self, names: Sequence[str], values: Sequence[OrtValue]
+        self, names: Sequence[str], values: Sequence[HostTensor]
     ) -> None:
         """Use *values* for the initializers *names*, whose files need not exist.
 

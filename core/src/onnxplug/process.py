@@ -58,7 +58,7 @@ def get_build_info() -> str:
 
 def get_device() -> str:
     """The kinds of devices that installed EPs drive, best first: ``GPU-CPU``."""
-    from onnxplug.inquire import get_available_providers, get_ep_devices
+    from onnxplug.queries import get_available_providers, get_ep_devices
 
     usable = get_available_providers()
     pairs = sorted(get_ep_devices(), key=lambda pair: usable.index(pair.ep_name))

@@ -12,11 +12,11 @@ from onnx import TensorProto, helper
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Weight
 from onnxplug.graph.load import load_model
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare import Budget, Limits, prepare
 from onnxplug.prepare.differentiate import differentiate
 from onnxplug.prepare.fold import LARGE, NotFolded, fold
 from onnxplug.prepare.inline import inline_functions
-from onnxplug.prepare.scopes import all_graphs
 
 
 def functions(bodies: dict[str, list[Any]], first: str, *calls: Any) -> Any:
@@ -360,7 +360,7 @@ def test_what_failed_is_told_and_not_tried_again(parse):
     for _ in range(2):
         report = prepare(model, evaluate=fail, budget=budget)
         (left,) = report.left("fold")
-        assert left == ("Neg (unnamed, makes 'y')", "ValueError: broken")
+        assert left == ("Neg giving 'y'", "ValueError: broken")
     assert tried == ["Neg"]
 
 

@@ -19,8 +19,8 @@ def test_nodes_that_compute_the_same_become_one(parse, ops, run):
         }"""
     )
     assert merge_duplicates(model.graph) == [
-        "Neg (unnamed, makes 'b')",
-        "Abs (unnamed, makes 'd')",
+        "Neg giving 'b'",
+        "Abs giving 'd'",
     ]
     assert ops(model.graph) == ["Neg", "Abs", "Add"]
     assert run(model.graph, X)[0].tolist() == [2.0, 4.0]
@@ -33,7 +33,7 @@ def test_equal_small_constants_become_one(parse):
     )
     assert merge_duplicates(model.graph) == [
         "constant 'l'",
-        "Add (unnamed, makes 'b')",
+        "Add giving 'b'",
     ]
     assert list(model.graph.constants) == ["k", "m", "n"]
     assert model.graph.nodes[1].inputs == ("a", "a")

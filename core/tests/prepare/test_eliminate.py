@@ -20,8 +20,8 @@ def test_what_nobody_uses_goes_with_all_that_only_it_used(parse, ops):
         }"""
     )
     assert eliminate(model.graph) == [
-        "Add (unnamed, makes 'b')",
-        "Neg (unnamed, makes 'a')",
+        "Add giving 'b'",
+        "Neg giving 'a'",
     ]
     assert ops(model.graph) == ["Abs"]
     assert not model.graph.constants
@@ -43,7 +43,7 @@ def test_what_only_a_body_uses_stays(parse, ops):
                 else_branch = e () => (float[2] q) { r = Exp (x)  q = Neg (x) }>
         }"""
     )
-    assert eliminate(model.graph) == ["Exp (unnamed, makes 'r')"]
+    assert eliminate(model.graph) == ["Exp giving 'r'"]
     assert ops(model.graph) == ["Neg", "If"]
     assert list(model.graph.constants) == ["k"]
     assert ops(model.graph.nodes[1].subgraphs["else_branch"]) == ["Neg"]

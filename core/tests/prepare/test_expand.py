@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxplug.graph.export import export_graph
 from onnxplug.graph.load import load_model
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare import expand_node, expand_nodes, infer_types
-from onnxplug.prepare.scopes import all_graphs
 
 X = np.array([[-1.0, 2.0, 0.5]], np.float32)
 

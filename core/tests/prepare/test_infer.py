@@ -11,7 +11,7 @@ import pytest
 from onnxplug.ep import DataType, SequenceType, TensorType
 from onnxplug.errors import InvalidModel, OptionError
 from onnxplug.prepare.infer import fix_free_dimensions, infer_types
-from onnxplug.prepare.types import Contradiction, has_sizes, is_known, merged
+from onnxplug.shapes.stated import Contradiction, has_sizes, is_known, merged
 
 F = DataType.FLOAT32
 

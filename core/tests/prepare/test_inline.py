@@ -11,8 +11,8 @@ from onnxplug.ep import DataType, TensorType
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Attribute, AttributeType, Graph, Node
 from onnxplug.graph.load import load_model
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.inline import inline_functions
-from onnxplug.prepare.scopes import all_graphs
 
 X = np.array([-1.0, 2.0], np.float32)
 
@@ -24,7 +24,7 @@ twice (a) => (b) { half = Add (a, a)  b = Identity (half) }
 
 def test_a_call_becomes_the_functions_nodes(parse, run, ops):
     model = parse("g (float[2] x) => (float[2] y) { y = local.twice (x) }" + TWICE)
-    assert inline_functions(model) == ["local.twice (unnamed, makes 'y')"]
+    assert inline_functions(model) == ["local.twice giving 'y'"]
     assert ops(model.graph) == ["Add", "Identity"]
     assert not model.functions
     assert run(model.graph, X)[0].tolist() == [-2.0, 4.0]

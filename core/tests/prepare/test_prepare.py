@@ -87,9 +87,9 @@ def test_all_that_can_go_goes(parse, ops, evaluate):
     assert model.graph.nodes[-1].outputs == ("y",)
     assert model.graph.types["y"] == TensorType(DataType.FLOAT32, (2,))
     assert report.counts["inline"] == 2
-    assert report.changed("fold") == ("Mul (unnamed, makes 'm')",)
+    assert report.changed("fold") == ("Mul giving 'm'",)
     assert report.changed("constants") == ("two",)
-    assert "Exp (unnamed, makes 'unused')" in report.changed("eliminate")
+    assert "Exp giving 'unused'" in report.changed("eliminate")
     assert str(report).startswith("prepared: inline 2, constants 1, differentiate 0")
 
 

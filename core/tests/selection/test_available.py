@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import onnxplug.inquire
+import onnxplug.queries
 from onnxplug.ep import Finding, HardwareDevice, Level
 from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
@@ -412,9 +412,9 @@ def test_the_page_lists_the_same_eps() -> None:
 def test_this_process_is_asked_by_default(
     monkeypatch: pytest.MonkeyPatch, registry: PluginRegistry, add: AddEp
 ) -> None:
-    monkeypatch.setattr(onnxplug.inquire, "registry", registry)
+    monkeypatch.setattr(onnxplug.queries, "registry", registry)
     add("Toy", "cpu")
-    inquire = onnxplug.inquire
+    inquire = onnxplug.queries
     everything = inquire.get_all_providers()
     assert everything == [
         *(ep.name for ep in KNOWN[:-1]),

@@ -20,8 +20,8 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.errors import InputError, InputTypeError
-from onnxplug.inputs import InputChecker
-from onnxplug.ort_value import OrtValue
+from onnxplug.session.inputs import InputChecker
+from onnxplug.session.ort_value import OrtValue
 
 FLOAT_23 = TensorType(DataType.FLOAT32, (2, 3))
 

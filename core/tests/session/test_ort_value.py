@@ -8,7 +8,7 @@ import pytest
 
 from onnxplug.ep import SparseTensor
 from onnxplug.errors import InvalidArgument, OutputMismatch
-from onnxplug.ort_value import OrtValue
+from onnxplug.session.ort_value import OrtValue
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnxplug.ep import DataType, SparseTensor, TensorType
 from onnxplug.errors import ModelWarning
-from onnxplug.outputs import DeclaredShapes, own
+from onnxplug.session.outputs import DeclaredShapes, own
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

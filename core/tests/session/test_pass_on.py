@@ -12,7 +12,7 @@ import pytest
 
 from onnxplug.ep import DataType, SequenceType, TensorType, ValueType
 from onnxplug.errors import InputError
-from onnxplug.inputs import InputChecker
+from onnxplug.session.inputs import InputChecker
 
 FLOAT = DataType.FLOAT32
 NAMED: dict[str, ValueType | None] = {

@@ -11,7 +11,7 @@ import pytest
 
 from onnxplug.ep import DataType, Stream, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
-from onnxplug.partition import GraphPartition
+from onnxplug.run.partition import GraphPartition
 
 Row = tuple[str, tuple[str | None, ...], tuple[str | None, ...], dict[str, Any]]
 

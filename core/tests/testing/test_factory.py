@@ -5,8 +5,9 @@ from __future__ import annotations
 import pluggy
 import pytest
 
-from onnxplug import ep, hookspecs
+from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug.plugins import hookspecs
 from onnxplug.testing import (
     Knobs,
     SimulatedDataTransfer,

@@ -9,7 +9,8 @@ import numpy as np
 import pluggy
 import pytest
 
-from onnxplug import ep, hookspecs
+from onnxplug import ep
+from onnxplug.plugins import hookspecs
 from onnxplug.testing import ToyExecutionProvider, ToyFactory, toy
 
 X = np.array([1, -2, 3, -4], np.float32)

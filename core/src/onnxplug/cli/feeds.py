@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnxplug import InferenceSession
-    from onnxplug.model_info import NodeArg
+    from onnxplug.session.model_info import NodeArg
 
 RANDOM: Final = "random"
 
@@ -296,7 +296,7 @@ def _describe(item: NodeArg) -> str:
 
 def _numpy_dtype(item: NodeArg) -> np.dtype[Any]:
     from onnxplug.ep import DataType, TensorType
-    from onnxplug.model_info import type_name
+    from onnxplug.session.model_info import type_name
 
     for dtype in DataType:
         if item.type == type_name(TensorType(dtype)):

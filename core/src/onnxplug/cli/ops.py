@@ -13,8 +13,8 @@ from onnxplug.cli.text import plural, print_json, print_table, say
 from onnxplug.cli.values import names
 
 if TYPE_CHECKING:
+    from onnxplug.cli.operators import Listing, Version, Way
     from onnxplug.ep import DataType, EpFactory
-    from onnxplug.operators import Listing, Version, Way
 
 HEADER: Final = ("OPERATOR", "VERSIONS", "EP", "TIER", "TYPES")
 
@@ -69,7 +69,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _ops(arguments: argparse.Namespace) -> None:
-    from onnxplug.operators import list_operators
+    from onnxplug.cli.operators import list_operators
 
     factories = _factories(arguments.ep)
     listing = list_operators(factories)
@@ -112,7 +112,7 @@ def _factories(wanted: Sequence[str] | None) -> list[EpFactory]:
 
 def _print_ends(listing: Listing, versions: Sequence[Version]) -> None:
     """How many operators there are, and what is not known."""
-    from onnxplug.operators import summary
+    from onnxplug.cli.operators import summary
 
     operators = {(each.domain, each.op_type) for each in versions}
     say(
@@ -133,7 +133,7 @@ def rows(versions: Iterable[Version]) -> Iterator[Row]:
     An operator that onnxplug replaces when no EP takes it has no row for that in
     versions that an EP runs.
     """
-    from onnxplug.operators import Way
+    from onnxplug.cli.operators import Way
 
     for (domain, op_type), group in groupby(versions, key=_operator):
         found: dict[tuple[str, str], tuple[list[int], Way]] = {}
@@ -148,7 +148,7 @@ def rows(versions: Iterable[Version]) -> Iterator[Row]:
 
 def ways_shown(version: Version) -> list[Way]:
     """The ways of a version, without the host's where an EP has one."""
-    from onnxplug.operators import HOST
+    from onnxplug.cli.operators import HOST
 
     by_eps = [way for way in version.ways if way.runner != HOST]
     return by_eps or list(version.ways)

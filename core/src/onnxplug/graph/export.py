@@ -21,8 +21,8 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.errors import ModelError
-from onnxplug.graph.graph import Function, Graph
-from onnxplug.graph.node import Attribute, AttributeType, Node
+from onnxplug.graph.attribute import Attribute, AttributeType
+from onnxplug.graph.graph import Function, Graph, Node
 from onnxplug.graph.value_type import type_to_proto
 from onnxplug.graph.weight import Weight
 

@@ -16,9 +16,9 @@ from onnxplug.ep import TensorType, ValueType
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
 from onnxplug.graph import tags
+from onnxplug.graph.attribute import Attribute, AttributeType
 from onnxplug.graph.external import ExternalData
-from onnxplug.graph.graph import Function, Graph
-from onnxplug.graph.node import Attribute, AttributeType, Node
+from onnxplug.graph.graph import Function, Graph, Node
 from onnxplug.graph.tensor import read_sparse_tensor, read_tensor
 from onnxplug.graph.value_type import read_type, read_value_info
 from onnxplug.graph.weight import Weight

@@ -7,25 +7,14 @@ test gives one; what its answers mean is decided here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.hardware import vendors
 from onnxplug.hardware.log import left_out
+from onnxplug.hardware.macos_api import PciDevice
 
 _DISPLAY: Final = 0x03  # PCI's base class
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciDevice:
-    """A PCI device of the I/O registry; ``slot`` is its ``pcidebug``, "0:2:0"."""
-
-    vendor_id: int
-    device_id: int
-    class_code: int
-    model: str = ""
-    slot: str = ""
 
 
 class Reader(Protocol):

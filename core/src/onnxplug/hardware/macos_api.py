@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from onnxplug.hardware.log import left_out
-from onnxplug.hardware.macos import PciDevice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """A PCI device of the I/O registry; ``slot`` is its ``pcidebug``, "0:2:0"."""
+
+    vendor_id: int
+    device_id: int
+    class_code: int
+    model: str = ""
+    slot: str = ""
+
 
 _SYSTEM: Final = "/usr/lib/libSystem.B.dylib"
 _FRAMEWORK: Final = "/System/Library/Frameworks/{0}.framework/{0}"

@@ -7,51 +7,15 @@ unless a test gives one; what its answers mean is decided here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.hardware import vendors
 from onnxplug.hardware.log import left_out
+from onnxplug.hardware.windows_api import DxcoreAdapter, DxgiAdapter
 
 _SOFTWARE_ADAPTERS: Final = frozenset({(vendors.MICROSOFT, 0x8C)})
 """The Basic Render Driver, which old systems do not mark as software."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DxgiAdapter:
-    """A GPU as DXGI describes it.
-
-    Attributes:
-        luid: the adapter's number until the next boot.
-        number: its place in the order of ``EnumAdapters1``; DirectML's device id.
-        software: it is software, or another machine's.
-        video_memory: bytes of memory of its own.
-        performance_rank: its place among all adapters, the fastest first; None where
-            Windows does not say (before Windows 10 version 1803).
-    """
-
-    luid: int
-    number: int
-    vendor_id: int
-    device_id: int
-    description: str = ""
-    software: bool = False
-    video_memory: int = 0
-    performance_rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DxcoreAdapter:
-    """A GPU or NPU as DXCore describes it; ``integrated`` is None when not said."""
-
-    luid: int
-    vendor_id: int
-    device_id: int
-    description: str = ""
-    hardware: bool = True
-    gpu: bool = True
-    integrated: bool | None = None
 
 
 class Reader(Protocol):

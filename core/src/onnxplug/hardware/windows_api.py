@@ -10,10 +10,47 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from onnxplug.hardware.log import left_out
-from onnxplug.hardware.windows import DxcoreAdapter, DxgiAdapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DxgiAdapter:
+    """A GPU as DXGI describes it.
+
+    Attributes:
+        luid: the adapter's number until the next boot.
+        number: its place in the order of ``EnumAdapters1``; DirectML's device id.
+        software: it is software, or another machine's.
+        video_memory: bytes of memory of its own.
+        performance_rank: its place among all adapters, the fastest first; None where
+            Windows does not say (before Windows 10 version 1803).
+    """
+
+    luid: int
+    number: int
+    vendor_id: int
+    device_id: int
+    description: str = ""
+    software: bool = False
+    video_memory: int = 0
+    performance_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DxcoreAdapter:
+    """A GPU or NPU as DXCore describes it; ``integrated`` is None when not said."""
+
+    luid: int
+    vendor_id: int
+    device_id: int
+    description: str = ""
+    hardware: bool = True
+    gpu: bool = True
+    integrated: bool | None = None
+
 
 _FUNCTION: Final = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
 _SYSTEM32_ONLY: Final = 0x800  # LOAD_LIBRARY_SEARCH_SYSTEM32

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from onnxplug import hookspecs
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
+from onnxplug.plugins import hookspecs
 from onnxplug.plugins.declared import check_declared, spi_version_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.attributes import check_attributes
 from onnxplug.prepare.budget import Budget, Limits
 from onnxplug.prepare.report import Left, PassRecord, Report
-from onnxplug.prepare.scopes import all_graphs
-from onnxplug.prepare.types import is_known
+from onnxplug.shapes.stated import is_known
 
 if TYPE_CHECKING:
     from onnxplug.prepare.fold import Evaluate
@@ -246,7 +246,7 @@ def expand_node(graph: Graph, node: Node) -> bool:
 def why_not_expanded(graph: Graph, node: Node) -> str | None:
     """What keeps :func:`expand_nodes` from replacing *node*, where it knows more than
     that the operator has no function body."""
-    from onnxplug.prepare.microsoft import why_not
+    from onnxplug.functions import why_not
 
     return why_not(graph, node)
 

@@ -14,7 +14,7 @@ from typing import Final
 from onnxplug.ep import DataType, SparseTensorType, describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
-from onnxplug.prepare.scopes import all_graphs
+from onnxplug.graph.scopes import all_graphs
 
 _ALL: Final = range(1 << 16)
 _FIRST: Final = (0,)

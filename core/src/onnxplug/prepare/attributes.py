@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from onnxplug.ep import describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import AttributeType, Graph, Node
-from onnxplug.prepare.scopes import all_graphs
+from onnxplug.graph.scopes import all_graphs
 
 _TYPES: Final = {
     "f": AttributeType.FLOAT,

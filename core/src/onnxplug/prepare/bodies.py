@@ -11,7 +11,7 @@ from typing import Final
 from onnxplug.ep import describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
-from onnxplug.prepare.scopes import all_graphs
+from onnxplug.graph.scopes import all_graphs
 
 
 def check_bodies(graph: Graph) -> None:

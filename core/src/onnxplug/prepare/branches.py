@@ -6,10 +6,11 @@ Source: operator ``If``, versions 1 to 25.
 
 from __future__ import annotations
 
+from onnxplug.ep import describe
 from onnxplug.graph import Graph, Node
+from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.prepare.budget import Budget
-from onnxplug.prepare.instantiate import describe, splice
-from onnxplug.prepare.scopes import Names, all_graphs
+from onnxplug.prepare.instantiate import splice
 
 
 def take_branches(graph: Graph, budget: Budget | None = None) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from onnxplug.graph import Graph, Node
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.report import Left
-from onnxplug.prepare.scopes import all_graphs
 
 
 class Limits(NamedTuple):

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep import DataType, TensorType
+from onnxplug.ep import DataType, TensorType, describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.graph import densify
-from onnxplug.prepare.instantiate import describe
-from onnxplug.prepare.scopes import all_graphs
+from onnxplug.graph.scopes import all_graphs
 
 _DTYPES: Final = {
     "value_float": DataType.FLOAT32,

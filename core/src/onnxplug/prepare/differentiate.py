@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from onnxplug.ep import TensorType
+from onnxplug.ep import TensorType, describe
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Function, Graph, Node
+from onnxplug.graph.scopes import Names, all_graphs, made_in, outermost
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.expand import expand_node
 from onnxplug.prepare.infer import infer_types
-from onnxplug.prepare.instantiate import describe, instantiate, label
-from onnxplug.prepare.scopes import Names, all_graphs, made_in, outermost
+from onnxplug.prepare.instantiate import instantiate, label
 
 if TYPE_CHECKING:
     from onnxplug.prepare.derivatives import Emitter

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onnxplug.ep import SparseTensor
+from onnxplug.ep import SparseTensor, describe
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
+from onnxplug.graph.scopes import all_graphs, made_in_bodies
 from onnxplug.prepare.fold import PURE_DOMAINS, is_random
-from onnxplug.prepare.instantiate import describe
-from onnxplug.prepare.scopes import all_graphs, made_in_bodies
 
 SMALL: Final = 1024
 """Bytes up to which constants are compared."""

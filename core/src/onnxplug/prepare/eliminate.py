@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug.ep import ValueType
+from onnxplug.ep import ValueType, describe
 from onnxplug.graph import Graph, Node
+from onnxplug.graph.scopes import all_graphs, made_in, made_in_bodies
 from onnxplug.prepare.constants import make_constant
-from onnxplug.prepare.instantiate import describe
-from onnxplug.prepare.scopes import all_graphs, made_in, made_in_bodies
-from onnxplug.prepare.types import Contradiction, merged
+from onnxplug.shapes.stated import Contradiction, merged
 
 
 def eliminate(graph: Graph) -> list[str]:

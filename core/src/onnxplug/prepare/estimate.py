@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onnxplug.ep import DataType, TensorType, ValueType
-from onnxplug.prepare.symbolic.facts import NodeCall, Value
+from onnxplug.shapes.facts import NodeCall, Value
 
 _NO_LARGER: Final = frozenset({"Compress", "NonZero", "Unique"})
 """Operators whose results have a size that only the elements tell, but hardly more of
@@ -55,7 +55,7 @@ def expected(call: NodeCall) -> Expected | None:
     names = [name for name in node.outputs if name]
     found = [_stated(graph.value(name).type) for name in names]
     if not all(_is_known(shape) for _, shape in found):
-        from onnxplug.prepare.symbolic.inference import types_of
+        from onnxplug.shapes.inference import types_of
 
         follow = types_of(call)
         found = [
@@ -110,7 +110,7 @@ def _is_linear(call: NodeCall) -> bool:
         return False
     if node.op_type in _PER_ELEMENT:
         return True
-    from onnxplug.prepare.symbolic import elementwise, making, movement
+    from onnxplug.shapes import elementwise, making, movement
 
     tables = (elementwise.RULES, making.RULES, movement.RULES)
     return any(node.op_type in rules for rules in tables)

@@ -2,7 +2,7 @@
 
 Used for nodes that no EP takes.  The bodies are those of the operator schemas
 (``OpSchema`` with a function body, fixed or made for the types of a call), and for ONNX
-Runtime's operators those of :mod:`~onnxplug.prepare.microsoft`.
+Runtime's operators those of :mod:`~onnxplug.functions`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from onnxplug import functions
 from onnxplug.graph import Function, Graph, Node
-from onnxplug.prepare import microsoft
+from onnxplug.graph.scopes import Names
 from onnxplug.prepare.constants import lift_constants
 from onnxplug.prepare.inline import adopt_imports, find_conflict
 from onnxplug.prepare.instantiate import instantiate
-from onnxplug.prepare.scopes import Names
 
 
 def expand_node(graph: Graph, node: Node) -> bool:
@@ -63,8 +63,8 @@ def _body(graph: Graph, node: Node, names: Names) -> list[Node] | None:
 
 def _functions(graph: Graph, node: Node) -> Iterator[Function]:
     """The bodies of *node*'s operator for *graph*'s opset, newest first."""
-    if microsoft.knows(node):
-        function = microsoft.make_function(graph, node)
+    if functions.knows(node):
+        function = functions.make_function(graph, node)
         if function is not None:
             yield function
             return

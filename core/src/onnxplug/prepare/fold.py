@@ -1,7 +1,7 @@
 """Nodes whose results do not depend on what is fed become constants.
 
 Core has no arithmetic: an :data:`Evaluate` computes.  Sizes of values are the
-exception: what shapes tell is followed by :mod:`~onnxplug.prepare.symbolic.values`.
+exception: what shapes tell is followed by :mod:`~onnxplug.shapes.values`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import DataType, TensorType
+from onnxplug.ep import DataType, TensorType, describe
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
+from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import make_constant
-from onnxplug.prepare.instantiate import describe
 from onnxplug.prepare.report import Left
-from onnxplug.prepare.scopes import Names, all_graphs
-from onnxplug.prepare.symbolic.facts import Facts, NodeCall, Scope
-from onnxplug.prepare.symbolic.target import target_in_numbers
-from onnxplug.prepare.symbolic.values import contents
+from onnxplug.shapes.facts import Facts, NodeCall, Scope
+from onnxplug.shapes.target import target_in_numbers
+from onnxplug.shapes.values import contents
 
 Evaluate: TypeAlias = Callable[[Graph, Node], "Sequence[np.ndarray[Any, Any]] | None"]
 """Computes one node whose inputs are all constants; None if it cannot.

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from onnxplug.ep import TensorType
 from onnxplug.errors import ModelError
 from onnxplug.graph import Graph, Node, Weight
-from onnxplug.prepare.symbolic.inference import infer_symbolically
+from onnxplug.shapes.inference import infer_symbolically
 
 Shape: TypeAlias = tuple[int, ...]
 

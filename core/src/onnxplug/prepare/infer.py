@@ -1,6 +1,6 @@
 """Element types and shapes of values that the model does not state.
 
-They follow by the rules of :mod:`~onnxplug.prepare.symbolic`, which every operator of
+They follow by the rules of :mod:`~onnxplug.shapes`, which every operator of
 ONNX has.  ``onnx.shape_inference`` is not asked: it ends the process for some graphs
 that have operators or sizes that it does not know.
 """
@@ -14,11 +14,11 @@ from onnxplug.ep import ValueType
 from onnxplug.ep.bounds import MOST_ELEMENTS
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph
+from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.agreement import check_agreement
-from onnxplug.prepare.scopes import all_graphs
-from onnxplug.prepare.symbolic.inference import infer_symbolically
-from onnxplug.prepare.types import (
-    GENERATED,
+from onnxplug.shapes import GENERATED
+from onnxplug.shapes.inference import infer_symbolically
+from onnxplug.shapes.stated import (
     has_sizes,
     is_known,
     names_of_sizes,

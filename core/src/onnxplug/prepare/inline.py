@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeAlias
 
+from onnxplug.ep import describe
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Function, Graph, Model, Node
+from onnxplug.graph.scopes import Names, all_graphs, outermost
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.compatible import means_the_same
-from onnxplug.prepare.instantiate import describe, instantiate, too_deep
-from onnxplug.prepare.scopes import Names, all_graphs, outermost
+from onnxplug.prepare.instantiate import instantiate, too_deep
 
 _Key: TypeAlias = tuple[str, str, str]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from onnxplug.ep import describe
 from onnxplug.errors import InvalidModel, UnsupportedModel
-from onnxplug.escape import escape
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
+from onnxplug.graph.scopes import Names
 from onnxplug.prepare.budget import Budget
-from onnxplug.prepare.scopes import Names
-from onnxplug.prepare.types import is_known, without_names
+from onnxplug.shapes.stated import is_known, without_names
 
 MOST_TEXT: Final = 512
 """Characters of a name above which only its end is used in new ones: those of nested
@@ -125,16 +125,6 @@ def shortened(name: str) -> str:
 def label(node: Node) -> str:
     """The node's name, or its operator where it has none."""
     return node.name or node.op_type
-
-
-def describe(node: Node) -> str:
-    """The node in words, for errors and reports."""
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    operator = escape(operator)
-    if node.name:
-        return f"{operator} {node.name!r}"
-    made = ", ".join(repr(name) for name in node.outputs if name)
-    return f"{operator} (unnamed, makes {made})"
 
 
 def too_deep(name: str, depth: int) -> UnsupportedModel:

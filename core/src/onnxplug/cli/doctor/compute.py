@@ -89,7 +89,7 @@ def _run(trial: Trial, pair: EpDevice) -> Any:
     import numpy as np
 
     from onnxplug import InferenceSession, SessionOptions
-    from onnxplug.results import CHECK_RESULTS
+    from onnxplug.run.results import CHECK_RESULTS
 
     options = SessionOptions()
     options.add_provider_for_devices([pair])

@@ -8,11 +8,11 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import DataType, Dimension
+from onnxplug.ep import DataType, Dimension, describe
 from onnxplug.errors import UnsupportedModel
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
-from onnxplug.prepare.instantiate import describe, label
-from onnxplug.prepare.scopes import Names
+from onnxplug.graph.scopes import Names
+from onnxplug.prepare.instantiate import label
 
 FLOATING: Final = frozenset(
     {DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64}

@@ -1,0 +1,153 @@
+"""Every operator and its versions, and what runs each: EPs, or the host itself.
+
+The operators are those of ONNX's schemas, those that EPs name, and those that the host
+replaces by others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from onnxplug.ep import DataType, EpFactory, OperatorSupport
+from onnxplug.functions import listed_operators
+from onnxplug.guard import blaming
+from onnxplug.prepare.differentiate import is_gradient_operator
+from onnxplug.run.compile import CONTROL_FLOW
+
+HOST: Final = "onnxplug"
+"""The runner of what the host does itself."""
+
+
+class Way(NamedTuple):
+    """One way in which an operator is run.
+
+    Attributes:
+        runner: the EP's name, or :data:`HOST`.
+        tier: the EP's tier, empty if it has only one; of the host ``function``: it is
+            replaced by the operators of its body, ``control flow``: its bodies are run,
+            ``derivative``: it is replaced by what computes the derivative, or
+            ``refused``.
+        types: the element types by type variable; empty where nothing is said of them.
+        reason: why the operator is refused.
+    """
+
+    runner: str
+    tier: str
+    types: Mapping[str, tuple[DataType, ...]] = {}
+    reason: str = ""
+
+
+class Version(NamedTuple):
+    """A version of an operator.
+
+    Attributes:
+        domain: empty for ONNX's own.
+        since: the opset of the domain that brought it.
+        until: the last opset that has it; ``None`` for the newest version.
+        ways: those of each EP, the preferred first, and last the host's, which is taken
+            when no EP is; none if nothing runs it.
+    """
+
+    domain: str
+    op_type: str
+    since: int
+    until: int | None
+    ways: tuple[Way, ...]
+
+
+class Listing(NamedTuple):
+    """What there is.
+
+    Attributes:
+        versions: sorted by domain, operator and version.
+        silent: the EPs that do not say what they run.
+    """
+
+    versions: tuple[Version, ...]
+    silent: tuple[str, ...]
+
+
+def list_operators(factories: Iterable[EpFactory]) -> Listing:
+    """Every version of every operator, with the ways in which *factories* run it.
+
+    Raises:
+        EpError: an EP failed when it was asked.
+    """
+    support = {factory.name: _ask(factory) for factory in factories}
+    known = _known_versions()
+    replaced = {
+        (domain, op_type): Way(HOST, "refused" if reason else "function", reason=reason)
+        for domain, op_type, reason in listed_operators()
+    }
+    first = {key: {1} for key in replaced}
+    for each in (each for said in support.values() for each in said or ()):
+        if (each.domain, each.op_type) not in known:
+            first.setdefault((each.domain, each.op_type), set()).add(each.since)
+    versions = []
+    for domain, op_type in sorted({*known, *first}):
+        schemas = known.get((domain, op_type), {})
+        numbers = sorted({*schemas, *first.get((domain, op_type), ())})
+        for number, later in zip(numbers, [*numbers[1:], None], strict=True):
+            schema = schemas.get(number)
+            if schema is not None and schema.deprecated:
+                continue
+            ways = [
+                Way(ep, each.tier, each.types)
+                for ep, said in support.items()
+                for each in said or ()
+                if (each.domain, each.op_type) == (domain, op_type)
+                and each.since <= number
+                and (each.until is None or number <= each.until)
+            ]
+            own = (
+                replaced.get((domain, op_type)) if schema is None else _of_host(schema)
+            )
+            until = None if later is None else later - 1
+            ways += [] if own is None else [own]
+            versions.append(Version(domain, op_type, number, until, tuple(ways)))
+    silent = tuple(ep for ep, said in support.items() if said is None)
+    return Listing(tuple(versions), silent)
+
+
+def _ask(factory: EpFactory) -> Sequence[OperatorSupport] | None:
+    with blaming(factory.name, "operators"):
+        said = factory.operators()
+        return None if said is None else tuple(said)
+
+
+def _known_versions() -> dict[tuple[str, str], dict[int, Any]]:
+    """ONNX's schemas by domain and name, and then by version."""
+    import onnx.defs
+
+    found: defaultdict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found[schema.domain, schema.name][schema.since_version] = schema
+    return dict(found)
+
+
+def _of_host(schema: Any) -> Way | None:
+    """How the host itself does with an operator that ONNX defines."""
+    if schema.domain == "" and schema.name in CONTROL_FLOW:
+        return Way(HOST, "control flow")
+    if is_gradient_operator(schema.domain, schema.name):
+        return Way(HOST, "derivative")
+    if schema.has_function or schema.has_context_dependent_function:
+        return Way(HOST, "function")
+    return None
+
+
+def summary(versions: Iterable[Version]) -> Iterator[tuple[str, str, int]]:
+    """How many operators, by their newest version, each runner runs in each tier.
+
+    An operator is counted in the first tier of the first that runs it.
+    """
+    newest = {(each.domain, each.op_type): each for each in versions}
+    counts: dict[tuple[str, str], int] = {}
+    for version in newest.values():
+        way = next(iter(version.ways), Way("", ""))
+        key = way.runner, way.tier
+        counts[key] = counts.get(key, 0) + 1
+    for (runner, tier), count in counts.items():
+        yield runner, tier, count

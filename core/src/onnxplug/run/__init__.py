@@ -1,0 +1,1 @@
+"""Builds what runs a model, and runs it: from a prepared graph to results."""

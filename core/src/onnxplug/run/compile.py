@@ -1,0 +1,486 @@
+"""Compiles a graph: assign, cut, and ask each EP to compile its partitions.
+
+An EP that declines a partition, or whose partition is not worth its copies, loses the
+nodes to the next EP that claims them, and the graph is cut anew; partitions that come
+out the same are not compiled twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from onnxplug.ep import (
+    CompiledPartition,
+    Declined,
+    Reason,
+    RefusalCode,
+    SessionRefused,
+    describe,
+)
+from onnxplug.errors import EpError, LoadCancelled, OutOfMemory, UnassignedNode
+from onnxplug.graph import Graph, Node
+from onnxplug.guard import FAILURES, Closer, close_after, close_all
+from onnxplug.options import SessionOptions
+from onnxplug.prepare import why_not_expanded
+from onnxplug.run.partition import (
+    Assignment,
+    Candidate,
+    Cut,
+    GraphPartition,
+    assign,
+    cut,
+    find_islands,
+)
+from onnxplug.run.partition.report import (
+    Expanded,
+    Explanation,
+    GivenBack,
+    NodePlacement,
+    PartitionPlacement,
+    PassedOver,
+)
+from onnxplug.run.profiling import Profile, stage
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+"""Operators whose bodies the host runs when no EP takes the whole node."""
+
+Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
+"""Replaces nodes by their operators' function bodies; whether any was replaced."""
+
+
+class CompiledUnit(NamedTuple):
+    """A partition with what its EP made of it, or a control-flow node of the host's.
+
+    Attributes:
+        partition: the nodes and their border.
+        candidate: the EP; ``None`` for the host.
+        compiled: what the EP made; ``None`` for the host.
+        turnstile: held while running, when the EP limits concurrent runs.
+        bodies: the compiled bodies of a node of the host's, by attribute.
+        number: the partition's in the report; -1 for the host.
+    """
+
+    partition: GraphPartition
+    candidate: Candidate | None
+    compiled: CompiledPartition | None
+    turnstile: threading.Semaphore | None
+    bodies: dict[str, CompiledGraph]
+    number: int = -1
+
+
+class CompiledGraph(NamedTuple):
+    """The units of a graph in an order in which they can be executed.
+
+    Attributes:
+        where: empty for the main graph, else the way to the body, for reports.
+    """
+
+    graph: Graph
+    units: list[CompiledUnit]
+    where: str = ""
+
+    def closers(self) -> Iterator[Closer]:
+        """What closes every compiled partition, those of bodies first."""
+        for unit in self.units:
+            for body in unit.bodies.values():
+                yield from body.closers()
+            if unit.candidate is not None and unit.compiled is not None:
+                yield unit.candidate.name, unit.compiled.close
+
+
+def compile_graph(
+    graph: Graph,
+    candidates: Sequence[Candidate],
+    explanation: Explanation,
+    *,
+    expand: Expand,
+    options: SessionOptions,
+    where: str = "",
+    profile: Profile | None = None,
+) -> CompiledGraph:
+    """Compile *graph* and the bodies within, noting each decision in *explanation*.
+
+    Raises:
+        LoadCancelled: *options* say so.
+        UnassignedNode: no EP runs some node, and it is not a function either.
+        EpError: an EP failed in ``get_capability`` or ``compile``.
+        SessionRefused: an EP does not want the session to exist.
+    """
+    compiler = _Compiler(
+        graph, candidates, explanation, expand, options, where, profile
+    )
+    try:
+        compiled = compiler.compile()
+    except BaseException as error:
+        close_after(error, compiler.close_unused)
+        raise
+    try:
+        compiler.close_unused()
+    except BaseException as error:
+        close_after(error, lambda: close_all(compiled.closers()))
+        raise
+    return compiled
+
+
+class _Compiler:
+    def __init__(
+        self,
+        graph: Graph,
+        candidates: Sequence[Candidate],
+        explanation: Explanation,
+        expand: Expand,
+        options: SessionOptions,
+        where: str,
+        profile: Profile | None,
+    ) -> None:
+        self.graph = graph
+        self.candidates = candidates
+        self.explanation = explanation
+        self.expand = expand
+        self.options = options
+        self.where = where
+        self.profile = profile
+        self.excluded: dict[tuple[int, Node], Reason] = {}
+        self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
+        self.given_back: list[tuple[int, list[Node], Reason]] = []
+        self.islands: set[tuple[int, Node]] = set()
+        self.stranded: set[Node] = set()
+        self.used: set[int] = set()
+
+    def compile(self) -> CompiledGraph:
+        while True:
+            self.options.check_load()
+            with stage(self.profile, "assign nodes", {"graph": self.where}):
+                assignment = assign(
+                    self.graph,
+                    self.candidates,
+                    where=self.where,
+                    excluded=self.excluded,
+                )
+            if self._taken_back(assignment) or self._expanded(assignment):
+                continue
+            cuts = cut(self.graph, assignment)
+            islands = find_islands(self.graph, assignment, cuts, self.candidates)
+            islands = {
+                key: why for key, why in islands.items() if key[1] not in self.stranded
+            }
+            if islands:
+                self.islands.update(islands)
+                self._give_back(islands)
+                continue
+            units = self._compile_all(cuts)
+            if units is not None:
+                break
+        result = CompiledGraph(self.graph, units, self.where)
+        self.used = {id(unit.compiled) for unit in units}
+        try:
+            self._report(assignment, cuts, units)
+            for unit in units:
+                if unit.candidate is None:
+                    self._compile_bodies(unit)
+        except BaseException as error:
+            close_after(error, lambda: close_all(result.closers()))
+            raise
+        return result
+
+    def close_unused(self) -> None:
+        """Close what was compiled on the way and is in no unit."""
+        close_all(
+            (self.candidates[ep].name, compiled.close)
+            for (ep, *_), compiled in self.done.items()
+            if id(compiled) not in self.used
+        )
+
+    def _taken_back(self, assignment: Assignment) -> bool:
+        """Whether nodes given back for their copies' sake go to no other EP after all.
+
+        The EP that claimed them cannot take them alone, say.  They stay where they
+        were.
+        """
+        stranded = {self.graph.nodes[index] for index in assignment.unassigned}
+        returned = {key for key in self.islands if key[1] in stranded}
+        if not returned:
+            return False
+        self.islands -= returned
+        self.stranded |= {node for _, node in returned}
+        for key in returned:
+            del self.excluded[key]
+        self.given_back = [
+            (position, kept, reason)
+            for position, nodes, reason in self.given_back
+            if (kept := [node for node in nodes if (position, node) in self.excluded])
+        ]
+        return True
+
+    def _expanded(self, assignment: Assignment) -> bool:
+        """Expand the functions among the unassigned nodes, if there are any."""
+        nodes = [
+            self.graph.nodes[index]
+            for index in assignment.unassigned
+            if not is_control_flow(self.graph.nodes[index])
+        ]
+        if not nodes:
+            return False
+        refusals = {node: tuple(assignment.passed_over[node.index]) for node in nodes}
+        if self.expand(self.graph, nodes):
+            left = set(self.graph.nodes)
+            self.explanation.expanded.extend(
+                Expanded(self.where, describe(node), refusals[node])
+                for node in nodes
+                if node not in left
+            )
+            return True
+        raise self._unassigned(nodes, refusals)
+
+    def _unassigned(
+        self,
+        nodes: Sequence[Node],
+        refusals: Mapping[Node, Sequence[PassedOver]],
+    ) -> UnassignedNode:
+        where = f" in {self.where}" if self.where else ""
+        lines = []
+        for node in nodes[:5]:
+            lines.append(f"no EP runs {describe(node)}{where}:")
+            lines += [f"  {passed}" for passed in refusals[node]]
+            if not self.graph.opset(node.domain):
+                lines.append(
+                    f"  and the model imports no version of the domain "
+                    f"{node.domain or 'ai.onnx'!r}, which its opset_import should have"
+                )
+            reason = why_not_expanded(self.graph, node)
+            if reason is not None:
+                lines.append(f"  and it cannot be replaced by a function: {reason}")
+        if len(nodes) > 5:
+            lines.append(f"and {len(nodes) - 5} more nodes")
+        for expanded in self.explanation.expanded[:5]:
+            lines.append(f"{expanded.node} was replaced by its function body, since:")
+            lines += [f"  {passed}" for passed in expanded.refusals]
+        return UnassignedNode(
+            "\n".join(lines),
+            reasons={
+                describe(node): [str(passed) for passed in refusals[node]]
+                for node in nodes
+            },
+        )
+
+    def _give_back(self, nodes: Mapping[tuple[int, Node], Reason]) -> None:
+        self.excluded.update(nodes)
+        groups: dict[tuple[int, Reason], list[Node]] = {}
+        for (position, node), reason in nodes.items():
+            groups.setdefault((position, reason), []).append(node)
+        self.given_back.extend(
+            (position, members, reason)
+            for (position, reason), members in groups.items()
+        )
+
+    def _compile_all(self, cuts: Sequence[Cut]) -> list[CompiledUnit] | None:
+        """The units of *cuts*; ``None`` when an EP declined one of them.
+
+        The others are compiled all the same: most of them come out the same when the
+        graph is cut anew, and EPs are asked once for all that is declined.
+        """
+        uses, given = self.graph.uses(), frozenset(self.graph.outputs)
+        options = self.options  # which partitions keep, and not all that is held here
+        declined = False
+        units = []
+        for part in cuts:
+            self.options.check_load()
+            partition = GraphPartition(
+                self.graph,
+                [self.graph.nodes[index] for index in part.nodes],
+                label=part.label,
+                covers_model=len(cuts) == 1 and self.graph.parent is None,
+                uses=uses,
+                given=given,
+                is_cancelled=lambda: options.is_load_cancelled,
+            )
+            if part.ep is None:
+                units.append(CompiledUnit(partition, None, None, None, {}))
+                continue
+            candidate = self.candidates[part.ep]
+            key = (part.ep, partition.nodes, partition.inputs, partition.outputs)
+            if key not in self.done:
+                try:
+                    with stage(
+                        self.profile,
+                        f"compile from {describe(partition.nodes[0])} on",
+                        {"provider": candidate.name, "nodes": len(partition.nodes)},
+                    ):
+                        self.done[key] = _compile_one(candidate, partition)
+                except Declined as error:
+                    reason = _as_reason(error.reason)
+                    nodes = _given_back(error, candidate, partition)
+                    self._give_back({(part.ep, node): reason for node in nodes})
+                    declined = True
+                    continue
+            compiled = self.done[key]
+            limit = compiled.max_concurrent_runs
+            turnstile = None if limit is None else threading.Semaphore(limit)
+            units.append(CompiledUnit(partition, candidate, compiled, turnstile, {}))
+        return None if declined else units
+
+    def _compile_bodies(self, unit: CompiledUnit) -> None:
+        node = unit.partition.nodes[0]
+        for attribute, body in node.subgraphs.items():
+            where = f"{describe(node)}.{attribute}"
+            unit.bodies[attribute] = compile_graph(
+                body,
+                self.candidates,
+                self.explanation,
+                expand=self.expand,
+                options=self.options,
+                where=f"{self.where}/{where}" if self.where else where,
+                profile=self.profile,
+            )
+
+    def _report(
+        self,
+        assignment: Assignment,
+        cuts: Sequence[Cut],
+        units: list[CompiledUnit],
+    ) -> None:
+        explanation = self.explanation
+        explanation.given_back.extend(
+            GivenBack(
+                self.where,
+                self.candidates[position].name,
+                tuple(describe(node) for node in nodes),
+                reason,
+            )
+            for position, nodes, reason in self.given_back
+        )
+        explanation.given_back.extend(assignment.given_back)
+        number_of: dict[int, int] = {}
+        first = len(explanation.nodes)
+        places = {node: first + n for n, node in enumerate(self.graph.nodes)}
+        for position, (part, unit) in enumerate(zip(cuts, units, strict=True)):
+            if unit.candidate is None or unit.compiled is None:
+                continue
+            number = len(explanation.partitions)
+            units[position] = unit._replace(number=number)
+            explanation.ask_again(
+                number, unit.compiled, [places[node] for node in unit.partition.nodes]
+            )
+            number_of |= dict.fromkeys(part.nodes, number)
+            explanation.partitions.append(
+                PartitionPlacement(
+                    number=number,
+                    graph=self.where,
+                    ep=unit.candidate.name,
+                    device=unit.candidate.device,
+                    nodes=len(part.nodes),
+                    operators=dict(Counter(n.op_type for n in unit.partition.nodes)),
+                    tiers={},  # as refresh() finds them
+                    inputs=unit.partition.inputs,
+                    outputs=unit.partition.outputs,
+                    label=part.label,
+                    serialised=unit.compiled.max_concurrent_runs is not None,
+                )
+            )
+        for node in self.graph.nodes:
+            owner = assignment.owner[node.index]
+            explanation.nodes.append(
+                NodePlacement(
+                    graph=self.where,
+                    node=describe(node),
+                    op_type=node.op_type,
+                    domain=node.domain,
+                    name=node.name,
+                    ep="host" if owner is None else self.candidates[owner].name,
+                    partition=number_of.get(node.index, -1),
+                    passed_over=tuple(assignment.passed_over[node.index]),
+                )
+            )
+
+
+def is_control_flow(node: Node) -> bool:
+    """Whether the host can run *node* by running its bodies."""
+    return node.domain == "" and node.op_type in CONTROL_FLOW
+
+
+def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
+    try:
+        compiled = candidate.provider.compile(partition)
+        if not isinstance(compiled, CompiledPartition):
+            raise TypeError(
+                f"compile() returned a {type(compiled).__name__}; expected a "
+                "CompiledPartition"
+            )
+        _check_locations(compiled, partition)
+        _check_limit(compiled.max_concurrent_runs)
+        return compiled
+    except (Declined, SessionRefused, LoadCancelled):
+        raise
+    except MemoryError as error:
+        what = (
+            f"{candidate.name}, to compile a partition of {len(partition.nodes)} nodes "
+            f"from {describe(partition.nodes[0])} on,"
+        )
+        raise OutOfMemory.of(error, what, ep=candidate.name) from error
+    except FAILURES as error:
+        raise EpError(
+            f"{candidate.name} failed to compile a partition of "
+            f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
+            f"{type(error).__name__}: {error}",
+            ep=candidate.name,
+            stage="compile",
+        ) from error
+
+
+def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> None:
+    for kind, locations, names in (
+        ("input", compiled.input_locations, partition.inputs),
+        ("output", compiled.output_locations, partition.outputs),
+    ):
+        if locations is not None and len(locations) != len(names):
+            raise ValueError(
+                f"{kind}_locations has {len(locations)} entries; expected one for each "
+                f"of the {len(names)} {kind}s, or None"
+            )
+
+
+def _check_limit(limit: object) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ValueError(
+            f"max_concurrent_runs is {limit!r}; expected at least 1, or None"
+        )
+
+
+def _given_back(
+    error: Declined, candidate: Candidate, partition: GraphPartition
+) -> Sequence[Node]:
+    """The nodes that an EP declined: those that it names, or all.
+
+    Raises:
+        EpError: it names none, or one that is not the partition's.
+    """
+    if error.nodes is None:
+        return partition.nodes
+    if not error.nodes:
+        raise EpError(
+            f"{candidate.name} declined a partition and named no node; expected some "
+            "of Partition.nodes, or nodes=None for all",
+            ep=candidate.name,
+            stage="compile",
+        ) from error
+    own = {id(node): node for node in partition.nodes}
+    for node in error.nodes:
+        if id(node) not in own:
+            raise EpError(
+                f"{candidate.name} declined a partition and named {node!r}, which is "
+                "none of its nodes; expected nodes of Partition.nodes",
+                ep=candidate.name,
+                stage="compile",
+            ) from error
+    return [own[id(node)] for node in error.nodes]
+
+
+def _as_reason(reason: object) -> Reason:
+    return (
+        reason
+        if isinstance(reason, Reason)
+        else Reason(RefusalCode.OTHER, f"declined at compile: {reason}")
+    )

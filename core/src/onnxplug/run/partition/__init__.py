@@ -1,0 +1,16 @@
+"""Decides which EP runs which nodes, and cuts the graph accordingly."""
+
+from onnxplug.run.partition.assign import Assignment, Candidate, assign
+from onnxplug.run.partition.cut import Cut, cut
+from onnxplug.run.partition.islands import find_islands
+from onnxplug.run.partition.partition import GraphPartition
+
+__all__ = [
+    "Assignment",
+    "Candidate",
+    "Cut",
+    "GraphPartition",
+    "assign",
+    "cut",
+    "find_islands",
+]

@@ -1,0 +1,263 @@
+"""Lays out a compiled graph as steps over numbered slots.
+
+A slot holds one value at one location.  Each step names its slots, so that executing
+looks nothing up; slots are cleared after their last use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.graph import Graph, Node
+from onnxplug.guard import GuardedRun, RunFunction, guarded
+from onnxplug.run.compile import CompiledGraph, CompiledUnit
+from onnxplug.run.memory import Hop, Memory
+from onnxplug.run.partition.islands import nbytes
+from onnxplug.run.partition.report import CopyPlacement, Explanation
+from onnxplug.run.results import Place, ResultCheck
+
+
+class RunPartition(NamedTuple):
+    """Runs one partition.
+
+    Attributes:
+        number: that of the partition in the session's report.
+        run: the bound method, or native function, of the compiled partition, guarded.
+        turnstile: held while running, when the EP limits concurrent runs.
+        doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
+    """
+
+    ep: str
+    number: int
+    run: GuardedRun
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    location: MemoryLocation
+    turnstile: threading.Semaphore | None
+    doubts: Sequence[str] | None
+    frees: tuple[int, ...] = ()
+
+
+class CopyValue(NamedTuple):
+    """Copies one value along a hop."""
+
+    name: str
+    hop: Hop
+    source: int
+    target: int
+    frees: tuple[int, ...] = ()
+
+
+class RunBodies(NamedTuple):
+    """Runs a control-flow node by the plans of its bodies.
+
+    Attributes:
+        inputs: slots of the node's inputs, 0 for those left out.
+        captured: for each body the slots of what it captures, in its plan's order.
+    """
+
+    node: Node
+    bodies: dict[str, Plan]
+    inputs: tuple[int, ...]
+    captured: dict[str, tuple[int, ...]]
+    outputs: tuple[int, ...]
+    frees: tuple[int, ...] = ()
+
+
+Step: TypeAlias = RunPartition | CopyValue | RunBodies
+
+
+class Plan(NamedTuple):
+    """How one graph is executed.
+
+    Attributes:
+        graph: the graph.
+        inputs: what is fed, by name: the graph's inputs, then inputs with defaults,
+            then what a body captures; slots 1, 2, … hold them.
+        template: the slots' content before a run: constants that are needed as they
+            are, ``None`` elsewhere.  Slot 0 is always ``None``.
+        outputs: the slots of the graph's outputs.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    template: list[Any]
+    steps: list[Step]
+    outputs: tuple[int, ...]
+
+
+Places: TypeAlias = Mapping[str, MemoryLocation]
+"""Names of values to where they are, or are wanted; the host for those left out."""
+
+
+def make_plan(
+    compiled: CompiledGraph,
+    memory: Memory,
+    explanation: Explanation,
+    *,
+    inputs_at: Places = MappingProxyType({}),
+    outputs_at: Places = MappingProxyType({}),
+    checks_always: bool = False,
+) -> Plan:
+    """The plan of *compiled*; copies between locations go into *explanation*.
+
+    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are;
+    *checks_always*, that what EPs return is looked at closely in each run.
+    """
+    planner = _Planner(compiled, memory, explanation, checks_always)
+    return planner.make(inputs_at, outputs_at)
+
+
+class _Planner:
+    def __init__(
+        self,
+        compiled: CompiledGraph,
+        memory: Memory,
+        explanation: Explanation,
+        checks_always: bool,
+    ) -> None:
+        self.checks_always = checks_always
+        self.compiled = compiled
+        self.memory = memory
+        self.explanation = explanation
+        self.template: list[Any] = [None]
+        self.slots: dict[tuple[str, MemoryLocation], int] = {}
+        self.places: dict[str, list[MemoryLocation]] = {}
+        self.steps: list[Step] = []
+
+    def make(self, inputs_at: Places, outputs_at: Places) -> Plan:
+        graph = self.compiled.graph
+        outer = graph.captures() if graph.parent is not None else ()
+        captured = [name for name in outer if graph.weight(name) is None]
+        inputs = tuple(dict.fromkeys([*graph.inputs, *graph.defaults, *captured]))
+        for name in inputs:
+            self._new_slot(name, inputs_at.get(name, HOST))
+        for unit in self.compiled.units:
+            if unit.compiled is None:
+                self._add_control_flow(unit)
+            else:
+                self._add_partition(unit)
+        outputs = tuple(
+            self._at(name, outputs_at.get(name, HOST)) for name in graph.outputs
+        )
+        steps = _with_frees(self.steps, keep=set(outputs), template=self.template)
+        return Plan(graph, inputs, self.template, steps, outputs)
+
+    def _new_slot(self, name: str, location: MemoryLocation) -> int:
+        slot = len(self.template)
+        self.template.append(None)
+        self.slots[name, location] = slot
+        self.places.setdefault(name, []).append(location)
+        return slot
+
+    def _at(self, name: str | None, location: MemoryLocation) -> int:
+        """The slot of *name* at *location*, copied there if need be."""
+        if name is None:
+            return 0
+        if name not in self.places:
+            # a constant that a step needs as a value: it lives on the host
+            slot = self._new_slot(name, HOST)
+            self.template[slot] = self.compiled.graph.constant(name)
+        for place in self.places[name]:
+            if not self.memory.needs_copy(place, location):
+                return self.slots[name, place]
+        source = self.places[name][0]
+        for hop in self.memory.route(source, location):
+            if (name, hop.target) in self.slots:  # it was wanted half way before
+                continue
+            slot = self.slots[name, hop.source]
+            target = self._new_slot(name, hop.target)
+            self.steps.append(CopyValue(name, hop, slot, target))
+            self.explanation.copies.append(
+                CopyPlacement(
+                    graph=self.compiled.where,
+                    value=name,
+                    source=str(hop.source),
+                    target=str(hop.target),
+                    nbytes=nbytes(self.compiled.graph.value(name)),
+                )
+            )
+        return self.slots[name, location]
+
+    def _add_partition(self, unit: CompiledUnit) -> None:
+        compiled, candidate = unit.compiled, unit.candidate
+        assert compiled is not None and candidate is not None
+        home = candidate.provider.location
+        partition = unit.partition
+        wanted = compiled.input_locations or [home] * len(partition.inputs)
+        left = compiled.output_locations or [home] * len(partition.outputs)
+        inputs = [
+            self._at(name, location)
+            for name, location in zip(partition.inputs, wanted, strict=True)
+        ]
+        outputs = [
+            self._new_slot(name, location)
+            for name, location in zip(partition.outputs, left, strict=True)
+        ]
+        place = Place(candidate.name, unit.number, partition)
+        check = ResultCheck(place, left, always=self.checks_always)
+        run: RunFunction = compiled.run
+        if self.checks_always:
+            run = check.watching_inputs(run)
+        self.steps.append(
+            RunPartition(
+                candidate.name,
+                unit.number,
+                guarded(candidate.name, run, len(outputs), check.quickest(), place),
+                tuple(inputs),
+                tuple(outputs),
+                home,
+                unit.turnstile,
+                check.doubts,
+            )
+        )
+
+    def _add_control_flow(self, unit: CompiledUnit) -> None:
+        node = unit.partition.nodes[0]
+        bodies = {
+            attribute: make_plan(
+                body, self.memory, self.explanation, checks_always=self.checks_always
+            )
+            for attribute, body in unit.bodies.items()
+        }
+        inputs = tuple(self._at(name, HOST) for name in node.inputs)
+        captured = {
+            attribute: tuple(
+                self._at(name, HOST) for name in plan.inputs[_formal(plan.graph) :]
+            )
+            for attribute, plan in bodies.items()
+        }
+        outputs = tuple(
+            self._new_slot(name, HOST) if name else 0 for name in node.outputs
+        )
+        self.steps.append(RunBodies(node, bodies, inputs, captured, outputs))
+
+
+def _formal(body: Graph) -> int:
+    """How many of a body plan's inputs are not captured."""
+    return len(dict.fromkeys([*body.inputs, *body.defaults]))
+
+
+def _with_frees(
+    steps: Sequence[Step], keep: set[int], template: list[Any]
+) -> list[Step]:
+    seen = {0, *keep}
+    freed: list[Step] = []
+    for step in reversed(steps):
+        match step:
+            case RunPartition():
+                used = {*step.inputs, *step.outputs}
+            case CopyValue():
+                used = {step.source, step.target}
+            case RunBodies():
+                used = {*step.inputs, *step.outputs}
+                used.update(*step.captured.values())
+        last = used - seen
+        seen |= last
+        frees = tuple(sorted(slot for slot in last if template[slot] is None))
+        freed.append(step._replace(frees=frees))
+    return freed[::-1]

@@ -1,0 +1,370 @@
+"""Holds what an EP returns against what the graph says of it.
+
+Each result is looked at in every run as far as that costs nothing, and closely when a
+partition is run with shapes that it was not run with before.  Only what follows from
+operators is the EP's fault: what a model merely declares may be wrong, and then it is
+the model that is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    MapType,
+    MemoryLocation,
+    OptionalType,
+    RunContext,
+    SequenceType,
+    SparseTensor,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+    describe,
+)
+from onnxplug.errors import EpError
+from onnxplug.guard import Check, RunFunction
+from onnxplug.plugins.settings import truth
+from onnxplug.run.partition import GraphPartition
+
+_log = logging.getLogger("onnxplug.session")
+
+CHECK: Final = "ONNXPLUG_CHECK"
+CHECK_RESULTS: Final = "session.check_results"
+
+MOST_SEEN: Final = 1024
+"""Sets of shapes that a partition remembers having been run with."""
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Place(NamedTuple):
+    """A partition as its errors name it: the EP, and the number in the report."""
+
+    ep: str
+    number: int
+    partition: GraphPartition
+
+    def __str__(self) -> str:
+        nodes = self.partition.nodes
+        some = "node" if len(nodes) == 1 else f"{len(nodes)} nodes from"
+        on = "" if len(nodes) == 1 else " on"
+        return f"partition {self.number} ({some} {describe(nodes[0])}{on})"
+
+
+class ResultCheck:
+    """The check of one partition's results.
+
+    Args:
+        place: who ran what.
+        locations: where each output is; only host arrays have to be numpy's.
+        always: look closely in every run.
+
+    Attributes:
+        doubts: outputs that had another shape than the model states, once seen;
+            ``None`` where shapes are not compared with what is stated in every run.
+    """
+
+    def __init__(
+        self, place: Place, locations: Sequence[MemoryLocation], *, always: bool = False
+    ) -> None:
+        self._place = place
+        self._partition = partition = place.partition
+        self._types = [partition.value(name).type for name in partition.outputs]
+        self._on_host = [location.host_accessible for location in locations]
+        self._dtypes = [
+            _numpy_dtype(type) if on_host else None
+            for type, on_host in zip(self._types, self._on_host, strict=True)
+        ]
+        self.doubts: list[str] | None = None
+        self._always = always
+        self._seen: set[tuple[Shape, ...]] = set()
+
+    def quickest(self) -> Check:
+        """What does as :meth:`check`, and takes a short run the least time."""
+        if self._always or len(self._types) != 1 or self._dtypes[0] is None:
+            return self.check
+        (type_,), (dtype,) = self._types, self._dtypes
+        assert isinstance(type_, TensorType)
+        shape, ndarray, check = type_.shape, np.ndarray, self.check
+        if shape is None or not all(isinstance(size, int) for size in shape):
+            return check
+
+        self.doubts = []
+
+        def check_one(
+            inputs: Sequence[Any],
+            outputs: Sequence[Any | None],
+            results: Sequence[Any],
+        ) -> None:
+            result = results[0]
+            if (
+                type(result) is ndarray
+                and result.dtype is dtype
+                and result.shape == shape
+                and (outputs[0] is None or outputs[0] is result)
+            ):
+                return
+            check(inputs, outputs, results)
+
+        return check_one
+
+    def check(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        results: Sequence[Any],
+    ) -> None:
+        """Check the results of a run.
+
+        Raises:
+            EpError: one is not what the partition's operators give.
+        """
+        try:
+            shapes = tuple([value.shape for value in (*inputs, *results)])
+            if shapes in self._seen:
+                for result, dtype in zip(results, self._dtypes, strict=True):
+                    if dtype is not None and result.dtype is not dtype:
+                        break
+                else:
+                    return
+        except (AttributeError, TypeError):  # a list, a map, nothing, or wrong
+            shapes = None
+        self.check_closely(inputs, outputs, results)
+        if shapes is not None and not self._always:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(shapes)
+
+    def check_closely(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        results: Sequence[Any],
+    ) -> None:
+        """As :meth:`check`, whatever was run before."""
+        names = self._partition.outputs
+        for position, (name, type, result) in enumerate(
+            zip(names, self._types, results, strict=True)
+        ):
+            wrong = _mismatch(result, type, on_host=self._on_host[position])
+            if wrong is not None:
+                raise self.error(name, wrong)
+            bound = outputs[position]
+            if bound is not None and not _is_same(result, bound):
+                raise self.error(
+                    name, "another array than the one that was bound to the output"
+                )
+        sizes = _sizes_of_names(self._partition, inputs)
+        doubtful = [
+            name
+            for name, type, result in zip(names, self._types, results, strict=True)
+            if isinstance(type, TensorType) and not _agrees(result.shape, type, sizes)
+        ]
+        if doubtful:
+            self._judge(inputs, dict(zip(names, results, strict=True)), doubtful)
+
+    def _judge(
+        self, inputs: Sequence[Any], results: Mapping[str, Any], doubtful: Sequence[str]
+    ) -> None:
+        """Blame the EP for shapes that do not follow from those of the inputs."""
+        from onnxplug.prepare.follow import shapes_for
+
+        fed = {
+            name: value.shape
+            for name, value in zip(self._partition.inputs, inputs, strict=True)
+            if hasattr(value, "shape")
+        }
+        partition = self._partition
+        follows = shapes_for(partition.graph, partition.nodes, doubtful, fed)
+        for name in doubtful:
+            found, expected = tuple(results[name].shape), follows.get(name)
+            if expected is not None and not _fits(found, expected):
+                raise self.error(
+                    name,
+                    f"an array of shape {list(found)}",
+                    f"; for inputs of {_listed(fed)} it has the shape {list(expected)}",
+                )
+            if self.doubts is not None and name not in self.doubts:
+                self.doubts.append(name)
+            _log.info(
+                "%s has the shape %s, and the model declares %s; the declaration is "
+                "not believed",
+                name,
+                list(found),
+                self._partition.value(name).type,
+            )
+
+    def watching_inputs(self, run: RunFunction) -> RunFunction:
+        """*run*, and an error if it writes to what it is given."""
+
+        def run_watched(
+            inputs: Sequence[Any],
+            outputs: Sequence[Any | None],
+            context: RunContext | None,
+            /,
+        ) -> Sequence[Any]:
+            before = [_digest(value) for value in inputs]
+            results = run([_read_only(value) for value in inputs], outputs, context)
+            for name, value, digest in zip(
+                self._partition.inputs, inputs, before, strict=True
+            ):
+                if _digest(value) != digest:
+                    raise EpError(
+                        f"{self._place.ep} wrote to {name!r}, an input of "
+                        f"{self._place}; it must not write to its inputs",
+                        ep=self._place.ep,
+                        stage="run",
+                    )
+            return results
+
+        return run_watched
+
+    def error(self, name: str, found: str, expected: str | None = None) -> EpError:
+        """The EP's failure to return what output *name* is."""
+        if expected is None:
+            expected = f"; expected {self._partition.value(name).type}"
+        return EpError(
+            f"{self._place.ep} returned {found} for {name!r}, an output of "
+            f"{self._place}{expected}",
+            ep=self._place.ep,
+            stage="run",
+        )
+
+
+def _digest(value: Any) -> int | None:
+    """What tells whether a host array was written to; ``None`` for other values."""
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+        return None
+    return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+
+
+def _read_only(value: Any) -> Any:
+    if type(value) is not np.ndarray:
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def checks_always(config: Mapping[str, str]) -> bool:
+    """Whether a session with this *config* looks at all results closely.
+
+    Raises:
+        OptionError: the environment variable has a value that is not understood.
+    """
+    said = config[CHECK_RESULTS]
+    return said == "1" if said else truth(os.environ, CHECK, default=False)
+
+
+def _numpy_dtype(type: ValueType | None) -> np.dtype[Any] | None:
+    if not isinstance(type, TensorType) or type.dtype is None:
+        return None
+    return type.dtype.numpy
+
+
+def _mismatch(result: Any, type: ValueType | None, *, on_host: bool) -> str | None:
+    """What *result* is if it is no value of *type*; shapes are looked at elsewhere."""
+    match type:
+        case TensorType(dtype):
+            if not hasattr(result, "shape") or not hasattr(result, "dtype"):
+                return _kind(result)
+            if on_host:
+                if not isinstance(result, np.ndarray):
+                    return _kind(result)
+                if dtype is not None and not _holds(result, dtype):
+                    return f"{result.dtype}{list(result.shape)}"
+        case SequenceType(element):
+            if not isinstance(result, list | tuple):
+                return _kind(result)
+            wrong = (_mismatch(item, element, on_host=on_host) for item in result)
+            found = next(filter(None, wrong), None)
+            return None if found is None else f"a list with {found}"
+        case OptionalType(element):
+            if result is not None:
+                return _mismatch(result, element, on_host=on_host)
+        case MapType():
+            if not isinstance(result, dict):
+                return _kind(result)
+        case SparseTensorType():
+            if not isinstance(result, SparseTensor):
+                return _kind(result)
+    return None
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing (None)"
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}"
+
+
+def _holds(array: np.ndarray[Any, Any], dtype: DataType) -> bool:
+    try:
+        return DataType.from_numpy(array.dtype) is dtype and array.dtype.isnative
+    except TypeError:
+        return False
+
+
+def _is_same(result: Any, bound: Any) -> bool:
+    if result is bound:
+        return True
+    if isinstance(result, np.ndarray) and isinstance(bound, np.ndarray):
+        place, wanted = (
+            array.__array_interface__["data"][0] for array in (result, bound)
+        )
+        return result.shape == bound.shape and bool(place == wanted)
+    return False
+
+
+def _sizes_of_names(partition: GraphPartition, inputs: Sequence[Any]) -> dict[str, int]:
+    """The sizes that names of dimensions have for *inputs*; without those that have
+    two."""
+    sizes: dict[str, int] = {}
+    several: set[str] = set()
+    for name, value in zip(partition.inputs, inputs, strict=True):
+        type = partition.value(name).type
+        if not isinstance(type, TensorType) or type.shape is None:
+            continue
+        for stated, found in zip(type.shape, getattr(value, "shape", ()), strict=False):
+            if isinstance(stated, str) and sizes.setdefault(stated, found) != found:
+                several.add(stated)
+    return {name: size for name, size in sizes.items() if name not in several}
+
+
+def _agrees(shape: Shape, type: TensorType, sizes: Mapping[str, int]) -> bool:
+    """Whether *shape* is what *type* states where names have *sizes*."""
+    if type.shape is None:
+        return True
+    return len(shape) == len(type.shape) and all(
+        _evaluated(stated, sizes) in (None, found)
+        for found, stated in zip(shape, type.shape, strict=True)
+    )
+
+
+def _evaluated(stated: Dimension, sizes: Mapping[str, int]) -> int | None:
+    if not isinstance(stated, str):
+        return stated
+    if stated in sizes or stated.isidentifier():
+        return sizes.get(stated)
+    from onnxplug.shapes.dimension import evaluated
+
+    return evaluated(stated, sizes)
+
+
+def _fits(found: Shape, expected: Sequence[int | None]) -> bool:
+    return len(found) == len(expected) and all(
+        size in (None, have) for have, size in zip(found, expected, strict=True)
+    )
+
+
+def _listed(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

@@ -1,0 +1,1 @@
+"""What users hold: a session, its values and bindings."""

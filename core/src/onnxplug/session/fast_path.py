@@ -1,0 +1,51 @@
+"""The short way of a run: nothing to check at length, nothing to copy, one EP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from onnxplug.run.build import BuiltModel
+from onnxplug.run.plan import RunPartition
+from onnxplug.session.inputs import InputChecker
+from onnxplug.session.outputs import DeclaredShapes, own
+
+StraightRun: TypeAlias = Callable[[Mapping[str, Any]], list[Any] | None]
+"""The results for a feed; ``None``, and nothing done, when it must go the long way."""
+
+
+def straight_run(
+    built: BuiltModel, checker: InputChecker, declared: DeclaredShapes
+) -> StraightRun:
+    """The short way of a session's runs.
+
+    What it asks for is bound here once.  Whatever is out of the ordinary, a closed
+    model included, is left to the long way, which knows what to do or to tell.
+    """
+    if built.straight is None:
+        return never_straight
+    compute = built.while_open(built.straight)
+    pass_on, check_shapes = checker.pass_on, declared.check
+    (step,) = built.plan.steps
+    assert isinstance(step, RunPartition)
+    # where the EP's results are compared with what is stated, once will do
+    doubts = ("all",) if step.doubts is None else step.doubts
+
+    def run(feed: Mapping[str, Any]) -> list[Any] | None:
+        inputs = pass_on(feed)
+        if inputs is None:
+            return None
+        results = compute(inputs)
+        if results is None:
+            return None
+        owned = own(results, inputs)
+        if doubts:
+            check_shapes(owned)
+        return owned
+
+    return run
+
+
+def never_straight(feed: Mapping[str, Any]) -> None:
+    """Leaves every run to the long way."""
+    return None

@@ -1,0 +1,493 @@
+"""Checks what is fed to a session, before any EP sees it.
+
+What fits is passed on as it is.  What can be brought into form without a change of
+value is: lists, scalars, other byte orders, other layouts.  The rest is an error that
+names the input, what was found and what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensor,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.ep.arrays import as_text, as_texts, is_masked, usual_form
+from onnxplug.ep.types import EXTENSIONS
+from onnxplug.errors import InputError, InputTypeError
+from onnxplug.escape import escape
+from onnxplug.graph.graph import outside
+from onnxplug.session.model_info import type_name
+
+Symbols: TypeAlias = dict[str, tuple[int, str]]
+"""Symbolic dimension to its size in this run and the input that fixed it."""
+
+_Array: TypeAlias = tuple[str, np.dtype[Any], tuple[int, ...] | None]
+"""An input's name, its dtype, and its shape in the last run."""
+
+Check: TypeAlias = Callable[[Any, Symbols], Any]
+
+
+class InputChecker:
+    """The checks of one session's inputs.
+
+    *types* gives the type of each input, in order; *defaults* the arrays of the inputs
+    that may be left out, which come after the others.
+    """
+
+    def __init__(
+        self, types: Mapping[str, ValueType | None], defaults: Mapping[str, Any]
+    ) -> None:
+        self._types = dict(types)
+        self._defaults = dict(defaults)
+        self._checks = [
+            (name, _checker(name, value_type)) for name, value_type in types.items()
+        ]
+        self._required = {name: types[name] for name in types if name not in defaults}
+        self._default_values = list(defaults.values())
+        self._arrays = _as_arrays(self._required)
+
+    def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
+        """As :meth:`check`, for what most feeds are: arrays to be passed as they are.
+
+        ``None``, which says nothing of the feed, when it is not quite so.
+        """
+        expected = self._arrays
+        if expected is None or type(feed) is not dict or len(feed) != len(expected):
+            return None
+        values = []
+        sizes_are_known = True
+        try:
+            for name, dtype, shape in expected:
+                value = feed[name]
+                if type(value) is not np.ndarray:
+                    return None
+                if value.dtype is not dtype:
+                    if value.dtype != dtype:
+                        return None
+                    # as of an unpickled array; native code compares addresses
+                    value = value.view(dtype)
+                flags = value.flags
+                if not flags.carray and not (flags.c_contiguous and flags.aligned):
+                    return None
+                if value.shape != shape:
+                    sizes_are_known = False
+                values.append(value)
+        except KeyError:
+            return None
+        if not sizes_are_known:
+            self._check_shapes(values)
+        return values + self._default_values if self._default_values else values
+
+    def _check_shapes(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Check the shapes of all that must be fed, and keep them for the next run."""
+        symbols: Symbols = {}
+        arrays = []
+        for (name, value_type), value in zip(
+            self._required.items(), values, strict=True
+        ):
+            assert isinstance(value_type, TensorType)
+            found = value.shape
+            if value_type.shape is not None:
+                _check_shape(name, found, value_type.shape, symbols)
+            arrays.append((name, value.dtype, found))
+        self._arrays = arrays
+
+    def check(self, feed: Mapping[str, Any], placed: Collection[str] = ()) -> list[Any]:
+        """The values to run on, in order of the inputs.
+
+        Args:
+            placed: names whose values are arrays of a device's memory, which are only
+                looked at.
+
+        Raises:
+            InputError: an input is missing, unknown, or does not fit.
+        """
+        # asked first of what most feeds are, since this runs at each call
+        if type(feed) is not dict and not isinstance(feed, Mapping):
+            raise InputTypeError(
+                f"the feed is a {type(feed).__name__}; expected a dict from the names "
+                "of inputs to their values"
+            )
+        symbols: Symbols = {}
+        values = []
+        known = 0
+        for name, check in self._checks:
+            known += name in feed
+            if name in placed:
+                _check_placed(name, self._types[name], feed[name], symbols)
+                values.append(feed[name])
+            elif name in feed:
+                values.append(check(feed[name], symbols))
+            elif name in self._defaults:
+                values.append(self._defaults[name])
+            else:
+                raise self._missing(feed)
+        if len(feed) != known:
+            raise self._unknown(feed)
+        return values
+
+    def _missing(self, feed: Mapping[str, Any]) -> InputError:
+        names = list(self._required)
+        missing = [name for name in names if name not in feed]
+        return InputError(
+            f"Required inputs ({missing}) are missing from input feed "
+            f"({list(feed)}).  The model's inputs are {names}",
+            input=missing[0],
+        )
+
+    def _unknown(self, feed: Mapping[str, Any]) -> InputError:
+        import difflib
+
+        known = [name for name, _ in self._checks]
+        name = next(name for name in feed if name not in known)
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return InputError(
+            f"Invalid input name: {escape(name)}{hint}  The model's inputs are {known}",
+            input=str(name),
+        )
+
+
+def _as_arrays(types: Mapping[str, ValueType | None]) -> list[_Array] | None:
+    """The inputs as arrays of numbers, if all are; no shape has been seen yet."""
+    arrays: list[_Array] = []
+    for name, value_type in types.items():
+        match value_type:
+            case TensorType(dtype=DataType() as dtype) if dtype is not DataType.STRING:
+                arrays.append((name, dtype.numpy, None))
+            case _:
+                return None
+    return arrays
+
+
+def _checker(name: str, value_type: ValueType | None) -> Check:
+    match value_type:
+        case TensorType(dtype=DataType() as dtype, shape=shape):
+            return _tensor_checker(name, dtype, shape)
+        case SequenceType(element=element):
+            return _sequence_checker(name, element)
+        case OptionalType(element=element):
+            return _optional_checker(name, element)
+        case MapType(key=key, value=value):
+            return _map_checker(name, key, value)
+        case SparseTensorType(dtype=DataType() as dtype, shape=shape):
+            return _sparse_checker(name, dtype, shape)
+    return lambda value, symbols: value
+
+
+def _tensor_checker(
+    name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
+) -> Check:
+    expected = dtype.numpy
+    is_string = dtype is DataType.STRING
+    static = shape if shape and all(type(size) is int for size in shape) else None
+    scalar = shape == ()
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        if (
+            is_string
+            or type(value) is not np.ndarray
+            or value.dtype is not expected
+            or not (value.flags.c_contiguous and value.flags.aligned)
+        ):
+            value = _as_tensor(name, dtype, value)
+        found = value.shape
+        if found == static or shape is None or (scalar and found == ()):
+            return value
+        _check_shape(name, found, shape, symbols)
+        return value
+
+    return check
+
+
+def _check_placed(
+    name: str, value_type: ValueType | None, value: Any, symbols: Symbols
+) -> None:
+    """Check an array that is not the host's."""
+    if not isinstance(value_type, TensorType) or value_type.dtype is None:
+        raise InputTypeError(
+            f"input {name!r} is bound to device memory, and the model takes no tensor "
+            "of a known element type there",
+            input=name,
+        )
+    if value.dtype != value_type.dtype.numpy:
+        raise _wrong_dtype(name, value_type.dtype, value.dtype)
+    if value_type.shape is not None:
+        _check_shape(name, tuple(value.shape), value_type.shape, symbols)
+
+
+def _check_shape(
+    name: str,
+    found: tuple[int, ...],
+    expected: tuple[Dimension, ...],
+    symbols: Symbols,
+) -> None:
+    if len(found) != len(expected):
+        raise InputError(
+            f"Invalid rank for input: {escape(name)} Got: {len(found)} Expected: "
+            f"{len(expected)} (shape {list(found)} where the model has "
+            f"{_shown(expected)}).  Please fix either the inputs/outputs or the model.",
+            input=name,
+        )
+    for axis, size in enumerate(found):
+        dimension = expected[axis]
+        if size == dimension or dimension is None:
+            continue
+        if isinstance(dimension, int):
+            raise InputError(
+                f"Got invalid dimensions for input: {escape(name)} for the following "
+                f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
+                f"(shape {list(found)} where the model has {_shown(expected)}).  "
+                "Please fix either the inputs/outputs or the model.",
+                input=name,
+            )
+        known, by = symbols.setdefault(dimension, (size, name))
+        if size != known:
+            raise InputError(
+                f"input {name!r} has size {size} in dimension {axis}, which the model "
+                f"calls {dimension!r}; it is {known} in input {by!r}, and one run must "
+                "have one size for it",
+                input=name,
+            )
+
+
+def _shown(shape: Sequence[Dimension]) -> str:
+    sizes = ("?" if size is None else escape(size) for size in shape)
+    return f"[{', '.join(sizes)}]"
+
+
+def _as_tensor(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
+    """*value* in the form that EPs take, if it has the dtype."""
+    array = _as_array(name, dtype, value)
+    if dtype is DataType.STRING:
+        return _as_strings(name, array)
+    if array.dtype != dtype.numpy and array.dtype.newbyteorder("=") != dtype.numpy:
+        raise _wrong_dtype(name, dtype, array.dtype)
+    return usual_form(array, dtype.numpy)
+
+
+def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
+    if value is None:
+        raise InputTypeError(
+            f"input {name!r} is None; expected a tensor of {dtype}", input=name
+        )
+    if isinstance(value, np.ndarray | np.generic):
+        if is_masked(value):
+            raise InputTypeError(
+                f"input {name!r} is a masked array with elements that are hidden; "
+                "expected all elements, which .filled(value) gives",
+                input=name,
+            )
+        return np.asarray(value)
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return _from_library(name, value)
+    if dtype is DataType.STRING:
+        return np.array(value, dtype=object)
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} that is no tensor: {error}",
+            input=name,
+        ) from error
+    converted = _from_python(array, dtype)
+    if converted is None:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} of {array.dtype} values, "
+            f"which do not fit the expected element type {dtype}",
+            input=name,
+        )
+    return converted
+
+
+def _from_library(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Another library's array, if that library hands it over."""
+    try:
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        return np.from_dlpack(value)
+    # whatever the library raises, such as for a tensor that requires a gradient, lies
+    # on a device, or has an element type that numpy lacks
+    except Exception as error:
+        raise InputTypeError(
+            f"input {name!r} is a {type(value).__name__} that gives numpy no array: "
+            f"{error}",
+            input=name,
+        ) from error
+
+
+def _from_python(
+    array: np.ndarray[Any, Any], dtype: DataType
+) -> np.ndarray[Any, Any] | None:
+    """Python numbers in *dtype*; ``None`` when that would change their value."""
+    order = "biufc"
+    expected = dtype.numpy
+    kind = expected.kind if expected.kind in order else "f"
+    if dtype in (DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2):
+        kind = "i"
+    found = "i" if array.dtype.kind == "u" else array.dtype.kind
+    if array.size == 0:
+        return array.astype(expected)
+    if found not in order or order.index(found) > order.index(kind):
+        return None
+    converted = array.astype(expected)
+    if found in "bi" and kind in "iu" and not np.array_equal(converted, array):
+        return None
+    return converted
+
+
+def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "OUST":
+        raise _wrong_dtype(name, DataType.STRING, array.dtype)
+    try:
+        return as_texts(array)
+    except TypeError as error:
+        raise InputTypeError(f"input {name!r} {error}", input=name) from error
+
+
+def _wrong_dtype(name: str, expected: DataType, found: np.dtype[Any]) -> InputTypeError:
+    remedy = f"; convert it with .astype({str(expected)!r})"
+    if expected is DataType.STRING:
+        remedy = ""
+    elif expected in EXTENSIONS and (found.kind == "u" or found.type is np.void):
+        remedy = f"; where these are its bits, .view(ml_dtypes.{expected}) reads them"
+    return InputTypeError(
+        f"Unexpected input data type. Actual: ({_dtype_name(found)}) , expected: "
+        f"({type_name(TensorType(expected))}), for input {name!r}{remedy}",
+        input=name,
+    )
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    try:
+        return type_name(TensorType(DataType.from_numpy(dtype)))
+    except TypeError:
+        return str(dtype)
+
+
+def _sequence_checker(name: str, element: ValueType | None) -> Check:
+    check_element = _checker(name, element)
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        if not isinstance(value, list | tuple):
+            value = _held(value)
+        if not isinstance(value, list | tuple):
+            raise _wrong_kind(name, value, "a list", "a sequence")
+        # a dimension's name holds for one element, not from element to element
+        return [check_element(item, dict(symbols)) for item in value]
+
+    return check
+
+
+def _optional_checker(name: str, element: ValueType | None) -> Check:
+    check_element = _checker(name, element)
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        held = _held(value)
+        return None if held is None else check_element(held, symbols)
+
+    return check
+
+
+def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Check:
+    if isinstance(value_type, TensorType):
+        # a number, whatever shape is declared; Python's get the type of the values
+        value_type = TensorType(value_type.dtype)
+    check_value = _checker(name, value_type)
+
+    def check(value: Any, symbols: Symbols) -> Any:
+        value = _held(value)
+        if not isinstance(value, Mapping):
+            raise _wrong_kind(name, value, "a dict", "a map")
+        checked = {}
+        for found, item in value.items():
+            item = check_value(item, dict(symbols))
+            is_scalar = isinstance(item, np.ndarray) and item.ndim == 0
+            checked[_as_key(name, key, found)] = item[()] if is_scalar else item
+        if len(checked) != len(value):
+            raise InputTypeError(
+                f"input {name!r} has keys that are the same text, once as bytes and "
+                f"once not: {list(value)[:10]}",
+                input=name,
+            )
+        return checked
+
+    return check
+
+
+def _as_key(name: str, dtype: DataType, key: Any) -> str | int:
+    if dtype is DataType.STRING:
+        try:
+            return as_text(key)
+        except TypeError as error:
+            raise InputTypeError(f"input {name!r} {error}", input=name) from error
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        info = np.iinfo(dtype.numpy)
+        if info.min <= key <= info.max:
+            return int(key)
+    raise InputTypeError(
+        f"input {name!r} has the key {key!r} of type {type(key).__name__}; the keys of "
+        f"the model's map are {dtype}",
+        input=name,
+    )
+
+
+def _sparse_checker(
+    name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
+) -> Check:
+    def check(value: Any, symbols: Symbols) -> Any:
+        value = _held(value)
+        if not isinstance(value, SparseTensor):
+            wanted = "an onnxplug.ep.SparseTensor"
+            raise _wrong_kind(name, value, wanted, "a sparse tensor")
+        values = _as_tensor(name, dtype, value.values)
+        indices = _as_tensor(name, DataType.INT64, value.indices)
+        found = tuple(value.shape)
+        if shape is not None:
+            _check_shape(name, found, shape, symbols)
+        count = len(values) if values.ndim == 1 else -1
+        if indices.shape not in ((count,), (count, len(found))):
+            raise InputError(
+                f"input {name!r}, sparse, of shape {list(found)}, has values of "
+                f"shape {list(values.shape)} and indices of shape "
+                f"{list(indices.shape)}; expected indices [n] or [n, rank] for values "
+                "[n]",
+                input=name,
+            )
+        wrong = outside(indices, found)
+        if wrong.any():
+            raise InputError(
+                f"input {name!r}, sparse, of shape {list(found)}, has an index outside "
+                f"it: {indices[wrong][0]}",
+                input=name,
+            )
+        return SparseTensor(values=values, indices=indices, shape=found)
+
+    return check
+
+
+def _held(value: Any) -> Any:
+    """What is in an ``OrtValue``, or *value* itself."""
+    from onnxplug.session.ort_value import OrtValue
+
+    return value.raw if isinstance(value, OrtValue) else value
+
+
+def _wrong_kind(name: str, value: Any, wanted: str, kind: str) -> InputTypeError:
+    return InputTypeError(
+        f"input {name!r} is a {type(value).__name__}; expected {wanted}, since the "
+        f"model's input is {kind}",
+        input=name,
+    )

@@ -1,0 +1,334 @@
+"""Inputs and outputs bound once, for many runs."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.arrays import has_element_twice
+from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
+from onnxplug.escape import escape
+from onnxplug.run.aliasing import overlap
+from onnxplug.run.device_memory import DeviceMemory, find_memory
+from onnxplug.run.execute import check_bound
+from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
+from onnxplug.session.outputs import own
+
+if TYPE_CHECKING:
+    from onnxplug.session.model_info import NodeArg
+
+
+class BoundOutput(NamedTuple):
+    """Where an output is wanted.
+
+    Attributes:
+        location: the memory.
+        memory: what reaches it; ``None`` for the host.
+        value: the value to fill; ``None`` for a new one each run.
+    """
+
+    location: MemoryLocation
+    memory: DeviceMemory | None
+    value: OrtValue | None
+
+
+class Described(Protocol):
+    """What a binding has to know of its session."""
+
+    def get_inputs(self) -> Sequence[NodeArg]:
+        """The inputs that have to be fed."""
+
+    def get_overridable_initializers(self) -> Sequence[NodeArg]:
+        """The inputs that have defaults."""
+
+    def get_outputs(self) -> Sequence[NodeArg]:
+        """The outputs."""
+
+
+class IOBinding:
+    """The inputs and outputs of a session's runs, and where they are.
+
+    Names are checked when they are bound.
+    """
+
+    def __init__(self, session: Described) -> None:
+        self._session = session
+        self._input_names = [
+            arg.name
+            for arg in (*session.get_inputs(), *session.get_overridable_initializers())
+        ]
+        self._output_names = [arg.name for arg in session.get_outputs()]
+        self.inputs: dict[str, OrtValue] = {}
+        self.outputs: dict[str, BoundOutput] = {}
+        self.results: list[OrtValue] | None = None
+
+    # inputs
+
+    def bind_cpu_input(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Feed *array*; a later change of its elements is seen by later runs.
+
+        Raises:
+            InputError: there is no such input.
+            InvalidArgument: *array* is no numpy array of numbers in C layout, aligned
+                and of native byte order, so that a copy would be fed instead.
+        """
+        if not isinstance(array, np.ndarray):
+            raise InvalidArgument(
+                f"input {name!r} is bound to a {type(array).__name__}; expected a "
+                "numpy array"
+            )
+        value = OrtValue.ortvalue_from_numpy(array)
+        if not np.shares_memory(value.raw, array) and array.size:
+            raise InvalidArgument(
+                f"input {name!r} is bound to an array that is not C-contiguous, not "
+                "aligned or not of native byte order, so later changes of it would not "
+                f"be seen; bind array.astype({str(value.numpy().dtype)!r}, order='C')"
+            )
+        self.bind_ortvalue_input(name, value)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Feed the tensor at an address of host memory.
+
+        The memory must outlive the binding.
+
+        Raises:
+            InvalidArgument: the memory is not the host's; bind an ``OrtValue``.
+        """
+        array = _at_address(device_type, element_type, shape, buffer_ptr)
+        self.bind_ortvalue_input(name, OrtValue(array))
+
+    def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
+        """Feed *value* from where it is.
+
+        Raises:
+            InputError: there is no such input.
+            InvalidArgument: *value* is no ``OrtValue``.
+        """
+        if name not in self._input_names:
+            raise InputError(
+                f"Failed to find NodeArg with name: {escape(name)} in the def list; "
+                f"the model's inputs are {self._input_names}",
+                input=name,
+            )
+        if not isinstance(value, OrtValue):
+            raise InvalidArgument(
+                f"input {name!r} is a {type(value).__name__}; expected an OrtValue, "
+                "such as OrtValue.ortvalue_from_numpy(array)"
+            )
+        self.inputs[name] = value
+
+    # outputs
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Leave an output in a device's memory, in a new array or at an address.
+
+        Raises:
+            UnknownOutput: there is no such output.
+            InvalidArgument: there is no such device, or an address is not the host's.
+        """
+        if buffer_ptr is not None:
+            array = _at_address(device_type, element_type, shape or (), buffer_ptr)
+            self.bind_ortvalue_output(name, OrtValue(array))
+            return
+        self._check_output(name)
+        if device_type.lower() == "cpu":
+            self.outputs[name] = BoundOutput(HOST, None, None)
+        else:
+            memory = find_memory(device_type, device_id)
+            self.outputs[name] = BoundOutput(memory.location, memory, None)
+
+    def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
+        """Fill *value* with an output, where it is.
+
+        It may be the value of an input, which is then read before it is written.
+
+        Raises:
+            UnknownOutput: there is no such output.
+            InvalidArgument: *value* is no ``OrtValue``, or an array that cannot be
+                written to, has an element twice, or shares memory with one that is
+                bound to another output.
+        """
+        self._check_output(name)
+        if not isinstance(value, OrtValue):
+            raise InvalidArgument(
+                f"output {name!r} is bound to a {type(value).__name__}; expected an "
+                "OrtValue, such as OrtValue.ortvalue_from_numpy(array)"
+            )
+        self._check_fillable(name, value.raw)
+        location = value.location
+        memory = (
+            None if location == HOST else find_memory(location.space, location.ordinal)
+        )
+        self.outputs[name] = BoundOutput(location, memory, value)
+
+    def _check_output(self, name: str) -> None:
+        if name not in self._output_names:
+            raise UnknownOutput(
+                f"Invalid output name: {escape(name)}; the model's outputs are "
+                f"{self._output_names}"
+            )
+
+    def _check_fillable(self, name: str, array: Any) -> None:
+        what = f"output {name!r} is bound to an array that"
+        if isinstance(array, np.ndarray):
+            if not array.flags.writeable:
+                raise InvalidArgument(
+                    f"{what} is read-only; bind a copy of it, or bind no value"
+                )
+            if has_element_twice(array):
+                raise InvalidArgument(
+                    f"{what} has several elements in one place of memory (shape "
+                    f"{list(array.shape)}, strides {list(array.strides)}); bind a copy"
+                )
+        for other, output in self.outputs.items():
+            if (
+                other != name
+                and output.value is not None
+                and overlap(array, output.value.raw)
+            ):
+                raise InvalidArgument(
+                    f"{what} shares memory with the one bound to output {other!r}; "
+                    "one would overwrite the other, so bind arrays of their own"
+                )
+
+    # results
+
+    def receive(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+        """Take the results of a run on *inputs*, by name, as the bound outputs.
+
+        No two of them, and none and an input, are the same array.
+
+        Raises:
+            OutputMismatch: a bound array has not the output's shape or element type.
+        """
+        bound = {
+            name: output.value.raw
+            for name, output in self.outputs.items()
+            if output.value is not None
+        }
+        # what the EP has filled is done
+        unfilled = {
+            name: results[name]
+            for name, target in bound.items()
+            if results[name] is not target
+        }
+        for name, result in unfilled.items():
+            check_bound(result, bound[name])
+        taken = [*inputs, *bound.values()]
+        new = [name for name in self.outputs if name not in bound]
+        on_host = [name for name in new if self.outputs[name].memory is None]
+        # first, as a result may be a view of an input, which a bound array may be too
+        owned = own([results[name] for name in on_host], taken)
+        values = dict(zip(on_host, owned, strict=True))
+        for name, result in unfilled.items():
+            if any(
+                overlap(bound[other], result) for other in unfilled if other != name
+            ):
+                unfilled[name] = _copy(result, self.outputs[name].memory)
+        for name, result in unfilled.items():
+            memory = self.outputs[name].memory
+            if memory is None:
+                np.copyto(bound[name], result)
+            else:
+                memory.write(result, bound[name])
+        for name in new:
+            memory = self.outputs[name].memory
+            if memory is not None:
+                result = results[name]
+                if any(result is other for other in taken):
+                    result = memory.duplicate(result)
+                taken.append(result)
+                values[name] = result
+        self.results = [
+            OrtValue(values[name], output.location, output.memory)
+            if output.value is None
+            else output.value
+            for name, output in self.outputs.items()
+        ]
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order they were bound.
+
+        Raises:
+            RunError: there was no run.
+        """
+        if self.results is None:
+            raise RunError(
+                "there are no outputs yet; call run_with_iobinding() with the binding"
+            )
+        return list(self.results)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run as numpy arrays."""
+        return [
+            value.numpy() if value.is_tensor() else value.raw
+            for value in self.get_outputs()
+        ]
+
+    def synchronize_inputs(self) -> None:
+        """Wait for the inputs; they are ready when they are bound."""
+
+    def synchronize_outputs(self) -> None:
+        """Wait for the outputs; they are ready when a run returns."""
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self.inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs and the results."""
+        self.outputs.clear()
+        self.results = None
+
+    def belongs_to(self, session: Described) -> bool:
+        """Whether the binding was made by *session*."""
+        return self._session is session
+
+
+def _copy(result: Any, memory: DeviceMemory | None) -> Any:
+    return result.copy() if memory is None else memory.duplicate(result)
+
+
+def _at_address(
+    device_type: str, element_type: Any, shape: Sequence[int], address: int
+) -> np.ndarray[Any, Any]:
+    if device_type.lower() != "cpu":
+        raise InvalidArgument(
+            f"an address of {device_type!r} memory cannot be bound; bind an OrtValue "
+            "made by OrtValue.ortvalue_from_shape_and_type or from_dlpack"
+        )
+    if element_type is None:
+        raise InvalidArgument("an address is bound without an element type")
+    data_type = as_data_type(element_type)
+    if data_type is DataType.STRING:
+        raise InvalidArgument("strings have no address; feed them to run() instead")
+    dtype, sizes = data_type.numpy, as_sizes(shape, data_type)
+    nbytes = math.prod(sizes) * dtype.itemsize
+    if nbytes == 0:
+        return np.empty(sizes, dtype)
+    if not address:
+        raise InvalidArgument(f"{nbytes} bytes are bound at address 0")
+    memory = memoryview((ctypes.c_char * nbytes).from_address(address))
+    flat: np.ndarray[Any, Any] = np.frombuffer(memory, dtype=dtype)
+    return flat.reshape(sizes)

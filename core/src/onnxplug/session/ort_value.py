@@ -1,0 +1,330 @@
+"""Values with a place: arrays of host or device memory, sequences, maps, nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, bounds
+from onnxplug.ep.arrays import is_masked, usual_form
+from onnxplug.errors import InvalidArgument, OutputMismatch
+from onnxplug.run.device_memory import DeviceMemory, find_memory
+from onnxplug.session.model_info import type_name_of
+
+
+class OrtValue:
+    """A value and where it lives.
+
+    Host arrays are shared, not copied: what is written to the array is seen through
+    the value, and the value keeps the array alive.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        location: MemoryLocation = HOST,
+        memory: DeviceMemory | None = None,
+    ) -> None:
+        self._value = value
+        self._location = location
+        self._memory = memory
+
+    # making
+
+    @staticmethod
+    def ortvalue_from_numpy(
+        array: np.ndarray[Any, Any],
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A value of *array*: shared on the host, copied to a device.
+
+        An array that is not C-contiguous, not aligned or not of native byte order is
+        copied.
+
+        Raises:
+            InvalidArgument: *array* is no numpy array of an element type that ONNX has,
+                some of its elements are masked, or there is no such device.
+        """
+        array = _as_stored(array)
+        if device_type.lower() == "cpu":
+            return OrtValue(array)
+        memory = find_memory(device_type, device_id)
+        return OrtValue(memory.from_host(array), memory.location, memory)
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(
+        array: np.ndarray[Any, Any], onnx_element_type: int
+    ) -> OrtValue:
+        """A value that reads the bytes of *array* as ONNX's element type of a number.
+
+        Raises:
+            InvalidArgument: the two differ in size, one of them is of strings, or bytes
+                other than 0 and 1 are to be truths.
+        """
+        data_type = DataType.from_onnx(onnx_element_type)
+        dtype = data_type.numpy
+        if DataType.STRING in (data_type, _data_type(array)):
+            raise InvalidArgument("strings have no bytes that are another type's")
+        if array.dtype.itemsize != dtype.itemsize:
+            raise InvalidArgument(
+                f"elements of {array.dtype} have {array.dtype.itemsize} bytes, and "
+                f"those of {dtype} {dtype.itemsize}; expected the same"
+            )
+        stored = _as_stored(array)
+        if data_type is DataType.BOOL:
+            return OrtValue(_as_truths(stored))
+        return OrtValue(stored.view(dtype))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A tensor of unspecified content.
+
+        Args:
+            element_type: a numpy dtype or type, or ONNX's number of an element type.
+
+        Raises:
+            InvalidArgument: there is no such device, or no such shape.
+        """
+        dtype = as_data_type(element_type)
+        sizes = as_sizes(shape, dtype)
+        if device_type.lower() == "cpu":
+            return OrtValue(np.empty(sizes, dtype.numpy))
+        memory = find_memory(device_type, device_id)
+        return OrtValue(memory.empty(sizes, dtype), memory.location, memory)
+
+    @staticmethod
+    def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
+        """A value that shares the memory of an object with ``__dlpack__``.
+
+        Args:
+            is_bool_tensor: take bytes as booleans, as exporters without booleans do.
+
+        Raises:
+            InvalidArgument: numpy cannot share the memory, or what is to be booleans is
+                not bytes of 0 and 1.
+        """
+        try:
+            array = np.from_dlpack(data)
+        # whatever the library raises, such as for memory of a device
+        except Exception as error:
+            raise InvalidArgument(
+                f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
+            ) from error
+        return OrtValue(_as_truths(array) if is_bool_tensor else array)
+
+    # asking
+
+    def has_value(self) -> bool:
+        """Whether there is anything; false for an empty optional."""
+        return self._value is not None
+
+    def is_tensor(self) -> bool:
+        """Whether it is a dense tensor."""
+        return hasattr(self._value, "shape") and hasattr(self._value, "dtype")
+
+    def is_sparse_tensor(self) -> bool:
+        """Whether it is a sparse tensor."""
+        return isinstance(self._value, SparseTensor)
+
+    def is_tensor_sequence(self) -> bool:
+        """Whether it is a list of tensors."""
+        return isinstance(self._value, list)
+
+    def shape(self) -> list[int]:
+        """The sizes of a tensor."""
+        return list(self._tensor().shape)
+
+    def data_type(self) -> str:
+        """The type in ONNX Runtime's words, ``tensor(float)``."""
+        return type_name_of(self._value)
+
+    def element_type(self) -> int:
+        """ONNX's number of a tensor's element type."""
+        return DataType.from_numpy(self._tensor().dtype).onnx
+
+    def device_name(self) -> str:
+        """Where it lives: ``cpu``, or the name of a device's memory."""
+        return "cpu" if self._location == HOST else self._location.space
+
+    @property
+    def location(self) -> MemoryLocation:
+        """Where it lives."""
+        return self._location
+
+    def tensor_size_in_bytes(self) -> int:
+        """How many bytes a tensor's elements take."""
+        tensor = self._tensor()
+        return math.prod(map(int, tensor.shape)) * int(tensor.dtype.itemsize)
+
+    def data_ptr(self) -> int:
+        """The address of a host tensor's first element.
+
+        Raises:
+            InvalidArgument: the memory is a device's, which gives no address here.
+        """
+        tensor = self._tensor()
+        if not isinstance(tensor, np.ndarray):
+            raise InvalidArgument(
+                f"a tensor in {self._location} has no address on the host; copy it "
+                "with .numpy() first"
+            )
+        address: int = tensor.ctypes.data
+        return address
+
+    # reading and writing
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The tensor as a numpy array, shared on the host and copied from a device.
+
+        Raises:
+            InvalidArgument: it is no tensor.
+        """
+        tensor = self._tensor()
+        if isinstance(tensor, np.ndarray):
+            return tensor
+        assert self._memory is not None
+        array: np.ndarray[Any, Any] = self._memory.to_host(tensor)
+        return array
+
+    def to_list(self) -> list[Any]:
+        """The tensors of a sequence."""
+        if not isinstance(self._value, list):
+            raise InvalidArgument(f"the value is a {self.data_type()}, not a sequence")
+        return list(self._value)
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return np.array(array, dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._tensor().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._tensor().__dlpack_device__()
+        return device
+
+    def update_inplace(self, source: np.ndarray[Any, Any] | OrtValue) -> None:
+        """Overwrite the tensor's elements with those of *source*.
+
+        Raises:
+            OutputMismatch: shape or element type differ, elements of *source* are
+                masked, or the tensor cannot be written to; nothing was written.
+        """
+        if is_masked(source):
+            raise OutputMismatch(
+                "a tensor is updated with a masked array; expected all elements, which "
+                ".filled(value) gives"
+            )
+        array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
+        tensor = self._tensor()
+        if tuple(array.shape) != tuple(tensor.shape) or (
+            array.dtype.newbyteorder("=") != tensor.dtype
+        ):
+            raise OutputMismatch(
+                f"a tensor of {tensor.dtype}{list(tensor.shape)} is updated with "
+                f"{array.dtype}{list(array.shape)}; expected the same"
+            )
+        if not isinstance(tensor, np.ndarray):
+            assert self._memory is not None
+            self._memory.write(_as_stored(array), tensor)
+            return
+        if not tensor.flags.writeable:
+            raise OutputMismatch(
+                "a tensor is updated that is read-only; make the value from a copy of "
+                "the array"
+            )
+        np.copyto(tensor, array)
+
+    @property
+    def raw(self) -> Any:
+        """The value as EPs take it."""
+        return self._value
+
+    def _tensor(self) -> Any:
+        if not self.is_tensor():
+            raise InvalidArgument(f"the value is a {self.data_type()}, not a tensor")
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"OrtValue({self.data_type()}, {self._location})"
+
+
+def as_data_type(element_type: Any) -> DataType:
+    """The element type meant by a numpy dtype or type, or by ONNX's number."""
+    if isinstance(element_type, DataType):
+        return element_type
+    if isinstance(element_type, int):
+        return DataType.from_onnx(element_type)
+    return DataType.from_numpy(np.dtype(element_type))
+
+
+def as_sizes(shape: Sequence[int], dtype: DataType) -> tuple[int, ...]:
+    """The shape of a tensor of *dtype*.
+
+    Raises:
+        InvalidArgument: a size is negative, or there is no room for so many elements.
+    """
+    try:
+        return bounds.sizes(shape, itemsize=dtype.numpy.itemsize)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _data_type(array: Any) -> DataType:
+    """The element type of a numpy array.
+
+    Raises:
+        InvalidArgument: it is no numpy array, or ONNX has no such element type.
+    """
+    if not isinstance(array, np.ndarray | np.generic):
+        raise InvalidArgument(
+            f"a value is made from a {type(array).__name__}; expected a numpy array"
+        )
+    try:
+        return DataType.from_numpy(array.dtype)
+    except TypeError as error:
+        raise InvalidArgument(f"a value cannot be made: {error}") from error
+
+
+def _as_stored(array: Any) -> np.ndarray[Any, Any]:
+    """*array* in the form that EPs take, itself when it has that."""
+    data_type = _data_type(array)
+    if data_type is DataType.STRING and array.dtype.kind != "O":
+        raise InvalidArgument(
+            "values of text are not made from numpy arrays; feed them to run() instead"
+        )
+    if is_masked(array):
+        raise InvalidArgument(
+            "a value is made from a masked array with elements that are hidden; "
+            "expected all elements, which .filled(value) gives"
+        )
+    return usual_form(array, data_type.numpy)
+
+
+def _as_truths(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes as booleans, without a copy."""
+    if array.dtype.itemsize != 1:
+        raise InvalidArgument(
+            f"elements of {array.dtype} have {array.dtype.itemsize} bytes, and those "
+            "of bool 1; expected the same"
+        )
+    octets = array.view(np.uint8)
+    if octets.max(initial=0) > 1:
+        raise InvalidArgument(
+            f"a byte is {octets.max()} that is to be a boolean; expected 0 or 1, which "
+            "array != 0 gives"
+        )
+    return octets.view(np.bool_)

@@ -1,0 +1,159 @@
+"""Makes outputs the caller's own: fresh, writeable, C-contiguous arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from sys import getrefcount
+from typing import Any, Final
+
+import numpy as np
+
+from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
+from onnxplug.ep.room import check_room
+from onnxplug.errors import ModelWarning, OutOfMemory
+from onnxplug.run.aliasing import parts
+from onnxplug.selection.warn import warn_user
+
+
+class DeclaredShapes:
+    """The sizes that a model declares for its outputs, and whether results have them.
+
+    A result of another shape is returned all the same, as in ONNX Runtime: exporters
+    often declare what the sample input had.  It warns once for each output.
+    """
+
+    def __init__(self, types: Mapping[str, ValueType | None]) -> None:
+        self._expected = [
+            (position, name, value_type.shape)
+            for position, (name, value_type) in enumerate(types.items())
+            if isinstance(value_type, TensorType) and value_type.shape is not None
+        ]
+        self._passed: list[tuple[int, object]] = [
+            (position, shape) for position, _, shape in self._expected
+        ]
+
+    def check(self, results: Sequence[Any]) -> None:
+        """Warn of results whose rank or sizes are not those declared."""
+        try:
+            for position, shape in self._passed:
+                if results[position].shape != shape:
+                    break
+            else:
+                return
+        except AttributeError:  # a list, a map or nothing
+            pass
+        self._compare(results)
+        self._passed = [
+            (position, getattr(results[position], "shape", None))
+            for position, *_ in self._expected
+        ]
+
+    def _compare(self, results: Sequence[Any]) -> None:
+        for entry in self._expected:
+            position, name, shape = entry
+            if not isinstance(results[position], np.ndarray):
+                continue
+            found: tuple[int, ...] = results[position].shape
+            if _contradict(found, shape):
+                self._expected = [e for e in self._expected if e is not entry]
+                _warn_of_shape(name, found, shape)
+
+
+def _contradict(found: Sequence[int], declared: Sequence[Dimension]) -> bool:
+    if len(found) != len(declared):
+        return True
+    for axis, size in enumerate(found):
+        if size != declared[axis] and isinstance(declared[axis], int):
+            return True
+    return False
+
+
+def _warn_of_shape(
+    name: str, found: tuple[int, ...], declared: tuple[Dimension, ...]
+) -> None:
+    warn_user(
+        f"output {name!r} has shape {list(found)}, and the model declares "
+        f"{list(declared)}; the model's declaration is wrong",
+        ModelWarning,
+    )
+
+
+def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """*results* such that writing to one changes no input, constant or other result.
+
+    An array is copied when it is, or is a view of, an input, another result, or memory
+    that is read-only; and when it is not C-contiguous.
+    """
+    for result in results:
+        # an input, or what another array is a view of, is referred to elsewhere too
+        if type(result) is not np.ndarray or getrefcount(result) != _REFERENCES:
+            break
+        flags = result.flags
+        if not flags.owndata or not flags.carray:
+            break
+    else:
+        return [*results]
+    taken = {id(_root(part)) for value in inputs for part in parts(value)}
+    return [_own(result, taken) for result in results]
+
+
+def _references(results: Sequence[Any]) -> int:
+    for result in results:
+        return getrefcount(result)
+    return 0
+
+
+_REFERENCES: Final = _references([object()])
+"""How often a result is referred to, in a loop over them, that nothing else holds."""
+
+
+def _own(result: Any, taken: set[int]) -> Any:
+    if isinstance(result, list):
+        return [_own(item, taken) for item in result]
+    if isinstance(result, SparseTensor):
+        return SparseTensor(
+            values=_own(result.values, taken),
+            indices=_own(result.indices, taken),
+            shape=result.shape,
+        )
+    if isinstance(result, dict):
+        # numbers stay what they are: they cannot be written to
+        return {
+            key: item if isinstance(item, np.generic) else _own(item, taken)
+            for key, item in result.items()
+        }
+    if type(result) is not np.ndarray:
+        if not isinstance(result, np.ndarray | np.generic):
+            return result  # an element of a map, or nothing
+        result = np.asarray(result)
+    root = _root(result)
+    if (
+        id(root) in taken
+        or not result.flags.writeable
+        or not result.flags.c_contiguous
+        or not _owns_memory(root)
+    ):
+        root = result = _copy(result)
+    taken.add(id(root))
+    return result
+
+
+def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    try:
+        # a view may stand for more than there is
+        check_room(array.nbytes)
+        return array.copy(order="C")
+    except MemoryError as error:
+        what = f"an output, {array.dtype}{list(array.shape)},"
+        raise OutOfMemory.of(error, what, nbytes=array.nbytes) from error
+
+
+def _root(value: Any) -> Any:
+    """The array that *value* is a view of, at the end of the chain."""
+    while type(value) is np.ndarray and isinstance(value.base, np.ndarray):
+        value = value.base
+    return value
+
+
+def _owns_memory(root: Any) -> bool:
+    return type(root) is np.ndarray and root.flags.owndata

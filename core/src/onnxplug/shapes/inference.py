@@ -1,0 +1,200 @@
+"""Reads a model's graphs in order and finds the type of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from onnxplug.ep import MapType, OptionalType, SequenceType, describe
+from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.errors import InvalidModel, ModelError
+from onnxplug.graph import Graph
+from onnxplug.graph.scopes import all_graphs
+from onnxplug.shapes import (
+    GENERATED,
+    attention,
+    containers,
+    elementwise,
+    image,
+    learned,
+    making,
+    movement,
+    neural,
+    optimizers,
+    signal,
+    text,
+    windows,
+)
+from onnxplug.shapes.control import control_flow, has_bodies
+from onnxplug.shapes.declared import settled, shown
+from onnxplug.shapes.elementwise import Rule
+from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope, Value
+from onnxplug.shapes.stated import names_of_sizes
+from onnxplug.shapes.values import RULES as CONTENT_RULES
+from onnxplug.shapes.values import contents
+
+_TABLES: Final = {
+    "": (
+        attention.RULES,
+        containers.RULES,
+        elementwise.RULES,
+        image.RULES,
+        making.RULES,
+        movement.RULES,
+        neural.RULES,
+        signal.RULES,
+        text.RULES,
+        windows.RULES,
+    ),
+    "ai.onnx.ml": (learned.RULES,),
+    "ai.onnx.preview.training": (optimizers.RULES,),
+    "com.microsoft": (
+        attention.MICROSOFT,
+        elementwise.MICROSOFT,
+        neural.MICROSOFT,
+        windows.MICROSOFT,
+    ),
+}
+
+RULES: Final[Mapping[tuple[str, str], Rule]] = {
+    (domain, operator): rule
+    for domain, tables in _TABLES.items()
+    for rules in tables
+    for operator, rule in rules.items()
+}
+"""Rules by domain and operator; those of operators with bodies are in
+:mod:`~onnxplug.shapes.control`."""
+
+_FACTS: Final = (Value, SequenceType, OptionalType, MapType)
+
+
+def infer_symbolically(graph: Graph) -> None:
+    """Complete ``Graph.types`` of *graph* and of bodies within.
+
+    Operators without a rule keep the types that are declared; more than is known of
+    them then is not known of what follows.
+
+    Args:
+        graph: a main graph.
+
+    Raises:
+        InvalidModel: a value is declared with another element type than it gets, or a
+            node of *graph* has attributes or constants with which it cannot run.
+    """
+    scope = Scope(_first_unused(graph))
+    _read(graph, Facts(graph, scope))
+
+
+def _first_unused(graph: Graph) -> int:
+    """A number above those in names that were made up before."""
+    numbers = (
+        number
+        for each in all_graphs(graph)
+        for type in each.types.values()
+        for name in names_of_sizes(type)
+        if GENERATED in name
+        for part in name.split(GENERATED)[1:]
+        if (number := _leading_number(part)) is not None
+    )
+    return max(numbers, default=-1) + 1
+
+
+def _leading_number(text: str) -> int | None:
+    digits = text[: len(text) - len(text.lstrip("0123456789"))]
+    # no count of ours gets so far, and of thousands of digits Python reads none
+    return int(digits) if 0 < len(digits) < _MOST_DIGITS else None
+
+
+_MOST_DIGITS: Final = 18
+
+
+def _read(graph: Graph, facts: Facts) -> Facts:
+    opset = graph.opset()
+    believed = facts.believed
+    is_main = graph.parent is None
+    outputs = frozenset(graph.outputs)
+    for node in graph.nodes:
+        call = NodeCall(node, facts, opset)
+        rule = RULES.get((node.domain, node.op_type))
+        believes = bool(believed) and not believed.isdisjoint(node.inputs)
+        found = _types(call, rule, proven=is_main and not believes)
+        if node.op_type in CONTENT_RULES:
+            _follow_content(call)
+        for position, name in enumerate(node.outputs):
+            if not name:
+                continue
+            follows = found[position] if position < len(found) else UNKNOWN
+            follows = facts.scope.kept(follows)
+            declared = graph.types.get(name)
+            fact = settled(graph, name, follows, facts.scope)
+            facts.values[name] = fact
+            if believes or rule is None or fact != follows:
+                believed.add(name)
+            if fact != UNKNOWN:
+                type = facts.scope.stated(fact)
+                hides = is_main and name in outputs
+                graph.types[name] = shown(declared, type) if hides else type
+    return facts
+
+
+def types_of(call: NodeCall) -> Sequence[Fact]:
+    """The types of a node's outputs, as far as they follow; never raises for a node
+    that is wrong."""
+    try:
+        return _types(
+            call, RULES.get((call.node.domain, call.node.op_type)), proven=False
+        )
+    except ModelError:
+        return ()
+
+
+def _types(call: NodeCall, rule: Rule | None, *, proven: bool) -> Sequence[Fact]:
+    """The types of a node's outputs, as far as they follow.
+
+    Args:
+        proven: the node is sure to run, on values of which nothing is only declared.
+
+    Raises:
+        InvalidModel: it is *proven* that the node cannot run.
+    """
+    try:
+        if rule is not None:
+            found = rule(call)
+        elif call.node.subgraphs or has_bodies(call.node):
+            found = control_flow(call, _follower(call.facts))
+        else:
+            return ()
+    except ModelError:
+        raise
+    except OutOfBounds as error:
+        # a body need not run: exporters write branches that are wrong for some shapes
+        if not proven:
+            return ()
+        raise InvalidModel(f"{describe(call.node)} cannot run: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # what its EP will say better: sizes, say, that do not go together
+        return ()
+    if found is None:
+        return ()
+    return (found,) if isinstance(found, _FACTS) else found
+
+
+def _follow_content(call: NodeCall) -> None:
+    found = contents(call)
+    if found is not None:
+        for name, content in zip(call.node.outputs, found, strict=False):
+            if name:
+                call.facts.contents[name] = content
+
+
+def _follower(around: Facts) -> Callable[[Graph, Sequence[Fact]], Facts]:
+    def follow(body: Graph, given: Iterable[Fact]) -> Facts:
+        facts = Facts(body, around.scope, around)
+        for name, value in zip(body.inputs, given, strict=False):
+            value = settled(body, name, value, around.scope, believes_names=False)
+            facts.values[name] = value
+            if value != UNKNOWN:
+                body.types[name] = around.scope.stated(value)
+        return _read(body, facts)
+
+    return follow

@@ -1,0 +1,218 @@
+"""What two sources say of a value's type, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from onnxplug.shapes import GENERATED
+
+
+class Contradiction(Exception):
+    """Two types that no value can both have."""
+
+
+def is_known(type: ValueType | None) -> bool:
+    """Whether the element type and the rank are known."""
+    match type:
+        case TensorType(dtype, shape) | SparseTensorType(dtype, shape):
+            return dtype is not None and shape is not None
+        case SequenceType(element) | OptionalType(element):
+            return element is not None
+    return type is not None
+
+
+def has_sizes(type: ValueType | None) -> bool:
+    """Whether nothing is unknown but sizes that the model names."""
+    match type:
+        case TensorType(dtype, shape) | SparseTensorType(dtype, shape):
+            return (
+                dtype is not None
+                and shape is not None
+                and not any(
+                    size is None or (isinstance(size, str) and GENERATED in size)
+                    for size in shape
+                )
+            )
+    return is_known(type)
+
+
+def merged(ours: ValueType | None, theirs: ValueType | None) -> ValueType | None:
+    """What is known when both are true; sizes that contradict become unknown.
+
+    Sizes are forgiven since many models carry stale ones; element types are not.
+
+    Raises:
+        Contradiction: the kinds or element types differ.
+    """
+    if ours is None or theirs is None or ours == theirs:
+        return ours if theirs is None else theirs
+    match ours, theirs:
+        case TensorType(), TensorType():
+            dtype = _merged_dtype(ours.dtype, theirs.dtype)
+            return TensorType(dtype, _merged_shape(ours.shape, theirs.shape))
+        case SparseTensorType(), SparseTensorType():
+            dtype = _merged_dtype(ours.dtype, theirs.dtype)
+            return SparseTensorType(dtype, _merged_shape(ours.shape, theirs.shape))
+        case SequenceType(), SequenceType():
+            return SequenceType(merged(ours.element, theirs.element))
+        case OptionalType(), OptionalType():
+            return OptionalType(merged(ours.element, theirs.element))
+        case MapType(), MapType():
+            return ours
+    raise Contradiction
+
+
+def _merged_dtype(ours: DataType | None, theirs: DataType | None) -> DataType | None:
+    if ours is None or theirs is None:
+        return ours or theirs
+    if ours is not theirs:
+        raise Contradiction
+    return ours
+
+
+def _merged_shape(
+    ours: tuple[Dimension, ...] | None, theirs: tuple[Dimension, ...] | None
+) -> tuple[Dimension, ...] | None:
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    if len(ours) != len(theirs):
+        return None
+    return tuple(map(_merged_size, ours, theirs))
+
+
+def _merged_size(ours: Dimension, theirs: Dimension) -> Dimension:
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    if isinstance(ours, int):
+        return ours if isinstance(theirs, str) or ours == theirs else None
+    if isinstance(theirs, int) or GENERATED in ours:
+        return theirs
+    return ours
+
+
+def joined(ours: ValueType | None, theirs: ValueType | None) -> ValueType | None:
+    """What is known of a value that is of one of two types, whichever it is."""
+    if ours == theirs:
+        return ours
+    match ours, theirs:
+        case TensorType(), TensorType():
+            shape = _joined_shape(ours.shape, theirs.shape)
+            return TensorType(ours.dtype if ours.dtype is theirs.dtype else None, shape)
+        case SequenceType(), SequenceType():
+            return SequenceType(joined(ours.element, theirs.element))
+        case OptionalType(), OptionalType():
+            return OptionalType(joined(ours.element, theirs.element))
+    return None
+
+
+def _joined_shape(
+    ours: tuple[Dimension, ...] | None, theirs: tuple[Dimension, ...] | None
+) -> tuple[Dimension, ...] | None:
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return None
+    return tuple(
+        one if one == other else None for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def with_sizes(
+    type: ValueType | None, sizes: Mapping[str, int | str]
+) -> ValueType | None:
+    """*type* with what *sizes* says in place of the names of dimensions in it."""
+    match type:
+        case TensorType(dtype, shape) if shape is not None:
+            return TensorType(dtype, _sized(shape, sizes))
+        case SparseTensorType(dtype, shape) if shape is not None:
+            return SparseTensorType(dtype, _sized(shape, sizes))
+        case SequenceType(element):
+            return SequenceType(with_sizes(element, sizes))
+        case OptionalType(element):
+            return OptionalType(with_sizes(element, sizes))
+    return type
+
+
+def without_names(type: ValueType | None, part: str = "") -> ValueType | None:
+    """*type* without the names of dimensions that contain *part*."""
+    match type:
+        case TensorType(dtype, shape) if shape is not None:
+            return TensorType(dtype, _anonymous(shape, part))
+        case SparseTensorType(dtype, shape) if shape is not None:
+            return SparseTensorType(dtype, _anonymous(shape, part))
+        case SequenceType(element):
+            return SequenceType(without_names(element, part))
+        case OptionalType(element):
+            return OptionalType(without_names(element, part))
+    return type
+
+
+def without_shapes(type: ValueType | None) -> ValueType | None:
+    """The kind of *type* and its element types, and no more."""
+    match type:
+        case TensorType(dtype):
+            return TensorType(dtype)
+        case SparseTensorType(dtype):
+            return SparseTensorType(dtype)
+        case SequenceType(element):
+            return SequenceType(without_shapes(element))
+        case OptionalType(element):
+            return OptionalType(without_shapes(element))
+    return type
+
+
+def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
+    """The names of dimensions in *type*."""
+    match type:
+        case TensorType(_, shape) | SparseTensorType(_, shape) if shape is not None:
+            return tuple(size for size in shape if isinstance(size, str))
+        case SequenceType(element) | OptionalType(element):
+            return names_of_sizes(element)
+    return ()
+
+
+def _sized(
+    shape: tuple[Dimension, ...], sizes: Mapping[str, int | str]
+) -> tuple[Dimension, ...]:
+    return tuple(
+        _resized(size, sizes) if isinstance(size, str) else size for size in shape
+    )
+
+
+def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
+    if size in sizes or size.isidentifier():
+        return sizes.get(size, size)
+    from onnxplug.shapes.dimension import (
+        TooLong,
+        named,
+        parse,
+        substituted,
+    )
+
+    expression = parse(size)
+    if expression is None:
+        return size
+    known = {
+        name: named(new) if isinstance(new, str) else new for name, new in sizes.items()
+    }
+    try:
+        found = substituted(expression, known)
+    except TooLong:
+        return size
+    if found is None or found == expression:
+        return size
+    return found if isinstance(found, int) else str(found)
+
+
+def _anonymous(shape: tuple[Dimension, ...], part: str) -> tuple[Dimension, ...]:
+    return tuple(
+        None if isinstance(size, str) and part in size else size for size in shape
+    )

@@ -1,0 +1,29 @@
+"""Every operator of ONNX has a rule, so that the types of what it makes are known."""
+
+from __future__ import annotations
+
+import onnx.defs
+
+from onnxplug.shapes.control import RULES as BODY_RULES
+from onnxplug.shapes.inference import RULES
+
+OURS = {
+    # of ONNX Runtime, which adds them to ONNX's domain
+    ("", "SimplifiedLayerNormalization"),
+    # experiments of ONNX 1.0 to 1.4, of which models are left
+    ("", "ImageScaler"),
+    ("", "ParametricSoftplus"),
+    ("", "Scale"),
+    ("", "ScaledTanh"),
+}
+
+
+def test_every_operator_has_a_rule():
+    defined = {
+        (schema.domain, schema.name)
+        for schema in onnx.defs.get_all_schemas_with_history()
+    }
+    known = {*RULES, *BODY_RULES}
+    assert defined <= known
+    assert {key for key in known if key[0] != "com.microsoft"} - defined == OURS
+    assert not RULES.keys() & BODY_RULES.keys()
