@@ -14,8 +14,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := kernels cpu
-# plugins that bring a large engine: for tests and checks only, not for the demo
-ENGINES := openvino
+# for tests and checks only, not for the demo: EPs to test with, and a large engine
+FOR_TESTS := testing openvino
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
@@ -39,7 +39,7 @@ test-exporters: $(VENV)/exporters.stamp
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(ENGINES:%=plugins/%/src)
+	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -66,9 +66,9 @@ $(VENV)/runtime.stamp: $(VENV)/created.stamp $(PROJECTS)
 	@$(BIN)/python -m pip install --quiet $(EDITABLE)
 	@touch $@
 
-$(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
+$(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(FOR_TESTS:%=plugins/%/pyproject.toml)
 	@echo 'installing what tests and checks need …'
-	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(ENGINES:%=-e plugins/%)
+	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(FOR_TESTS:%=-e plugins/%)
 	@touch $@
 
 $(VENV)/exporters.stamp: $(VENV)/development.stamp

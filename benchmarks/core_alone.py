@@ -11,7 +11,7 @@ import onnx
 import onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 
 class Case(NamedTuple):

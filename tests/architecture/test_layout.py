@@ -24,7 +24,7 @@ FLOORS: Final = (
     {"prepare", "options", "queries", "process"},
     {"run"},
     {"session"},
-    {"backend", "cli", "testing", "__main__"},
+    {"backend", "cli", "__main__"},
 )
 """A module may import from its own floor and those above it in this list."""
 

@@ -16,7 +16,7 @@ from onnx import helper
 from onnxplug.cli.main import main
 from onnxplug.ep import DataType, EpFactory
 from onnxplug.plugins import GROUP, registry
-from onnxplug.testing import Knobs, SimulatedFactory, ToyFactory
+from onnxplug_testing import Knobs, SimulatedFactory, ToyFactory
 
 
 class Outcome(NamedTuple):

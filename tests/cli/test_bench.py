@@ -9,7 +9,7 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.cli.measure import Latency, Runner, measure, percentile
-from onnxplug.testing import ToyExecutionProvider, ToyFactory
+from onnxplug_testing import ToyExecutionProvider, ToyFactory
 
 TOY = "ToyExecutionProvider"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onnxplug.cli.profile import print_profile, read_profile
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 TOY = "ToyExecutionProvider"
 Event = dict[str, Any]

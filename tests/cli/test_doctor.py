@@ -9,8 +9,8 @@ import pytest
 
 from onnxplug.ep import Level
 from onnxplug.plugins import PluginState, find_plugins, registry
-from onnxplug.testing import Knobs, SimulatedFactory
-from onnxplug.testing.simulated import Stage
+from onnxplug_testing import Knobs, SimulatedFactory
+from onnxplug_testing.simulated import Stage
 
 X = "XExecutionProvider"
 SIMULATED = "SimulatedExecutionProvider"

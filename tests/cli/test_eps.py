@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxplug.ep import EpFactory, Finding, Level, Option
-from onnxplug.testing import SimulatedFactory, ToyFactory
+from onnxplug_testing import SimulatedFactory, ToyFactory
 
 
 class Factory(ToyFactory):

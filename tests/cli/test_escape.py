@@ -17,7 +17,7 @@ import onnxplug
 import onnxplug.cli
 from onnxplug import ep
 from onnxplug.cli.main import main
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 EVIL = "\x1b[31m\r\x9b2J\u202e\u2028\x00\x07\nforged"
 FILE = EVIL.replace("\x00", "")  # which no file and no argument can have

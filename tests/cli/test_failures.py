@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxplug.testing import Knobs, SimulatedFactory, Stage
+from onnxplug_testing import Knobs, SimulatedFactory, Stage
 
 CAUSE = "SimulatedFailure: SimulatedExecutionProvider was told to fail at create"
 HINT = "--debug shows the traceback of what the plugin raised"
@@ -87,7 +87,7 @@ def test_debug_shows_a_plugins_traceback_once(cli, save_model, broken, where) ->
     outcome = cli(*(["--debug", *argv] if where == "before" else [*argv, "--debug"]))
     assert outcome.code == 1
     assert outcome.err.count("Traceback (most recent call last)") == 2  # and its cause
-    assert outcome.err.count(f"\nonnxplug.testing.simulated.knobs.{CAUSE}") == 1
+    assert outcome.err.count(f"\nonnxplug_testing.simulated.knobs.{CAUSE}") == 1
     assert "The above exception was the direct cause" in outcome.err
     assert HINT not in outcome.err
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxplug.testing import Knobs, SimulatedFactory
+from onnxplug_testing import Knobs, SimulatedFactory
 
 COMMANDS = {
     "run": ["random", "--repeat", "0"],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxplug.plugins import registry
-from onnxplug.testing import Knobs, SimulatedFactory
+from onnxplug_testing import Knobs, SimulatedFactory
 
 
 @pytest.fixture

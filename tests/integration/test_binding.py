@@ -17,7 +17,7 @@ from onnxplug.errors import (
     RunError,
     UnknownOutput,
 )
-from onnxplug.testing import SimulatedFactory
+from onnxplug_testing import SimulatedFactory
 
 SIMULATED = "SimulatedExecutionProvider"
 MakeSimulated = Callable[..., SimulatedFactory]

@@ -14,7 +14,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import LoadCancelled, ModelLoadCanceled
 from onnxplug.plugins import registry
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 MODEL = onnx.parser.parse_model(
     """

@@ -12,8 +12,8 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, EpWarning
 from onnxplug.plugins import registry
-from onnxplug.testing import SimulatedFactory, ToyFactory
-from onnxplug.testing.toy import ToyExecutionProvider
+from onnxplug_testing import SimulatedFactory, ToyFactory
+from onnxplug_testing.toy import ToyExecutionProvider
 
 MODEL = onnx.parser.parse_model(
     """

@@ -28,7 +28,7 @@ from onnxplug.errors import (
     RunCancelled,
     UnknownOutput,
 )
-from onnxplug.testing import SimulatedFactory
+from onnxplug_testing import SimulatedFactory
 
 CPU = "CPUExecutionProvider"
 SIMULATED = "SimulatedExecutionProvider"

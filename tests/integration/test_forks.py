@@ -142,7 +142,7 @@ def test_a_plugin_that_another_thread_was_loading_is_loaded_anew(
         """
 import threading
 from onnxplug.ep import hookimpl
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 called, go_on = threading.Event(), threading.Event()
 

@@ -19,7 +19,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, RunError
 from onnxplug.plugins import registry
-from onnxplug.testing import SimulatedFactory, ToyFactory
+from onnxplug_testing import SimulatedFactory, ToyFactory
 
 CPU = "CPUExecutionProvider"
 SIMULATED = "SimulatedExecutionProvider"

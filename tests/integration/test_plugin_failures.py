@@ -13,8 +13,8 @@ import onnxplug
 from onnxplug.errors import EpError, OnnxplugError
 from onnxplug.plugins import registry
 from onnxplug.session.ort_value import OrtValue
-from onnxplug.testing import SimulatedFactory
-from onnxplug.testing.simulated import memory, provider, streams
+from onnxplug_testing import SimulatedFactory
+from onnxplug_testing.simulated import memory, provider, streams
 
 MODEL = onnx.parser.parse_model(
     """

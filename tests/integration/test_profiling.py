@@ -15,7 +15,7 @@ import pytest
 import onnxplug
 from onnxplug.errors import ModelError, NodeError, OptionError, RunCancelled
 from onnxplug.run import profiling
-from onnxplug.testing import SimulatedFactory
+from onnxplug_testing import SimulatedFactory
 
 MakeSimulated = Callable[..., SimulatedFactory]
 Event = dict[str, Any]

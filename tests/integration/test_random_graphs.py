@@ -19,7 +19,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpWarning
 from onnxplug.run.partition.report import Explanation
-from onnxplug.testing import SimulatedExecutionProvider, SimulatedFactory
+from onnxplug_testing import SimulatedExecutionProvider, SimulatedFactory
 
 GRAPHS = 400
 CHUNK = 20

@@ -27,7 +27,7 @@ from onnxplug.errors import (
     UnknownOutput,
     UnsupportedModel,
 )
-from onnxplug.testing import SimulatedFactory, Stage
+from onnxplug_testing import SimulatedFactory, Stage
 
 CPU = "CPUExecutionProvider"
 SIMULATED = "SimulatedExecutionProvider"

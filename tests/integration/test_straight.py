@@ -14,7 +14,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, InputError, InputTypeError, RunCancelled, RunError
 from onnxplug.plugins import registry
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 Compute = Callable[[Sequence[Any]], Sequence[Any]]
 

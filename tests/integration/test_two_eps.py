@@ -17,7 +17,7 @@ from onnxplug import ep
 from onnxplug.ep import DataType, Reason, RefusalCode
 from onnxplug.errors import EpError, EpWarning, OutOfMemory
 from onnxplug.plugins import registry
-from onnxplug.testing import SimulatedFactory, SimulatedFailure, Stage, ToyFactory
+from onnxplug_testing import SimulatedFactory, SimulatedFailure, Stage, ToyFactory
 
 MakeSimulated = Callable[..., SimulatedFactory]
 

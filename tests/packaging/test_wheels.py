@@ -16,15 +16,23 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 OPENVINO = "onnxplug-openvino"
+TESTING = "onnxplug-testing"
 EVERY = pytest.mark.parametrize(
-    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO)
+    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO, TESTING)
 )
 
 
 @pytest.fixture(scope="module")
 def every_wheel(wheels, build_wheel) -> dict[str, Path]:
-    """The wheels for the CPU, and those of EPs that need an engine."""
-    return {**wheels, OPENVINO: build_wheel(ROOT / "plugins" / "openvino")}
+    """The wheels for the CPU, and the others."""
+    others = {OPENVINO: "openvino", TESTING: "testing"}
+    return {
+        **wheels,
+        **{
+            name: build_wheel(ROOT / "plugins" / folder)
+            for name, folder in others.items()
+        },
+    }
 
 
 def names(wheel: Path) -> list[str]:
@@ -136,3 +144,28 @@ def test_installing_an_ep_lists_it_and_uninstalling_it_does_not(
     assert listed() == {**cpu, "OpenVINOExecutionProvider": OPENVINO}
     pip("uninstall", "--yes", OPENVINO)
     assert listed() == cpu
+
+
+def test_eps_to_test_with_are_there_for_those_who_register_them(
+    call, every_wheel, installed: Path, tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "demo" / "digits.onnx", tmp_path)
+    script = (
+        "import onnxplug, onnxplug_testing\n"
+        "print([record.name for record in onnxplug.get_plugins()])\n"
+        "plugin = onnxplug_testing.SimulatedPlugin()\n"
+        "onnxplug.register_ep_library('simulated', plugin)\n"
+        "session = onnxplug.InferenceSession('digits.onnx', providers='simulated')\n"
+        "print(session.get_providers())"
+    )
+
+    def pip(*words: object) -> None:
+        call(installed / "python", "-m", "pip", *words)
+
+    pip("install", "--no-index", every_wheel[TESTING])  # so all that it needs is there
+    found = call(installed / "python", "-c", script, folder=tmp_path)
+    pip("uninstall", "--yes", TESTING)
+    assert found == (
+        "['CPUExecutionProvider']\n"
+        "['SimulatedExecutionProvider', 'CPUExecutionProvider']\n"
+    )

@@ -31,7 +31,7 @@ from onnxplug.errors import (
     PluginNotFound,
     UnknownOutput,
 )
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 CPU = "CPUExecutionProvider"
 TOY = "ToyExecutionProvider"

@@ -25,7 +25,7 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.plugins import LibraryForm, PluginState
-from onnxplug.testing import ToyFactory, toy
+from onnxplug_testing import ToyFactory, toy
 
 TOY = ToyFactory.name
 ONE, TWO = "XOneExecutionProvider", "XTwoExecutionProvider"
@@ -73,9 +73,9 @@ class Hooks:
 @pytest.mark.parametrize(
     ("target", "source"),
     [
-        (ToyFactory(), "onnxplug.testing.toy.ToyFactory"),
-        (ToyFactory, "onnxplug.testing.toy.ToyFactory"),
-        (toy, "onnxplug.testing.toy"),
+        (ToyFactory(), "onnxplug_testing.toy.ToyFactory"),
+        (ToyFactory, "onnxplug_testing.toy.ToyFactory"),
+        (toy, "onnxplug_testing.toy"),
         (Hooks(), f"{__name__}.Hooks"),
     ],
     ids=["factory", "class", "module", "hooks"],
@@ -171,7 +171,7 @@ def test_a_file_must_exist(registry, target: str | Path, told: str) -> None:
 
 
 def test_a_name_in_a_module_is_a_library(registry) -> None:
-    target = "onnxplug.testing:toy.ToyFactory"
+    target = "onnxplug_testing:toy.ToyFactory"
     library = registry.register_ep_library("mine", target)
     assert library[:4] == ("mine", LibraryForm.MODULE, target, (TOY,))
 
@@ -179,8 +179,8 @@ def test_a_name_in_a_module_is_a_library(registry) -> None:
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("onnxplug.testing:toy.Tory", "onnxplug.testing:toy has no attribute 'Tory'"),
-        ("onnxplug.testing:tory.Toy", "onnxplug.testing has no attribute 'tory'"),
+        ("onnxplug_testing:toy.Tory", "onnxplug_testing:toy has no attribute 'Tory'"),
+        ("onnxplug_testing:tory.Toy", "onnxplug_testing has no attribute 'tory'"),
         ("onnxplug.no_such:toy", "No module named 'onnxplug.no_such'"),
         ("no_such:toy", "No module named 'no_such'"),
     ],
@@ -306,10 +306,11 @@ PyMODINIT_FUNC PyInit_accel(void) {
     PyObject *names = PyModule_GetDict(module);
     PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
     PyObject *done = PyRun_String(
-        "from onnxplug import ep, testing\n"
+        "import onnxplug_testing\n"
+        "from onnxplug import ep\n"
         "@ep.hookimpl\n"
         "def onnxplug_ep_factories():\n"
-        "    return [testing.ToyFactory()]\n",
+        "    return [onnxplug_testing.ToyFactory()]\n",
         Py_file_input, names, names);
     if (!done) { Py_DECREF(module); return 0; }
     Py_DECREF(done);
@@ -356,7 +357,7 @@ def test_registering_the_same_again_changes_nothing(registry, plugin_file) -> No
 
 def test_a_handle_is_taken_once(registry, plugin_file: Path) -> None:
     registry.register_ep_library("mine", toy)
-    for target in (plugin_file, ToyFactory(), "onnxplug.testing:toy"):
+    for target in (plugin_file, ToyFactory(), "onnxplug_testing:toy"):
         with pytest.raises(PluginConflict, match="registered as 'mine' already, from"):
             registry.register_ep_library("mine", target)
 

@@ -9,7 +9,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.errors import PluginConflict, PluginLoadError, PluginNotFound
 from onnxplug.plugins import PluginRegistry
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 POLICIES = """
 asked = []

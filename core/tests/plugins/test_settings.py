@@ -15,7 +15,7 @@ from onnxplug.errors import (
 )
 from onnxplug.plugins import PluginRegistry, PluginState, settings
 from onnxplug.plugins.settings import read_settings
-from onnxplug.testing import ToyFactory
+from onnxplug_testing import ToyFactory
 
 ROOT = Path(__file__).parents[3]
 ONE, TWO = "XOneExecutionProvider", "XTwoExecutionProvider"

@@ -12,7 +12,7 @@ import pytest
 
 from onnxplug.errors import PluginConflict, PluginError
 from onnxplug.plugins import PluginRegistry
-from onnxplug.testing import toy
+from onnxplug_testing import toy
 
 ONE, TWO = "XOneExecutionProvider", "XTwoExecutionProvider"
 LONG = 20.0

@@ -11,7 +11,7 @@ import pytest
 from onnxplug.ep import DeviceType, EpDevice, HardwareDevice
 from onnxplug.plugins import FoundPlugin, PluginRegistry
 from onnxplug.selection import CPU, SessionContext
-from onnxplug.testing import Knobs, SimulatedFactory
+from onnxplug_testing import Knobs, SimulatedFactory
 
 MakePair = Callable[..., EpDevice]
 

@@ -27,7 +27,7 @@ from onnxplug.selection.known import (
     instead_of,
     remedy,
 )
-from onnxplug.testing import SimulatedFactory, Stage
+from onnxplug_testing import SimulatedFactory, Stage
 
 AddEp = Callable[..., SimulatedFactory]
 

@@ -31,7 +31,7 @@ from onnxplug.selection import (
     ep_devices,
     provider,
 )
-from onnxplug.testing import SimulatedFactory, SimulatedFailure, Stage
+from onnxplug_testing import SimulatedFactory, SimulatedFailure, Stage
 
 AddEp = Callable[..., SimulatedFactory]
 Choose = Callable[..., tuple[list[ChosenEp], list[FailedEp]]]

@@ -14,7 +14,7 @@ from onnxplug.selection import ep_devices, for_devices
 from onnxplug.selection.devices import devices_of, hardware_for, merge_hardware
 from onnxplug.selection.enumerate import enumerate_devices, find_hardware
 from onnxplug.selection.request import Origin
-from onnxplug.testing import Knobs, SimulatedFactory, SimulatedPlugin, Stage
+from onnxplug_testing import Knobs, SimulatedFactory, SimulatedPlugin, Stage
 
 AddEp = Callable[..., SimulatedFactory]
 

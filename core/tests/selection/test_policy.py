@@ -23,7 +23,7 @@ from onnxplug.selection.policy import (
     find_policy,
     prefer_cpu,
 )
-from onnxplug.testing import Knobs, SimulatedPlugin
+from onnxplug_testing import Knobs, SimulatedPlugin
 
 MakePair = Callable[..., EpDevice]
 

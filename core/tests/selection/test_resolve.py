@@ -21,7 +21,7 @@ from onnxplug.selection import (
     provider,
     resolve,
 )
-from onnxplug.testing import SimulatedFactory
+from onnxplug_testing import SimulatedFactory
 
 AddEp = Callable[..., SimulatedFactory]
 Resolve = Callable[..., list[ProviderRequest]]

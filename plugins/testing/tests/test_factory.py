@@ -8,7 +8,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.plugins import hookspecs
-from onnxplug.testing import (
+from onnxplug_testing import (
     Knobs,
     SimulatedDataTransfer,
     SimulatedFactory,

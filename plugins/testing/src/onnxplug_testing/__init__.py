@@ -1,11 +1,11 @@
 """EPs to test with: what the authors of EPs, and onnxplug itself, check against.
 
-:mod:`~onnxplug.testing.toy` is the SPI at its smallest;
-:mod:`~onnxplug.testing.simulated` is an accelerator without the hardware.  Neither is
+:mod:`~onnxplug_testing.toy` is the SPI at its smallest;
+:mod:`~onnxplug_testing.simulated` is an accelerator without the hardware.  Neither is
 an entry point: register them by hand.
 """
 
-from onnxplug.testing.simulated import (
+from onnxplug_testing.simulated import (
     Copy,
     DeviceArray,
     Knobs,
@@ -18,7 +18,7 @@ from onnxplug.testing.simulated import (
     SimulatedStream,
     Stage,
 )
-from onnxplug.testing.toy import ToyExecutionProvider, ToyFactory
+from onnxplug_testing.toy import ToyExecutionProvider, ToyFactory
 
 __all__ = [
     "Copy",
@@ -35,3 +35,4 @@ __all__ = [
     "ToyExecutionProvider",
     "ToyFactory",
 ]
+__version__ = "0.1.0"

@@ -7,8 +7,8 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.ep import HOST, DataType
-from onnxplug.testing import DeviceArray, Knobs, SimulatedFactory
-from onnxplug.testing.simulated.memory import poison
+from onnxplug_testing import DeviceArray, Knobs, SimulatedFactory
+from onnxplug_testing.simulated.memory import poison
 
 X = np.array([1, 2, 3, 4], np.float32)
 

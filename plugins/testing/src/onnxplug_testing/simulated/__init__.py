@@ -16,19 +16,19 @@ mistakes visible on any machine:
     onnxplug.register_ep_library("simulated", plugin)
 """
 
-from onnxplug.testing.simulated.factory import SimulatedFactory, SimulatedPlugin
-from onnxplug.testing.simulated.knobs import Knobs, SimulatedFailure, Stage
-from onnxplug.testing.simulated.memory import (
+from onnxplug_testing.simulated.factory import SimulatedFactory, SimulatedPlugin
+from onnxplug_testing.simulated.knobs import Knobs, SimulatedFailure, Stage
+from onnxplug_testing.simulated.memory import (
     Copy,
     DeviceArray,
     SimulatedAllocator,
     SimulatedDataTransfer,
 )
-from onnxplug.testing.simulated.provider import (
+from onnxplug_testing.simulated.provider import (
     SimulatedExecutionProvider,
     SimulatedPartition,
 )
-from onnxplug.testing.simulated.streams import Schedule, SimulatedStream
+from onnxplug_testing.simulated.streams import Schedule, SimulatedStream
 
 __all__ = [
     "Copy",

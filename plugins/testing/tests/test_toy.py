@@ -11,7 +11,7 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.plugins import hookspecs
-from onnxplug.testing import ToyExecutionProvider, ToyFactory, toy
+from onnxplug_testing import ToyExecutionProvider, ToyFactory, toy
 
 X = np.array([1, -2, 3, -4], np.float32)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from onnxplug import ep
-from onnxplug.testing.simulated.kernels import KERNELS
+from onnxplug_testing.simulated.kernels import KERNELS
 
 
 class Stage(StrEnum):

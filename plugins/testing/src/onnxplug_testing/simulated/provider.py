@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.testing.simulated.capability import judge, operator
-from onnxplug.testing.simulated.kernels import KERNELS, find_kernel
-from onnxplug.testing.simulated.knobs import Knobs, Stage
-from onnxplug.testing.simulated.memory import (
+from onnxplug_testing.simulated.capability import judge, operator
+from onnxplug_testing.simulated.kernels import KERNELS, find_kernel
+from onnxplug_testing.simulated.knobs import Knobs, Stage
+from onnxplug_testing.simulated.memory import (
     DeviceArray,
     HostArray,
     SimulatedAllocator,
     Storage,
 )
-from onnxplug.testing.simulated.streams import SimulatedStream
+from onnxplug_testing.simulated.streams import SimulatedStream
 
 _Compute: TypeAlias = Callable[[Sequence[HostArray]], Sequence[HostArray]]
 

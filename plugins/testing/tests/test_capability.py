@@ -15,8 +15,8 @@ from onnxplug.ep import (
     RefusalCode,
 )
 from onnxplug.graph import Graph
-from onnxplug.testing import Knobs
-from onnxplug.testing.simulated.capability import judge
+from onnxplug_testing import Knobs
+from onnxplug_testing.simulated.capability import judge
 
 ABS_ONLY = Knobs(ops=frozenset({"Abs"}))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.testing.simulated.streams import Schedule, SimulatedStream
+from onnxplug_testing.simulated.streams import Schedule, SimulatedStream
 
 HostArray = np.ndarray[Any, Any]
 

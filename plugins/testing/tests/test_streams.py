@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from onnxplug import ep
-from onnxplug.testing.simulated import Schedule, SimulatedStream
+from onnxplug_testing.simulated import Schedule, SimulatedStream
 
 HERE = ep.MemoryLocation("simulated", 0)
 

@@ -1,7 +1,7 @@
 """A complete third-party EP: element-wise float32 on the host, with numpy.
 
 This is the SPI at its smallest.  An accelerator differs in that it has memory of its
-own and imports its libraries in ``create``: see :mod:`onnxplug.testing.simulated`.
+own and imports its libraries in ``create``: see :mod:`onnxplug_testing.simulated`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 
 from onnxplug import ep
-from onnxplug.testing.simulated.kernels import KERNELS, find_kernel
-from onnxplug.testing.simulated.knobs import Knobs
+from onnxplug_testing.simulated.kernels import KERNELS, find_kernel
+from onnxplug_testing.simulated.knobs import Knobs
 
 
 def judge(graph: ep.Graph, knobs: Knobs) -> ep.CapabilityReport:

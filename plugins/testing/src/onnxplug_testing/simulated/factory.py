@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from onnxplug import ep
-from onnxplug.testing.simulated.knobs import Knobs, Stage
-from onnxplug.testing.simulated.memory import (
+from onnxplug_testing.simulated.knobs import Knobs, Stage
+from onnxplug_testing.simulated.memory import (
     SimulatedAllocator,
     SimulatedDataTransfer,
 )
-from onnxplug.testing.simulated.provider import SimulatedExecutionProvider
-from onnxplug.testing.simulated.streams import Schedule, SimulatedStream
+from onnxplug_testing.simulated.provider import SimulatedExecutionProvider
+from onnxplug_testing.simulated.streams import Schedule, SimulatedStream
 
 
 class SimulatedFactory(ep.EpFactory):

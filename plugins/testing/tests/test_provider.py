@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxplug import ep
 from onnxplug.ep import HOST, DataType
 from onnxplug.graph.load import load_model
-from onnxplug.testing import (
+from onnxplug_testing import (
     DeviceArray,
     Knobs,
     SimulatedExecutionProvider,
@@ -22,7 +22,7 @@ from onnxplug.testing import (
     SimulatedFailure,
     Stage,
 )
-from onnxplug.testing.simulated import kernels
+from onnxplug_testing.simulated import kernels
 
 X = np.array([1, -2, 3, -4], np.float32)
 
