@@ -62,7 +62,7 @@ def doctor(cli: Cli) -> Callable[..., tuple[int, dict[str, Any]]]:
 def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[EpFactory], str]:
     """Makes an EP known until the test ends; its name."""
     known = {record.name: record for record in registry.records()}
-    monkeypatch.setattr(registry, "_records", known)
+    monkeypatch.setattr(registry.table, "_records", known)
 
     def add(factory: EpFactory) -> str:
         return registry.add(factory).name
@@ -85,7 +85,7 @@ def simulated(register) -> str:
 @pytest.fixture
 def no_others(register, monkeypatch: pytest.MonkeyPatch) -> None:
     """No EP is installed."""
-    monkeypatch.setattr(registry, "_records", {})
+    monkeypatch.setattr(registry.table, "_records", {})
 
 
 PLUGIN = """
@@ -158,8 +158,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for name in list(os.environ):
         if name.startswith("ONNXPLUG_"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(registry, "_records", None)
-    monkeypatch.setattr(registry, "_settings", None)
+    monkeypatch.setattr(registry.table, "_records", None)
+    monkeypatch.setattr(registry.table, "_settings", None)
     site = Site(folder)
     yield site
     for module in site.modules:

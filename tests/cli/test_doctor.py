@@ -441,9 +441,7 @@ def test_hardware_without_an_ep_names_the_distribution_to_install(
 ) -> None:
     site.install(X, GPU.format(vendor=0x8086))
     found = [plugin for plugin in find_plugins() if plugin.name == X]
-    monkeypatch.setattr(
-        sys.modules[type(registry).__module__], "find_plugins", lambda: found
-    )
+    monkeypatch.setattr(registry.table, "_find", lambda: found)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     (missing,) = cli("doctor", "--json").json["missing"]
     assert missing["distribution"] == "onnxplug-openvino"

@@ -30,7 +30,7 @@ def no_module_stays() -> Iterator[None]:
 def library(tmp_path: Path, monkeypatch) -> Path:
     """A file with an EP that adds and multiplies, known until the test ends."""
     known = {record.name: record for record in registry.records()}
-    monkeypatch.setattr(registry, "_records", known)
+    monkeypatch.setattr(registry.table, "_records", known)
     path = tmp_path / "my_ep.py"
     code = PLUGIN.replace("{name}", NAME).replace("{extra}", "print('hello')")
     path.write_text(code)

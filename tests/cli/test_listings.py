@@ -58,7 +58,7 @@ def broken(tmp_path: Path, monkeypatch) -> None:
     (info / "METADATA").write_text("Name: onnxplug-bad\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text(f"[{GROUP}]\nBadEP = missing_module\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(registry, "_records", None)
+    monkeypatch.setattr(registry.table, "_records", None)
     others = [record for record in registry.records() if record.name != "BadEP"]
     for record in others:
         registry.remove(record.name)

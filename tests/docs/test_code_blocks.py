@@ -92,7 +92,7 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     module = sys.modules[type(registry).__module__]
     monkeypatch.setattr(module, "find_plugins", find)
-    monkeypatch.setattr(registry, "_records", None)
+    monkeypatch.setattr(registry.table, "_records", None)
     if "CPUExecutionProvider" not in [record.name for record in registry.records()]:
         pytest.skip("onnxplug-cpu is not installed")
     shutil.copytree(ROOT / "demo", tmp_path / "demo")
@@ -139,11 +139,11 @@ class Site:
         for module in folder.glob("*.py"):
             shutil.copy(module, self.folder)
             self._patch.delitem(sys.modules, module.stem, raising=False)
-        self._patch.setattr(registry, "_records", None)
+        self._patch.setattr(registry.table, "_records", None)
 
     def _uninstall(self, name: str) -> None:
         shutil.rmtree(self._info(name))
-        self._patch.setattr(registry, "_records", None)
+        self._patch.setattr(registry.table, "_records", None)
 
     def _info(self, name: str) -> Path:
         # a folder's name as pip writes it; the version plays no part

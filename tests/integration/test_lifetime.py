@@ -210,7 +210,7 @@ def test_taps_run_on_the_eps_of_their_session(simulated: MakeSimulated) -> None:
     onnxplug.set_default_providers([SIMULATED])
     try:
         p, y = session.run(["p", "y"], {"x": X})
-        (tapped,) = session._tapped.values()
+        (tapped,) = session._variants
         assert tapped.get_providers() == session.get_providers() == [CPU]
     finally:
         onnxplug.set_default_providers([])

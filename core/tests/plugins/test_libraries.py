@@ -499,7 +499,7 @@ def test_the_process_has_its_own_and_onnx_runtimes_spellings(
     plugin_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugins = onnxplug.plugins
-    monkeypatch.setattr(plugins.registry, "_records", None)
+    monkeypatch.setattr(plugins.registry.table, "_records", None)
     library = plugins.register_ep_library("mine", SimpleNamespace(**vars(toy)))
     assert plugins.libraries() == [library]
     plugins.unregister_ep_library("mine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -44,14 +43,9 @@ def installed() -> list[FoundPlugin]:
 
 
 @pytest.fixture
-def registry(
-    installed: list[FoundPlugin], monkeypatch: pytest.MonkeyPatch
-) -> PluginRegistry:
+def registry(installed: list[FoundPlugin]) -> PluginRegistry:
     """A registry of its own, with no plugin installed unless a test says so."""
-    # the package has an attribute of that name, too
-    module = importlib.import_module("onnxplug.plugins.registry")
-    monkeypatch.setattr(module, "find_plugins", lambda: installed)
-    return PluginRegistry({})
+    return PluginRegistry({}, find=lambda: installed)
 
 
 AddEp = Callable[..., SimulatedFactory]

@@ -81,8 +81,8 @@ class CompiledPartition(ABC):
             outputs: for each output ``None`` (allocate it; the array then belongs to
                 the host, and the EP never writes to it again) or an array that the
                 caller bound: fill it and return it.
-            context: ``None`` on the straight path of a session that has no streams
-                and was given no run options.
+            context: ``None`` when the session has no streams and the run was
+                given no options.
 
         Returns:
             One array per output, of the element type and shape that the operators

@@ -6,7 +6,7 @@ Invariant: a value that is not understood is an error, and no variable names cod
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from onnxplug.errors import OptionError
@@ -52,6 +52,15 @@ class Settings:
     def blocks(self, names: Collection[str]) -> bool:
         """Whether ``ONNXPLUG_BLOCK`` has one of *names*."""
         return not self.blocked.isdisjoint(names)
+
+    def raise_if_strict(self, errors: Sequence[Exception]) -> None:
+        """Raise what is wrong with plugins if that is an error.
+
+        Raises:
+            ExceptionGroup: there are *errors*, and ``ONNXPLUG_STRICT`` is set.
+        """
+        if errors and self.strict:
+            raise ExceptionGroup(f"{STRICT} is set, and plugins are broken", errors)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:

@@ -32,7 +32,7 @@ from onnxplug.options import SessionOptions
 from onnxplug.plugins import registry
 from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
 from onnxplug.run import compile as compiling
-from onnxplug.run.execute import straight_path
+from onnxplug.run.execute import direct_call
 from onnxplug.run.memory import Memory
 from onnxplug.run.partition import Candidate, GraphPartition
 from onnxplug.run.partition.report import EpOutcome, Expanded, Explanation
@@ -165,7 +165,7 @@ class BuiltModel:
         chosen: the EPs in use, best first.
         memory: where values can be, and how they get there.
         plan: takes inputs from the host and leaves outputs there.
-        straight: executes that plan, when it is one partition on the host.
+        direct_call: executes that plan, when it is one partition on the host.
         explanation: every decision on the way.
     """
 
@@ -207,7 +207,7 @@ class BuiltModel:
                     self.explanation,
                     checks_always=self._checks_always,
                 )
-            self.straight = straight_path(self.plan)
+            self.direct_call = direct_call(self.plan)
             self.explanation.refresh()
             self._tell_outcomes()
         except MemoryError as error:

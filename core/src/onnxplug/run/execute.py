@@ -278,7 +278,7 @@ def _perform_recorded(
         _perform(step, slots, run, wanted)
 
 
-def straight_path(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     """A function for a plan that is one partition on the host, if it is one.
 
     Nothing is looked up or decided in it: the EP is called on the checked inputs.

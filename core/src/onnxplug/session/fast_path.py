@@ -1,4 +1,4 @@
-"""The short way of a run: nothing to check at length, nothing to copy, one EP."""
+"""The fast path of a run: one EP on the host, nothing to convert, nothing to copy."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from onnxplug.run.plan import RunPartition
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.outputs import DeclaredShapes, own
 
-StraightRun: TypeAlias = Callable[[Mapping[str, Any]], list[Any] | None]
-"""The results for a feed; ``None``, and nothing done, when it must go the long way."""
+FastRun: TypeAlias = Callable[[Mapping[str, Any]], list[Any] | None]
+"""The results for a feed; ``None``, and nothing done, when it is not for this path."""
 
 
-def straight_run(
+def fast_run(
     built: BuiltModel, checker: InputChecker, declared: DeclaredShapes
-) -> StraightRun:
-    """The short way of a session's runs.
+) -> FastRun:
+    """The fast path of a session's runs.
 
-    What it asks for is bound here once.  Whatever is out of the ordinary, a closed
-    model included, is left to the long way, which knows what to do or to tell.
+    What it needs is bound here once.  Whatever is out of the ordinary, a closed model
+    included, is left to the ordinary way, which knows what to do or to raise.
     """
-    if built.straight is None:
-        return never_straight
-    compute = built.while_open(built.straight)
+    if built.direct_call is None:
+        return no_fast_run
+    compute = built.while_open(built.direct_call)
     pass_on, check_shapes = checker.pass_on, declared.check
     (step,) = built.plan.steps
     assert isinstance(step, RunPartition)
@@ -46,6 +46,6 @@ def straight_run(
     return run
 
 
-def never_straight(feed: Mapping[str, Any]) -> None:
-    """Leaves every run to the long way."""
+def no_fast_run(feed: Mapping[str, Any]) -> None:
+    """Leaves every run to the ordinary way."""
     return None

@@ -3,70 +3,29 @@
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
-from onnxplug.graph.load import in_memory
 from onnxplug.guard import close_after
-from onnxplug.hardware import discover
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.plugins import registry
-from onnxplug.run.build import (
-    BuiltModel,
-    attach,
-    call_each,
-    close_model,
-    detach,
-    load,
-    log_placement,
-    write_model,
-)
-from onnxplug.run.execute import Run, execute
+from onnxplug.run.build import attach, call_each, close_model, detach
 from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph, assigned_subgraphs
-from onnxplug.run.profiling import Profile, stage
-from onnxplug.selection import SessionContext, choose, defaults, resolve
-from onnxplug.session.fast_path import never_straight, straight_run
-from onnxplug.session.inputs import InputChecker
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
-from onnxplug.session.outputs import DeclaredShapes, own
+from onnxplug.session.opening import open_model
+from onnxplug.session.profiling import new_profile
+from onnxplug.session.request import SessionRequest, read_options, read_source
+from onnxplug.session.runner import ModelRunner
+from onnxplug.session.variants import Variants
 
 if TYPE_CHECKING:
-    from onnxplug.ep.files import Identity
-    from onnxplug.graph import Model
     from onnxplug.run.partition.report import Explanation
-    from onnxplug.selection import ModelInfo
+    from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
     from onnxplug.session.io_binding import IOBinding
     from onnxplug.session.ort_value import OrtValue
-
-_EXECUTE = "SequentialExecutor::Execute"
-"""What ONNX Runtime's traces call a run without the checks around it."""
-
-_MAX_TAPPED = 4
-"""How many variants with more outputs a session keeps."""
-
-
-class _Request(NamedTuple):
-    """What a session was asked for, enough to make it anew.
-
-    Attributes:
-        files: those of the model as they were; ``None`` before it was loaded.
-    """
-
-    source: Path | memoryview
-    options: SessionOptions
-    providers: Any
-    provider_options: Any
-    policy: Any
-    disabled: tuple[str, ...]
-    files: Mapping[Path, Identity] | None = None
 
 
 class InferenceSession:
@@ -100,18 +59,9 @@ class InferenceSession:
         policy: Any = None,
         disabled_optimizers: Collection[str] | None = None,
     ) -> None:
-        if not isinstance(sess_options, SessionOptions | None):
-            raise InvalidArgument(
-                f"sess_options is a {type(sess_options).__qualname__} of "
-                f"{type(sess_options).__module__}; expected onnxplug.SessionOptions"
-            )
-        if isinstance(path_or_bytes, str | os.PathLike):
-            source: Path | memoryview = Path(path_or_bytes)
-        else:
-            source, _ = in_memory(path_or_bytes)
-        self._request = _Request(
-            source,
-            (sess_options or SessionOptions()).snapshot(),
+        self._request = SessionRequest(
+            read_source(path_or_bytes),
+            read_options(sess_options),
             providers,
             provider_options,
             policy,
@@ -119,92 +69,39 @@ class InferenceSession:
         )
         self._open()
 
-    def _open(
+    def _open(self) -> None:
+        """Make the session that is requested."""
+        with new_profile(self._request.options) as profile:
+            self._start((), None, profile)
+
+    def _start(
         self,
-        taps: Sequence[str] = (),
-        requests: Sequence[ProviderRequest] | None = None,
-        profile: Profile | None = None,
+        extra_outputs: Sequence[str],
+        resolved: Sequence[ProviderRequest] | None,
+        profile: Profile | None,
     ) -> None:
-        """Make the session.
+        """Make the session or, with *extra_outputs*, a variant of one.
 
         Args:
-            taps: names of values to be outputs too, of a session for another one.
-            requests: the EPs if they are resolved already.
-            profile: the other session's.
+            resolved: the EPs if they are resolved already.
+            profile: what is recorded in; that of a variant is the session's, which
+                ends it.
         """
-        options = self._request.options
-        self._profile = profile
-        if options.enable_profiling and not taps:
-            self._profile = Profile(options.profile_file_prefix)
-        try:
-            source = self._request.source
-            kind = "array" if isinstance(source, memoryview) else "uri"
-            with stage(self._profile, f"model_loading_{kind}"):
-                model = load(source, options, taps, self._request.files)
-            self._request = self._request._replace(files=model.files)
-            with stage(self._profile, "session_initialization"):
-                self._initialize(model, taps, requests)
-        except BaseException:
-            if self._profile is not None and not taps:
-                self._profile.discard()
-            raise
-
-    def _initialize(
-        self,
-        model: Model,
-        taps: Sequence[str],
-        requests: Sequence[ProviderRequest] | None,
-    ) -> None:
-        request, profile = self._request, self._profile
-        options = request.options
-        self._metadata = ModelMetadata(model)
-        cpu_fallback = options.config["session.disable_cpu_ep_fallback"] != "1"
-        if requests is None:
-            requests = resolve(
-                request.providers,
-                request.provider_options,
-                options.requests,
-                options.policy if request.policy is None else request.policy,
-                defaults.take(),
-                registry=registry,
-                model_info=functools.partial(_model_info, model),
-                cpu_fallback=cpu_fallback,
-            )
-        self._resolved = requests
-        context = SessionContext(model.path, options.threads, options.config)
-        with stage(profile, "create EPs"):
-            chosen, failed = choose(
-                requests, registry, discover(), context, cpu_fallback=cpu_fallback
-            )
-        disabled = {*options.disabled_passes, *request.disabled}
-        built = BuiltModel(model, chosen, failed, options, disabled, profile)
-        graph = built.graph
-        self._built = built
+        opened = open_model(self._request, extra_outputs, resolved, profile)
+        built = opened.built
         # closes what is dropped: a session, one that could not be made included, and
         # one that is alive when the interpreter ends
-        self._own_profile = None if taps else profile
-        self._closer = weakref.finalize(self, close_model, built, self._own_profile)
+        ended = None if extra_outputs else profile
+        self._closer = weakref.finalize(self, close_model, built, ended)
+        self._request = self._request._replace(files=opened.files)
+        self._resolved = opened.resolved
+        self._metadata = opened.metadata
+        self._built = built
+        self._runner = ModelRunner(built, profile)
         self._profiling_start = 0 if profile is None else profile.start_time_ns
-        self._output_names = list(graph.outputs)
-        self._checker = InputChecker(
-            {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
-            {name: weight.array for name, weight in graph.defaults.items()},
-        )
-        self._declared = DeclaredShapes(
-            {name: graph.value(name).type for name in self._output_names}
-        )
-        # a straight run goes by what takes things down
-        self._run_straight = (
-            straight_run(built, self._checker, self._declared)
-            if profile is None
-            else never_straight
-        )
-        self._tapped: dict[tuple[str, ...], InferenceSession] = {}
+        self._variants: Variants[InferenceSession] = Variants()
         self._lock = new_lock()
         attach(built, self)
-        if options.optimized_model_filepath and not taps:
-            write_model(graph, Path(options.optimized_model_filepath))
-        log_placement(options, built.explanation)
 
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
@@ -217,7 +114,7 @@ class InferenceSession:
         """
         with self._lock:
             try:
-                call_each([*(t.close for t in self._tapped.values()), self._closer])
+                call_each([*(each.close for each in self._variants), self._closer])
             finally:
                 detach(self._built, self)
 
@@ -233,12 +130,7 @@ class InferenceSession:
             close_after(error, self.close)
 
     def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
-        request = self._request
-        source = request.source
-        plain = source.tobytes() if isinstance(source, memoryview) else source
-        # elsewhere the same files are others
-        request = request._replace(source=plain, files=None)  # type: ignore[arg-type]
-        return _reopen, (request,)
+        return _reopen, (self._request.pickled(),)
 
     # running
 
@@ -269,61 +161,30 @@ class InferenceSession:
         if output_names is not None:
             if isinstance(output_names, str):
                 output_names = [output_names]
-            unknown = [n for n in output_names if n not in self._output_names]
+            known = self._runner.output_names
+            unknown = [name for name in output_names if name not in known]
             if unknown:
-                tapped = self._with_taps(unknown)
-                return tapped.run(output_names, input_feed, run_options)
-        results = self._run_straight(input_feed) if run_options is None else None
+                variant = self._variant(unknown)
+                return variant.run(output_names, input_feed, run_options)
+        results = self._runner.run_fast(input_feed) if run_options is None else None
         if results is None:
-            results = self._run_at_length(input_feed, run_options)
-        return self._select(output_names, results) if output_names else results
+            runner = self._in_use()
+            try:
+                results = runner.run(input_feed, run_options)
+            finally:
+                runner.built.release()
+        return self._runner.select(output_names, results) if output_names else results
 
-    def _run_at_length(
-        self, feed: Mapping[str, Any], run_options: RunOptions | None
-    ) -> list[Any]:
-        profile = self._profile
-        with nullcontext() if profile is None else profile.run():
-            inputs = self._checker.check(feed)
-            results = own(self._compute(inputs, run_options, profile), inputs)
-            self._declared.check(results)
-            return results
-
-    def _select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
-        """Those of *results* that have these names."""
-        if names == self._output_names:
-            return results
-        by_name = dict(zip(self._output_names, results, strict=True))
-        selected = [by_name[name] for name in names]
-        return selected if len(set(names)) == len(names) else own(selected, [])
-
-    def _compute(
-        self,
-        inputs: Sequence[Any],
-        run_options: RunOptions | None,
-        profile: Profile | None,
-    ) -> Sequence[Any]:
-        built = self._in_use()
-        try:
-            if run_options is None and built.straight is not None and profile is None:
-                return built.straight(inputs)
-            with (
-                stage(profile, _EXECUTE),
-                Run(built.memory, run_options, profile) as run,
-            ):
-                return execute(built.plan, inputs, run)
-        finally:
-            built.release()
-
-    def _in_use(self) -> BuiltModel:
-        """What runs the model; it stays open until it is released."""
-        built = self._built
-        while not built.acquire():
-            if built is self._built:
+    def _in_use(self) -> ModelRunner:
+        """What runs the model, which stays open until it is released."""
+        runner = self._runner
+        while not runner.built.acquire():
+            if runner is self._runner:
                 raise RunError(
                     "the session is closed; create another one to run the model"
                 )
-            built = self._built  # of set_providers in another thread
-        return built
+            runner = self._runner  # of set_providers in another thread
+        return runner
 
     def run_with_ort_values(
         self,
@@ -341,7 +202,7 @@ class InferenceSession:
         binding = self.io_binding()
         for name, value in input_dict_ort_values.items():
             binding.bind_ortvalue_input(name, value)
-        for name in output_names or self._output_names:
+        for name in output_names or self._runner.output_names:
             binding.bind_output(name)
         self.run_with_iobinding(binding, run_options)
         return binding.get_outputs()
@@ -369,42 +230,11 @@ class InferenceSession:
             raise InvalidArgument(
                 "At least one output should be requested: bind one with bind_output()"
             )
-        profile = self._profile
-        with nullcontext() if profile is None else profile.run():
-            self._run_bound(iobinding, run_options, profile)
-
-    def _run_bound(
-        self,
-        iobinding: IOBinding,
-        run_options: RunOptions | None,
-        profile: Profile | None,
-    ) -> None:
-        places = {name: value.location for name, value in iobinding.inputs.items()}
-        values = self._checker.check(
-            {name: value.raw for name, value in iobinding.inputs.items()},
-            placed={name for name, place in places.items() if place != HOST},
-        )
-        wanted: dict[str, MemoryLocation] = {
-            name: output.location for name, output in iobinding.outputs.items()
-        }
-        bound = [
-            output.value.raw
-            if output is not None and output.value is not None
-            else None
-            for output in map(iobinding.outputs.get, self._output_names)
-        ]
-        built = self._in_use()
+        runner = self._in_use()
         try:
-            plan = built.plan_for(places, wanted)
-            with (
-                stage(profile, _EXECUTE),
-                Run(built.memory, run_options, profile) as run,
-            ):
-                results = execute(plan, values, run, bound)
-            by_name = dict(zip(self._output_names, results, strict=True))
-            iobinding.receive(by_name, values)
+            runner.run_bound(iobinding, run_options)
         finally:
-            built.release()
+            runner.built.release()
 
     def run_async(
         self,
@@ -421,7 +251,7 @@ class InferenceSession:
         """
         from onnxplug.session.background import submit_for
 
-        self._checker.check(input_feed)
+        self._runner.check(input_feed)
         run = functools.partial(self.run, output_names, input_feed, run_options)
         submit_for(run, callback, user_data)
 
@@ -457,7 +287,7 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs."""
-        return self._describe(self._output_names)
+        return self._describe(self._runner.output_names)
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
@@ -490,16 +320,16 @@ class InferenceSession:
             )
         )
         # the closer is bound to the session it was made for, so another is made
-        other._closer.detach()
-        other._closer = weakref.finalize(
-            self, close_model, other._built, other._own_profile
-        )
+        detached = other._closer.detach()
+        assert detached is not None
+        _, close, arguments, _ = detached
+        other._closer = weakref.finalize(self, close, *arguments)
         before = self.__dict__
         self.__dict__ = other.__dict__
         try:
             with before["_lock"]:
-                tapped = before["_tapped"].values()
-                call_each([*(t.close for t in tapped), before["_closer"]])
+                variants = before["_variants"]
+                call_each([*(each.close for each in variants), before["_closer"]])
         finally:
             detach(before["_built"], self)
             attach(self._built, self)
@@ -515,7 +345,7 @@ class InferenceSession:
     def end_profiling(self) -> str:
         """Write the trace of a session with ``SessionOptions.enable_profiling``.
 
-        Runs are not taken down any more, and no slower than without profiling.
+        Later runs are not recorded, and no slower than without profiling.
         Closing the session writes the trace too.
 
         Returns:
@@ -526,20 +356,16 @@ class InferenceSession:
             OSError: the file could not be written.
         """
         with self._lock:
-            profile = self._profile
+            profile = self._runner.profile
             if profile is None:
                 return ""
-            for session in (*self._tapped.values(), self):
-                session._go_without_profile()
+            for session in (*self._variants, self):
+                session._runner.stop_recording()
         return profile.end()
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, in ns since 1970; 0 if it never did."""
         return self._profiling_start
-
-    def _go_without_profile(self) -> None:
-        self._profile = None
-        self._run_straight = straight_run(self._built, self._checker, self._declared)
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """The partitions and their nodes, in ONNX Runtime's words."""
@@ -549,34 +375,23 @@ class InferenceSession:
         graph = self._built.graph
         return [node_arg(name, graph.value(name).type) for name in names]
 
-    def _with_taps(self, names: Sequence[str]) -> InferenceSession:
+    def _variant(self, names: Collection[str]) -> InferenceSession:
         """This session with more outputs."""
-        key = tuple(sorted(set(names)))
+
+        def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
+            variant = InferenceSession.__new__(InferenceSession)
+            variant._request = self._request
+            variant._start(extra_outputs, self._resolved, self._runner.profile)
+            return variant
+
         with self._lock:
-            self._in_use().release()  # a closed session makes no other
-            known = self._tapped  # which set_providers replaces
-            if key not in known:
-                tapped = InferenceSession.__new__(InferenceSession)
-                tapped._request = self._request
-                tapped._open(key, self._resolved, self._profile)
-                while len(known) >= _MAX_TAPPED:
-                    known.pop(next(iter(known)))  # closed when no run uses it
-                known[key] = tapped
-            return known[key]
+            self._in_use().built.release()  # a closed session makes no other
+            return self._variants.get(names, make)
 
 
-def _reopen(request: _Request) -> InferenceSession:
+def _reopen(request: SessionRequest) -> InferenceSession:
     """A session like another one."""
     session = InferenceSession.__new__(InferenceSession)
-    source = request.source
-    if isinstance(source, bytes):  # as it was pickled
-        request = request._replace(source=memoryview(source))
-    session._request = request
+    session._request = request.unpickled()
     session._open()
     return session
-
-
-def _model_info(model: Model) -> ModelInfo:
-    from onnxplug.selection import ModelInfo
-
-    return ModelInfo.of(model)

@@ -1,4 +1,4 @@
-"""Runs that go the short way: through one EP on the host, fed with plain arrays."""
+"""Runs on the fast path: through one EP on the host, fed with plain arrays."""
 
 from __future__ import annotations
 

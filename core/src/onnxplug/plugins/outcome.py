@@ -1,9 +1,8 @@
-"""Loads what an entry point leads to, and tells in words why it could not be."""
+"""What came of loading a plugin: its factory, or in words why there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.errors import (
@@ -17,12 +16,10 @@ from onnxplug.guard import FAILURES
 from onnxplug.plugins.library import check_factory
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.record import PluginRecord, PluginState
-from onnxplug.plugins.requires import unmet_requirement
 from onnxplug.plugins.settings import BLOCK
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpFactory
-    from onnxplug.plugins.library import Library
 
 _ERRORS: Final[dict[PluginState, type[PluginError]]] = {
     PluginState.BLOCKED: PluginBlocked,
@@ -30,27 +27,6 @@ _ERRORS: Final[dict[PluginState, type[PluginError]]] = {
     PluginState.INCOMPATIBLE: PluginIncompatible,
     PluginState.FAILED: PluginLoadError,
 }
-
-
-def load_found(record: PluginRecord) -> dict[str, EpFactory]:
-    """The factories of a found plugin's library.
-
-    Raises:
-        PluginIncompatible: its distribution needs another onnxplug.
-        Exception: whatever the library raises.
-    """
-    from onnxplug import __version__
-
-    (supplier,) = record.suppliers
-    # before importing: what a newer onnxplug has would be an ImportError otherwise
-    unmet = unmet_requirement(supplier.requirements, "onnxplug", __version__)
-    if unmet:
-        raise PluginIncompatible(
-            f"{supplier.distribution} needs {unmet!r}, and this is onnxplug "
-            f"{__version__}; install versions of the two that fit",
-            plugin=record.name,
-        )
-    return record.library.load()
 
 
 def settle(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
@@ -94,23 +70,8 @@ def error_of(record: PluginRecord) -> PluginError:
     return _ERRORS[record.state](record.reason, plugin=record.name)
 
 
-@contextmanager
-def undone_on_error(name: str, library: Library) -> Iterator[None]:
-    """Whatever goes wrong in here undoes the load of a library registered as *name*.
+def log(error: Exception) -> None:
+    """Log what is wrong with a plugin that nobody named, or that is gone."""
+    import logging
 
-    Raises:
-        PluginError: for whatever was raised.
-    """
-    try:
-        yield
-    except BaseException as error:
-        library.discard()
-        if isinstance(error, PluginError):
-            raise
-        if isinstance(error, FAILURES):
-            raise PluginLoadError(
-                f"library {name!r} ({library.source}) could not be loaded: "
-                f"{type(error).__name__}: {error}",
-                plugin=name,
-            ) from error
-        raise
+    logging.getLogger("onnxplug.plugins").warning("%s", error)

@@ -1,0 +1,188 @@
+"""Libraries and EPs that a program registers by hand, and unregisters."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from onnxplug.ep import EpFactory
+from onnxplug.ep.locks import new_rlock
+from onnxplug.errors import (
+    LibraryInUse,
+    PluginConflict,
+    PluginError,
+    PluginLoadError,
+    PluginNotFound,
+)
+from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.plugins.library import Library, check_factory
+from onnxplug.plugins.loader import PluginLoader
+from onnxplug.plugins.names import nearest
+from onnxplug.plugins.outcome import log
+from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.table import PluginTable
+
+if TYPE_CHECKING:
+    from onnxplug.plugins.target import LibraryRecord, Target
+
+
+class RegisteredLibraries:
+    """What is registered by hand in a table."""
+
+    def __init__(self, table: PluginTable, loader: PluginLoader) -> None:
+        self._table = table
+        self._loader = loader
+        self._handle_locks: defaultdict[str, threading.RLock] = defaultdict(new_rlock)
+
+    def add(self, factory: EpFactory) -> PluginRecord:
+        """Make *factory* known under its own name, without a handle."""
+        library = Library(factory.name, lambda: factory)
+        (record,) = self._publish(library, {factory.name: factory}, None)
+        return record
+
+    def register(self, name: str, target: object) -> LibraryRecord:
+        """See :meth:`onnxplug.plugins.PluginRegistry.register_ep_library`."""
+        from onnxplug.plugins.target import check_handle, read_target
+
+        check_handle(name)
+        self._loader.refuse_while_loading(f"library {name!r}")
+        with self._table.lock:
+            handle_lock = self._handle_locks[name]
+        with handle_lock:
+            aim = read_target(name, target)
+            if aim.is_installed:
+                installed = self._table.resolve(aim.source, installed=True)
+                aim = aim._replace(source=installed.name)
+            known = self.by_handle().get(name)
+            if known is not None:
+                if aim.is_that_of(known):
+                    return known
+                raise PluginConflict(
+                    f"a library is registered as {name!r} already, from "
+                    f"{known.source}; unregister it first, or choose another handle",
+                    plugin=name,
+                )
+            self._table.refuse_blocked(name)
+            if aim.is_installed:
+                return self._register_installed(name, aim)
+            return self._register_new(name, aim)
+
+    def unregister(self, name: str) -> None:
+        """See :meth:`onnxplug.plugins.PluginRegistry.unregister_ep_library`."""
+        handles = self.by_handle()
+        if name not in handles:
+            raise PluginNotFound(
+                f"no library is registered as {name!r}.{nearest(name, handles)}\n"
+                f"Registered libraries: {', '.join(handles) or 'none'}.",
+                plugin=name,
+            )
+        is_installed = handles[name].is_installed
+        with self._table.lock:
+            records = [r for r in self._table.read_records() if name in r.handles]
+            _refuse_while_used(name, records)
+            for record in records:
+                del record.handles[name]
+            if not is_installed:
+                self._table.forget(record.name for record in records)
+        if not is_installed:
+            for record in records:
+                _close(record)
+                record.library.discard()
+
+    def by_handle(self) -> dict[str, LibraryRecord]:
+        """The libraries by their handles, sorted."""
+        handles: dict[str, LibraryRecord] = {}
+        for record in self._table.records():
+            handles |= record.handles
+        return dict(sorted(handles.items()))
+
+    def _register_installed(self, name: str, aim: Target) -> LibraryRecord:
+        self._loader.factory(aim.source)
+        record = self._table.resolve(aim.source)
+        supplied = [
+            other
+            for other in self._table.records()
+            if other.library is record.library and other.state is PluginState.READY
+        ]
+        library = aim.record(name, tuple(each.name for each in supplied))
+        with self._table.lock:
+            for each in supplied:
+                each.handles[name] = library
+        return library
+
+    def _register_new(self, name: str, aim: Target) -> LibraryRecord:
+        library = aim.library
+        with (
+            _discarded_on_error(name, library),
+            self._loader.loading(f"library {name!r}"),
+        ):
+            factories = library.load()
+            if not factories:
+                raise LookupError(f"{aim.source} supplies no EP")
+            record = aim.record(name, tuple(sorted(factories)))
+            self._publish(library, factories, record)
+        return record
+
+    def _publish(
+        self,
+        library: Library,
+        factories: Mapping[str, EpFactory],
+        handle: LibraryRecord | None,
+    ) -> list[PluginRecord]:
+        """All of *factories* become known, or none."""
+        self._table.by_name()
+        made = []
+        for name, factory in factories.items():
+            self._table.refuse_blocked(name)
+            check_factory(factory)
+            record = PluginRecord(name, library)
+            record.factory, record.state = factory, PluginState.READY
+            if handle is not None:
+                record.handles[handle.name] = handle
+            made.append(record)
+        self._table.publish(made)
+        return made
+
+
+def _refuse_while_used(name: str, records: list[PluginRecord]) -> None:
+    users = {session for record in records for session in record.sessions}
+    if users:
+        count = f"{len(users)} session{'s' if len(users) > 1 else ''}"
+        eps = " or ".join(each.name for each in records if each.sessions)
+        raise LibraryInUse(
+            f"library {name!r} is in use: {count} on {eps}; close what uses it first",
+            plugin=name,
+        )
+
+
+@contextmanager
+def _discarded_on_error(name: str, library: Library) -> Iterator[None]:
+    """Whatever goes wrong in here undoes the load of a library registered as *name*.
+
+    Raises:
+        PluginError: for whatever was raised.
+    """
+    try:
+        yield
+    except BaseException as error:
+        library.discard()
+        if isinstance(error, PluginError):
+            raise
+        if isinstance(error, FAILURES):
+            raise PluginLoadError(
+                f"library {name!r} ({library.source}) could not be loaded: "
+                f"{type(error).__name__}: {error}",
+                plugin=name,
+            ) from error
+        raise
+
+
+def _close(record: PluginRecord) -> None:
+    assert record.factory is not None
+    try:
+        record.factory.close()
+    except FAILURES as error:  # the library is gone all the same
+        log(ep_failure(record.name, "close", error))

@@ -1,0 +1,85 @@
+"""What loaded plugins supply besides EPs: selection policies, and devices they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from onnxplug.errors import PluginConflict, PluginLoadError, PluginNotFound
+from onnxplug.plugins.library import Library
+from onnxplug.plugins.names import nearest
+from onnxplug.plugins.outcome import log
+from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.settings import BLOCK
+from onnxplug.plugins.table import PluginTable
+
+if TYPE_CHECKING:
+    from onnxplug.ep import HardwareDevice, Host
+
+_T = TypeVar("_T")
+
+_Offers: TypeAlias = dict[str, list[tuple[PluginRecord, Any]]]
+
+
+def policies(table: PluginTable) -> dict[str, Any]:
+    """See :meth:`onnxplug.plugins.PluginRegistry.policies`."""
+    offers = _policy_offers(table)
+    return {
+        name: offers[name][0][1] for name in sorted(offers) if len(offers[name]) < 2
+    }
+
+
+def policy(table: PluginTable, name: str) -> Any:
+    """See :meth:`onnxplug.plugins.PluginRegistry.policy`."""
+    offers = _policy_offers(table)
+    if name not in offers:
+        raise PluginNotFound(
+            f"no loaded plugin supplies a selection policy named {name!r}."
+            f"{nearest(name, offers)}\n"
+            f"Policies of plugins: {', '.join(sorted(offers)) or 'none'}.",
+            plugin=name,
+        )
+    if len(offers[name]) > 1:
+        owners = " and ".join(str(record) for record, _ in offers[name])
+        raise PluginConflict(
+            f"{owners} both supply a selection policy named {name!r}, so neither "
+            f"is used; keep one of them out with {BLOCK}",
+            plugin=name,
+        )
+    return offers[name][0][1]
+
+
+def probe_hardware(table: PluginTable, host: Host | None) -> list[HardwareDevice]:
+    """See :meth:`onnxplug.plugins.PluginRegistry.probe_hardware`."""
+    found: list[HardwareDevice] = []
+    for _, devices in _ask_loaded(table, lambda each: each.probe_hardware(host)):
+        found.extend(device for device in devices if device not in found)
+    return found
+
+
+def _policy_offers(table: PluginTable) -> _Offers:
+    offers: _Offers = {}
+    for record, supplied in _ask_loaded(table, Library.policies):
+        for name, function in supplied.items():
+            offers.setdefault(name, []).append((record, function))
+    return offers
+
+
+def _ask_loaded(
+    table: PluginTable, ask: Callable[[Library], _T]
+) -> list[tuple[PluginRecord, _T]]:
+    """What each loaded library answers, with the first record that it supplies."""
+    first: dict[int, PluginRecord] = {}
+    for record in table.records():
+        if record.state is PluginState.READY:
+            first.setdefault(id(record.library), record)
+    answers: list[tuple[PluginRecord, _T]] = []
+    errors: list[Exception] = []
+    for record in first.values():
+        try:
+            answers.append((record, ask(record.library)))
+        except PluginLoadError as error:
+            errors.append(error)
+            log(error)
+    table.settings.raise_if_strict(errors)
+    return answers

@@ -1,0 +1,151 @@
+"""The table of EPs: what is installed or registered, and who uses it.
+
+Invariant: the lock is never held while a plugin is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from onnxplug.ep.locks import new_lock
+from onnxplug.errors import PluginBlocked, PluginConflict, PluginNotFound
+from onnxplug.plugins.find import FoundPlugin
+from onnxplug.plugins.group import group_plugins
+from onnxplug.plugins.names import resolve, short_name
+from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.settings import BLOCK, Settings, read_settings
+
+
+class PluginTable:
+    """One record for each EP name, read from metadata when it is first needed.
+
+    Attributes:
+        lock: held while records are read or changed that other threads may change.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None,
+        find: Callable[[], Sequence[FoundPlugin]],
+    ) -> None:
+        self.lock = new_lock()
+        self._environment = environment
+        self._find = find
+        self._records: dict[str, PluginRecord] | None = None
+        self._settings: Settings | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment says, read when it is first needed."""
+        settings = self._settings
+        if settings is None:
+            settings = self._settings = read_settings(self._environment)
+        return settings
+
+    def by_name(self) -> dict[str, PluginRecord]:
+        """The records; whoever changes them, or looks at all, holds the lock."""
+        table = self._records
+        if table is None:
+            # two threads may both look; the first to be done is believed
+            settings = read_settings(self._environment)
+            found = group_plugins(self._find(), settings)
+            with self.lock:
+                if self._records is None:
+                    self._settings, self._records = settings, found
+                table = self._records
+        return table
+
+    def read_records(self) -> list[PluginRecord]:
+        """The records if metadata were read before; none otherwise."""
+        return list((self._records or {}).values())
+
+    def records(self) -> list[PluginRecord]:
+        """The records, sorted by name."""
+        table = self.by_name()
+        with self.lock:
+            return [table[name] for name in sorted(table)]
+
+    def refresh(self) -> None:
+        """Read settings and metadata anew; what is loaded and not blocked now stays."""
+        settings = read_settings(self._environment)
+        fresh = group_plugins(self._find(), settings)
+        with self.lock:
+            for record in self.read_records():
+                found = fresh.get(record.name)
+                if record.state is PluginState.READY and (
+                    found is None or found.state is PluginState.FOUND
+                ):
+                    fresh[record.name] = record
+            self._settings, self._records = settings, fresh
+
+    def resolve(self, name: str, *, installed: bool = False) -> PluginRecord:
+        """The record that *name* stands for; see :mod:`onnxplug.plugins.names`.
+
+        Args:
+            installed: registered EPs do not count.
+
+        Raises:
+            PluginNotFound: there is none.
+            PluginError: the name fits several.
+        """
+        records = self.records()
+        if installed:
+            records = [record for record in records if record.suppliers]
+        return resolve(name, records)
+
+    def publish(self, records: Sequence[PluginRecord]) -> None:
+        """Make all of *records* known, or none.
+
+        Raises:
+            PluginConflict: a name is taken.
+        """
+        table = self.by_name()
+        with self.lock:
+            for record in records:
+                if record.name in table:
+                    raise PluginConflict(
+                        f"an EP named {record.name!r} is known already, from "
+                        f"{table[record.name].distribution}; remove one of the two",
+                        plugin=record.name,
+                    )
+            table.update((record.name, record) for record in records)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Remove records, where there are any; whoever calls holds the lock."""
+        for name in names:
+            if self._records is not None:
+                self._records.pop(name, None)
+
+    def refuse_blocked(self, name: str) -> None:
+        """Refuse to register what a setting keeps out.
+
+        Raises:
+            PluginBlocked: ``ONNXPLUG_BLOCK`` has *name*.
+        """
+        if self.settings.blocks({name.lower(), short_name(name)}):
+            raise PluginBlocked(
+                f"{name!r} is blocked: {BLOCK} has it, which outranks registering; "
+                "take it out there to use it",
+                plugin=name,
+            )
+
+    def attach(self, ep: str, session: object) -> None:
+        """Note that *session* uses an EP, until :meth:`detach` or the session's end.
+
+        Raises:
+            PluginNotFound: no EP has exactly this name (any more).
+        """
+        record = self.by_name().get(ep)
+        if record is None:
+            raise PluginNotFound(
+                f"no EP is named {ep!r}; was its library unregistered?", plugin=ep
+            )
+        with self.lock:
+            record.sessions.add(session)
+
+    def detach(self, ep: str, session: object) -> None:
+        """Note that *session* uses an EP no more; not an error if it never did."""
+        record = self.by_name().get(ep)
+        if record is not None:
+            with self.lock:
+                record.sessions.discard(session)

@@ -1,0 +1,111 @@
+"""Opens a session's model: loads it, chooses its EPs, and builds it for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from onnxplug.guard import close_after
+from onnxplug.hardware import discover
+from onnxplug.plugins import registry
+from onnxplug.run.build import BuiltModel, load, log_placement, write_model
+from onnxplug.run.profiling import Profile, stage
+from onnxplug.selection import SessionContext, choose, defaults, resolve
+from onnxplug.session.model_info import ModelMetadata
+
+if TYPE_CHECKING:
+    from onnxplug.ep.files import Identity
+    from onnxplug.graph import Model
+    from onnxplug.selection import ModelInfo
+    from onnxplug.selection.request import ProviderRequest
+    from onnxplug.session.request import SessionRequest
+
+
+class OpenedModel(NamedTuple):
+    """A model that is ready to run, and what a session tells of it.
+
+    Attributes:
+        resolved: the EPs as they were resolved.
+        files: those of the model.
+    """
+
+    built: BuiltModel
+    metadata: ModelMetadata
+    resolved: Sequence[ProviderRequest]
+    files: Mapping[Path, Identity]
+
+
+def open_model(
+    request: SessionRequest,
+    extra_outputs: Sequence[str],
+    resolved: Sequence[ProviderRequest] | None,
+    profile: Profile | None,
+) -> OpenedModel:
+    """Open the model of *request*; the caller closes it.
+
+    Args:
+        extra_outputs: names of values to be outputs, too, in a variant of a session.
+        resolved: the EPs if they are resolved already.
+
+    Raises:
+        OnnxplugError: see ``InferenceSession``.
+    """
+    kind = "array" if isinstance(request.source, memoryview) else "uri"
+    with stage(profile, f"model_loading_{kind}"):
+        model = load(request.source, request.options, extra_outputs, request.files)
+    with stage(profile, "session_initialization"):
+        metadata = ModelMetadata(model)
+        if resolved is None:
+            resolved = _resolve(request, model)
+        built = _build(request, model, resolved, profile)
+        try:
+            path = request.options.optimized_model_filepath
+            if path and not extra_outputs:
+                write_model(built.graph, Path(path))
+            log_placement(request.options, built.explanation)
+        except BaseException as error:
+            close_after(error, built.close)
+            raise
+    return OpenedModel(built, metadata, resolved, model.files)
+
+
+def _resolve(request: SessionRequest, model: Model) -> list[ProviderRequest]:
+    options = request.options
+    return resolve(
+        request.providers,
+        request.provider_options,
+        options.requests,
+        options.policy if request.policy is None else request.policy,
+        defaults.take(),
+        registry=registry,
+        model_info=functools.partial(_model_info, model),
+        cpu_fallback=request.cpu_fallback,
+    )
+
+
+def _build(
+    request: SessionRequest,
+    model: Model,
+    resolved: Sequence[ProviderRequest],
+    profile: Profile | None,
+) -> BuiltModel:
+    options = request.options
+    context = SessionContext(model.path, options.threads, options.config)
+    with stage(profile, "create EPs"):
+        chosen, failed = choose(
+            resolved,
+            registry,
+            discover(),
+            context,
+            cpu_fallback=request.cpu_fallback,
+        )
+    disabled = {*options.disabled_passes, *request.disabled}
+    return BuiltModel(model, chosen, failed, options, disabled, profile)
+
+
+def _model_info(model: Model) -> ModelInfo:
+    from onnxplug.selection import ModelInfo
+
+    return ModelInfo.of(model)

@@ -1,0 +1,73 @@
+"""What a session was asked for: enough to make it anew, here or in another process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onnxplug.errors import InvalidArgument
+from onnxplug.graph.load import in_memory
+from onnxplug.options import SessionOptions
+
+if TYPE_CHECKING:
+    from onnxplug.ep.files import Identity
+
+
+class SessionRequest(NamedTuple):
+    """The arguments of a session, read.
+
+    Attributes:
+        source: the model's path or its bytes.
+        disabled: names of passes to leave out.
+        files: those of the model as they were; ``None`` before it was loaded.
+    """
+
+    source: Path | memoryview
+    options: SessionOptions
+    providers: Any
+    provider_options: Any
+    policy: Any
+    disabled: tuple[str, ...]
+    files: Mapping[Path, Identity] | None = None
+
+    @property
+    def cpu_fallback(self) -> bool:
+        """Whether nodes that no other EP takes may go to the CPU EP."""
+        return self.options.config["session.disable_cpu_ep_fallback"] != "1"
+
+    def pickled(self) -> SessionRequest:
+        """The request as another process can read it."""
+        source = self.source
+        plain = source.tobytes() if isinstance(source, memoryview) else source
+        # elsewhere the same files are others
+        return self._replace(source=plain, files=None)  # type: ignore[arg-type]
+
+    def unpickled(self) -> SessionRequest:
+        """The request that :meth:`pickled` was made from."""
+        if isinstance(self.source, bytes):
+            return self._replace(source=memoryview(self.source))
+        return self
+
+
+def read_source(path_or_bytes: Any) -> Path | memoryview:
+    """The path of a model, or its bytes."""
+    if isinstance(path_or_bytes, str | os.PathLike):
+        return Path(path_or_bytes)
+    source, _ = in_memory(path_or_bytes)
+    return source
+
+
+def read_options(sess_options: SessionOptions | None) -> SessionOptions:
+    """A copy of the options as they are now.
+
+    Raises:
+        InvalidArgument: they are something else.
+    """
+    if not isinstance(sess_options, SessionOptions | None):
+        raise InvalidArgument(
+            f"sess_options is a {type(sess_options).__qualname__} of "
+            f"{type(sess_options).__module__}; expected onnxplug.SessionOptions"
+        )
+    return (sess_options or SessionOptions()).snapshot()

@@ -1,0 +1,134 @@
+"""Runs a built model: checks what is fed, executes, and makes results the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.run.execute import Run, execute
+from onnxplug.session.fast_path import fast_run, no_fast_run
+from onnxplug.session.inputs import InputChecker
+from onnxplug.session.outputs import DeclaredShapes, own
+from onnxplug.session.profiling import recorded_execution, recorded_run
+
+if TYPE_CHECKING:
+    from onnxplug.options import RunOptions
+    from onnxplug.run.build import BuiltModel
+    from onnxplug.run.profiling import Profile
+    from onnxplug.session.io_binding import IOBinding
+
+
+class ModelRunner:
+    """The runs of one built model, from any number of threads.
+
+    Whoever calls :meth:`run` or :meth:`run_bound` has acquired the model.
+
+    Attributes:
+        built: the model.
+        profile: what runs are recorded in, if they are.
+        output_names: the model's outputs, in order.
+        run_fast: see :mod:`onnxplug.session.fast_path`.
+    """
+
+    def __init__(self, built: BuiltModel, profile: Profile | None) -> None:
+        graph = built.graph
+        self.built = built
+        self.profile = profile
+        self.output_names = list(graph.outputs)
+        self._checker = InputChecker(
+            {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
+            {name: weight.array for name, weight in graph.defaults.items()},
+        )
+        self._declared = DeclaredShapes(
+            {name: graph.value(name).type for name in self.output_names}
+        )
+        # on the fast path nothing is recorded
+        self.run_fast = self._fast_run() if profile is None else no_fast_run
+
+    def stop_recording(self) -> None:
+        """Record no more runs; they are no slower then than without a profile."""
+        self.profile = None
+        self.run_fast = self._fast_run()
+
+    def check(self, feed: Mapping[str, Any]) -> None:
+        """Check what is fed.
+
+        Raises:
+            InputError: an input is missing, unknown or does not fit.
+        """
+        self._checker.check(feed)
+
+    def run(self, feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
+        """Run on *feed*; the outputs, in the model's order, belong to the caller.
+
+        Raises:
+            InputError: an input is missing, unknown or does not fit.
+            RunError: an EP failed while running.
+        """
+        profile = self.profile
+        with recorded_run(profile):
+            inputs = self._checker.check(feed)
+            results = own(self._execute(inputs, run_options, profile), inputs)
+            self._declared.check(results)
+            return results
+
+    def run_bound(self, binding: IOBinding, run_options: RunOptions | None) -> None:
+        """Run on what is bound; the outputs are then at the binding.
+
+        Raises:
+            InputError: a bound input is missing or does not fit.
+            OutputMismatch: a bound output has not the shape or element type produced.
+            RunError: an EP failed while running.
+        """
+        profile = self.profile
+        with recorded_run(profile):
+            places = {name: value.location for name, value in binding.inputs.items()}
+            values = self._checker.check(
+                {name: value.raw for name, value in binding.inputs.items()},
+                placed={name for name, place in places.items() if place != HOST},
+            )
+            wanted: dict[str, MemoryLocation] = {
+                name: output.location for name, output in binding.outputs.items()
+            }
+            bound = [
+                output.value.raw
+                if output is not None and output.value is not None
+                else None
+                for output in map(binding.outputs.get, self.output_names)
+            ]
+            built = self.built
+            plan = built.plan_for(places, wanted)
+            with (
+                recorded_execution(profile),
+                Run(built.memory, run_options, profile) as run,
+            ):
+                results = execute(plan, values, run, bound)
+            by_name = dict(zip(self.output_names, results, strict=True))
+            binding.receive(by_name, values)
+
+    def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
+        """Those of *results* that have these names."""
+        if names == self.output_names:
+            return results
+        by_name = dict(zip(self.output_names, results, strict=True))
+        selected = [by_name[name] for name in names]
+        return selected if len(set(names)) == len(names) else own(selected, [])
+
+    def _fast_run(self) -> Callable[[Mapping[str, Any]], list[Any] | None]:
+        return fast_run(self.built, self._checker, self._declared)
+
+    def _execute(
+        self,
+        inputs: Sequence[Any],
+        run_options: RunOptions | None,
+        profile: Profile | None,
+    ) -> Sequence[Any]:
+        built = self.built
+        if run_options is None and built.direct_call is not None and profile is None:
+            return built.direct_call(inputs)
+        with (
+            recorded_execution(profile),
+            Run(built.memory, run_options, profile) as run,
+        ):
+            return execute(built.plan, inputs, run)
