@@ -14,6 +14,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 CORE: Final = ROOT / "core" / "src" / "onnxplug"
 PLUGINS: Final = ROOT / "plugins"
+THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
     {"escape", "forks"},
@@ -100,7 +101,7 @@ def test_the_core_knows_no_plugin() -> None:
 
 def test_plugins_import_the_spi_only() -> None:
     wrong = []
-    for path in sources(PLUGINS):
+    for path in [*sources(PLUGINS), *sources(THIRD_PARTY)]:
         if "src" not in path.parts:
             continue
         own = path.parts[path.parts.index("src") + 1]

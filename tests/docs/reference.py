@@ -71,7 +71,7 @@ PAGES = {
             "Hooks": (),
             "What a plugin supplies": (
                 "EpFactory", "ExecutionProvider", "CompiledPartition", "hookimpl",
-                "SPI_VERSION",
+                "SelectionPolicy", "SPI_VERSION",
             ),
             "Facts that it returns": (
                 "EpDevice", "Option", "OptionValue", "CapabilityReport",
@@ -81,7 +81,7 @@ PAGES = {
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
                 "DeviceType", "Graph", "Node", "AttributeValue", "ValueInfo",
-                "Partition", "ExportedModel", "SparseTensor",
+                "Partition", "ExportedModel", "SparseTensor", "ModelInfo",
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
@@ -218,7 +218,7 @@ def constructor(name: str, kind: type) -> str:
 def methods(kind: type) -> Iterator[str]:
     """Rows for the public methods and properties that *kind* itself defines."""
     for name, member in vars(kind).items():
-        if name.startswith("_"):
+        if name.startswith("_") and name != "__call__":
             continue
         if isinstance(member, property):
             yield row(name, first_sentence(member))

@@ -35,7 +35,7 @@ REPORT = """
 import json, sys
 import numpy as np
 import onnxplug
-session = onnxplug.InferenceSession("model.onnx", {arguments})
+session = onnxplug.InferenceSession({model!r}, {arguments})
 (y,) = session.run(None, {{"x": np.array({fed}, np.float32)}})
 print(json.dumps([session.get_providers(), y.tolist()]))
 """
@@ -62,10 +62,10 @@ class Environment:
     def pip(self, *words: object) -> None:
         self._call(self._commands / "python", "-m", "pip", *words)
 
-    def run(self, arguments: str = "") -> list[Any]:
+    def run(self, arguments: str = "", model: str = "model.onnx") -> list[Any]:
         """The EPs of a session created with *arguments*, and what the model gives."""
-        found: list[Any]
-        found = json.loads(self.python(REPORT.format(arguments=arguments, fed=FED)))
+        program = REPORT.format(model=model, arguments=arguments, fed=FED)
+        found: list[Any] = json.loads(self.python(program))
         return found
 
     def eps(self) -> dict[str, tuple[str, str, str]]:
@@ -90,6 +90,10 @@ def environment(
     """One with acme-ep in it."""
     folder = tmp_path_factory.mktemp("work")
     onnx.save(MODEL, folder / "model.onnx")
+    unwanted = onnx.ModelProto()
+    unwanted.CopyFrom(MODEL)
+    onnx.helper.set_model_props(unwanted, {"acme": "off"})
+    onnx.save(unwanted, folder / "unwanted.onnx")
     environment = Environment(call, installed, folder)
     assert environment.run() == [[CPU], RELU]  # before there was any acme-ep
     environment.pip("install", "--no-index", build_wheel(FOLDER))
@@ -149,6 +153,12 @@ def test_it_is_chosen_by_name_and_by_policy(
     environment: Environment, arguments: str
 ) -> None:
     assert environment.run(arguments) == [[ACME, CPU], ACMES_RELU]
+
+
+def test_its_policy_is_told_of_the_model(environment: Environment) -> None:
+    policy = "policy='Acme_Unless_Unwanted'"
+    assert environment.run(policy) == [[ACME, CPU], ACMES_RELU]
+    assert environment.run(policy, model="unwanted.onnx") == [[CPU], RELU]
 
 
 def test_its_options_reach_it(environment: Environment) -> None:

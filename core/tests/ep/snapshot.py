@@ -81,7 +81,7 @@ def _members(cls: type) -> Iterator[str]:
     else:
         yield from _annotated(cls)
     for name, value in sorted(vars(cls).items()):
-        if not name.startswith("_"):
+        if name == "__call__" or not name.startswith("_"):
             yield from _method(name, value)
 
 

@@ -69,6 +69,8 @@ def test_the_snapshot_tells_each_public_name() -> None:
         "frozen dataclass ComputeCapability()",
         "  *atomic: bool = False",
         "protocol Partition(Protocol)",
+        "  def __call__(self, ep_devices: 'Sequence[EpDevice]', "
+        "model_info: 'ModelInfo', /) -> 'Iterable[EpDevice]'",
         "  @property def fingerprint(self) -> 'str'",
         "  @classmethod def from_onnx(cls, number: 'int') -> 'DataType'",
         "  max_concurrent_runs: int | None = None",

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from onnxplug.ep import EpDevice, hookimpl
+from onnxplug.ep import EpDevice, ModelInfo, hookimpl
 from onnxplug.errors import EpError, OptionError, PluginConflict
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection import (
-    ModelInfo,
     OrtExecutionProviderDevicePolicy,
     adapt_delegate,
     order_devices,
@@ -305,6 +304,6 @@ def test_a_session_without_a_policy_does_not_import_them() -> None:
         "assert 'onnxplug.selection.delegate' not in sys.modules\n"
         "assert 'onnxplug.selection.known' not in sys.modules\n"
         "assert 'onnxplug.selection.available' not in sys.modules\n"
-        "onnxplug.selection.adapt_delegate, onnxplug.selection.ModelInfo"
+        "onnxplug.selection.adapt_delegate, onnxplug.selection.model_info"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onnxplug.ep import HardwareDevice
+from onnxplug.ep import HardwareDevice, ModelInfo
 from onnxplug.errors import EpError, EpWarning, OptionError
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection import (
     CPU,
-    ModelInfo,
     Origin,
     ProviderRequest,
     adapt_delegate,

@@ -45,6 +45,7 @@ from onnxplug.ep.kernels import (
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
 from onnxplug.ep.operators import OperatorSupport
+from onnxplug.ep.policy import ModelInfo, SelectionPolicy
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -100,6 +101,7 @@ __all__ = [
     "LoadCancelled",
     "MapType",
     "MemoryLocation",
+    "ModelInfo",
     "Node",
     "NodeError",
     "OperatorSupport",
@@ -116,6 +118,7 @@ __all__ = [
     "RefusalCode",
     "RunCancelled",
     "RunContext",
+    "SelectionPolicy",
     "SequenceType",
     "SessionContext",
     "SessionRefused",

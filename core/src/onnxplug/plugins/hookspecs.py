@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pluggy
 
-from onnxplug.ep import EpFactory, HardwareDevice, Host
+from onnxplug.ep import EpFactory, HardwareDevice, Host, SelectionPolicy
 
 hookspec = pluggy.HookspecMarker("onnxplug")
 
@@ -27,5 +26,5 @@ def onnxplug_probe_hardware(host: Host) -> Iterable[HardwareDevice]:  # type: ig
 
 
 @hookspec(firstresult=True)
-def onnxplug_selection_policies() -> Mapping[str, Any]:  # type: ignore[empty-body]
+def onnxplug_selection_policies() -> Mapping[str, SelectionPolicy]:  # type: ignore[empty-body]
     """(optional) Selection policies by name."""

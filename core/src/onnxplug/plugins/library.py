@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
+from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host, SelectionPolicy
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
@@ -51,7 +51,7 @@ class Library:
         self._find = find
         self._logger = logger or source
         self._manager: pluggy.PluginManager | None = None
-        self._policies: Mapping[str, Any] | None = None
+        self._policies: Mapping[str, SelectionPolicy] | None = None
 
     @classmethod
     def of_module(cls, path: str) -> Library:
@@ -83,7 +83,7 @@ class Library:
         self._manager = manager
         return factories
 
-    def policies(self) -> Mapping[str, Any]:
+    def policies(self) -> Mapping[str, SelectionPolicy]:
         """Its selection policies; the hook is called once.
 
         Raises:
@@ -194,7 +194,7 @@ def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:
     return factories
 
 
-def _policies(returned: Any) -> Mapping[str, Any]:
+def _policies(returned: Any) -> Mapping[str, SelectionPolicy]:
     policies = {} if returned is None else returned
     if not isinstance(policies, Mapping):
         raise TypeError(f"{policies!r} is no mapping of names to policies")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from onnxplug.errors import PluginConflict, PluginLoadError, PluginNotFound
 from onnxplug.plugins.library import Library
@@ -14,14 +14,14 @@ from onnxplug.plugins.settings import BLOCK
 from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
-    from onnxplug.ep import HardwareDevice, Host
+    from onnxplug.ep import HardwareDevice, Host, SelectionPolicy
 
 _T = TypeVar("_T")
 
-_Offers: TypeAlias = dict[str, list[tuple[PluginRecord, Any]]]
+_Offers: TypeAlias = "dict[str, list[tuple[PluginRecord, SelectionPolicy]]]"
 
 
-def policies(table: PluginTable) -> dict[str, Any]:
+def policies(table: PluginTable) -> dict[str, SelectionPolicy]:
     """See :meth:`onnxplug.plugins.PluginRegistry.policies`."""
     offers = _policy_offers(table)
     return {
@@ -29,7 +29,7 @@ def policies(table: PluginTable) -> dict[str, Any]:
     }
 
 
-def policy(table: PluginTable, name: str) -> Any:
+def policy(table: PluginTable, name: str) -> SelectionPolicy:
     """See :meth:`onnxplug.plugins.PluginRegistry.policy`."""
     offers = _policy_offers(table)
     if name not in offers:

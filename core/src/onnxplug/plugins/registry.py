@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
 from onnxplug.plugins.by_hand import RegisteredLibraries
@@ -14,7 +14,7 @@ from onnxplug.plugins.settings import Settings
 from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
-    from onnxplug.ep import HardwareDevice, Host
+    from onnxplug.ep import HardwareDevice, Host, SelectionPolicy
     from onnxplug.plugins.target import LibraryRecord
 
 
@@ -172,7 +172,7 @@ class PluginRegistry:
 
     # what plugins supply besides EPs; few sessions ask
 
-    def policies(self) -> dict[str, Any]:
+    def policies(self) -> dict[str, SelectionPolicy]:
         """Selection policies of loaded plugins, by name, sorted.
 
         A name that two plugins want is left out; :meth:`policy` says so.
@@ -184,7 +184,7 @@ class PluginRegistry:
 
         return policies(self.table)
 
-    def policy(self, name: str) -> Any:
+    def policy(self, name: str) -> SelectionPolicy:
         """The selection policy *name* of a loaded plugin.
 
         Raises:

@@ -35,18 +35,16 @@ if TYPE_CHECKING:
     from onnxplug.selection.delegate import adapt_delegate
     from onnxplug.selection.enumerate import ep_devices
     from onnxplug.selection.policy import (
-        ModelInfo,
         OrtExecutionProviderDevicePolicy,
-        SelectionPolicy,
+        model_info,
     )
 
 _HOME: Final = {
     "Availability": "onnxplug.selection.available",
-    "ModelInfo": "onnxplug.selection.policy",
     "OrtExecutionProviderDevicePolicy": "onnxplug.selection.policy",
-    "SelectionPolicy": "onnxplug.selection.policy",
     "adapt_delegate": "onnxplug.selection.delegate",
     "ep_devices": "onnxplug.selection.enumerate",
+    "model_info": "onnxplug.selection.policy",
 }
 
 __all__ = [
@@ -54,11 +52,9 @@ __all__ = [
     "Availability",
     "ChosenEp",
     "FailedEp",
-    "ModelInfo",
     "Origin",
     "OrtExecutionProviderDevicePolicy",
     "ProviderRequest",
-    "SelectionPolicy",
     "SessionContext",
     "adapt_delegate",
     "choose",
@@ -67,6 +63,7 @@ __all__ = [
     "ep_devices",
     "for_devices",
     "get_default_providers",
+    "model_info",
     "normalise",
     "order_devices",
     "parse_options",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from onnxplug.ep import EpDevice
+from onnxplug.ep import EpDevice, ModelInfo
 from onnxplug.errors import OptionError
 from onnxplug.guard import FAILURES
-from onnxplug.selection.policy import ModelInfo, failure
+from onnxplug.selection.policy import failure
 
 MAX_SELECTIONS: Final = 8
 """How many pairs a delegate may select."""
@@ -33,7 +33,7 @@ class DelegatePolicy:
         try:
             selected = list(
                 self.delegate(
-                    list(ep_devices), model_info.as_metadata(), {}, MAX_SELECTIONS
+                    list(ep_devices), _metadata(model_info), {}, MAX_SELECTIONS
                 )
             )
         except FAILURES as error:  # of the user's function
@@ -65,3 +65,10 @@ def adapt_delegate(delegate: Delegate) -> DelegatePolicy:
             "(ep_devices, model_metadata, runtime_metadata, max_selections)"
         )
     return DelegatePolicy(delegate)
+
+
+def _metadata(model_info: ModelInfo) -> dict[str, str]:
+    """All of it as text under ONNX Runtime's names, custom entries last."""
+    facts = model_info._asdict()
+    custom = facts.pop("metadata")
+    return {name: str(value) for name, value in facts.items()} | dict(custom)

@@ -11,9 +11,9 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import DeviceType, EpDevice
+from onnxplug.ep import DeviceType, EpDevice, ModelInfo, SelectionPolicy
 from onnxplug.errors import EpError, OnnxplugError, OptionError, PluginNotFound
 from onnxplug.guard import FAILURES
 from onnxplug.selection.order import CPU, is_default_cpu
@@ -35,55 +35,18 @@ class OrtExecutionProviderDevicePolicy(IntEnum):
     MIN_OVERALL_POWER = 6
 
 
-class ModelInfo(NamedTuple):
-    """What a policy may know of the model.
-
-    Attributes:
-        doc_string: the model's description; graph_description is its graph's.
-        metadata: custom entries.
-    """
-
-    producer_name: str = ""
-    producer_version: str = ""
-    domain: str = ""
-    model_version: int = 0
-    doc_string: str = ""
-    graph_name: str = ""
-    graph_description: str = ""
-    metadata: Mapping[str, str] = MappingProxyType({})
-
-    @classmethod
-    def of(cls, model: Model) -> ModelInfo:
-        """The facts of a loaded model."""
-        return cls(
-            model.producer_name,
-            model.producer_version,
-            model.domain,
-            model.model_version,
-            model.doc_string,
-            model.graph.name,
-            model.graph.doc_string,
-            MappingProxyType(dict(model.metadata)),
-        )
-
-    def as_metadata(self) -> dict[str, str]:
-        """All of it as text under the names of onnx.proto, custom entries last."""
-        facts = {name: str(getattr(self, name)) for name in self._fields[:-1]}
-        return facts | dict(self.metadata)
-
-
-class SelectionPolicy(Protocol):
-    """Chooses among the pairs of this machine.
-
-    Called once per session, with all pairs in ONNX Runtime's order (see
-    :func:`onnxplug.selection.order.order_devices`).  Returns those to use, best first;
-    nodes go to the first EP that takes them.  Raising fails the session.
-    """
-
-    def __call__(
-        self, ep_devices: Sequence[EpDevice], model_info: ModelInfo
-    ) -> Sequence[EpDevice]:
-        """The pairs to use, all of them from *ep_devices*."""
+def model_info(model: Model) -> ModelInfo:
+    """What policies are told of a loaded model."""
+    return ModelInfo(
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        doc_string=model.doc_string,
+        graph_name=model.graph.name,
+        graph_description=model.graph.doc_string,
+        metadata=MappingProxyType(dict(model.metadata)),
+    )
 
 
 def prefer_cpu(

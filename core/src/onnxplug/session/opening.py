@@ -16,9 +16,9 @@ from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.session.model_info import ModelMetadata
 
 if TYPE_CHECKING:
+    from onnxplug.ep import ModelInfo
     from onnxplug.ep.files import Identity
     from onnxplug.graph import Model
-    from onnxplug.selection import ModelInfo
     from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
@@ -106,6 +106,6 @@ def _build(
 
 
 def _model_info(model: Model) -> ModelInfo:
-    from onnxplug.selection import ModelInfo
+    from onnxplug.selection import model_info
 
-    return ModelInfo.of(model)
+    return model_info(model)

@@ -1,5 +1,6 @@
 """Acme's EP: runs Relu, in a way that nobody mistakes for another EP's."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from onnxplug import ep
@@ -48,6 +49,20 @@ class AcmeFactory(ep.EpFactory):
         return AcmeExecutionProvider(options["floor"])
 
 
+def acme_unless_unwanted(
+    ep_devices: Sequence[ep.EpDevice], model_info: ep.ModelInfo
+) -> Iterable[ep.EpDevice]:
+    wanted = model_info.metadata.get("acme") != "off"
+    acmes = [pair for pair in ep_devices if pair.ep_vendor == "Acme"]
+    others = [pair for pair in ep_devices if pair not in acmes]
+    return [*acmes, *others] if wanted else others
+
+
 @ep.hookimpl
 def onnxplug_ep_factories(host):
     return [AcmeFactory()]
+
+
+@ep.hookimpl
+def onnxplug_selection_policies() -> Mapping[str, ep.SelectionPolicy]:
+    return {"acme_unless_unwanted": acme_unless_unwanted}
