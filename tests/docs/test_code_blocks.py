@@ -90,8 +90,7 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         known = {"onnxplug-cpu", *(path.name for path in tmp_path.glob("*-ep"))}
         return [plugin for plugin in find_plugins() if plugin.distribution in known]
 
-    module = sys.modules[type(registry).__module__]
-    monkeypatch.setattr(module, "find_plugins", find)
+    monkeypatch.setattr(registry.table, "_find", find)
     monkeypatch.setattr(registry.table, "_records", None)
     if "CPUExecutionProvider" not in [record.name for record in registry.records()]:
         pytest.skip("onnxplug-cpu is not installed")
