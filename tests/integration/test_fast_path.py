@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, InputError, InputTypeError, RunCancelled, RunError
-from onnxplug.plugins import registry
+from onnxplug.plugins import PluginRegistry
 from onnxplug_testing import ToyFactory
 
 Compute = Callable[[Sequence[Any]], Sequence[Any]]
@@ -73,17 +73,18 @@ MakeSession = Callable[[Compute], tuple[onnxplug.InferenceSession, Told]]
 
 
 @pytest.fixture
-def make_session() -> Iterator[MakeSession]:
-    factory = ToldFactory()
+def make_session() -> MakeSession:
+    factory, registry = ToldFactory(), PluginRegistry()
     registry.add(factory)
 
     def make(compute: Compute) -> tuple[onnxplug.InferenceSession, Told]:
         factory.compute = compute  # type: ignore[method-assign]
-        session = onnxplug.InferenceSession(MODEL, providers=[factory.name])
+        session = onnxplug.InferenceSession(
+            MODEL, providers=[factory.name], registry=registry
+        )
         return session, factory.made
 
-    yield make
-    registry.remove(factory.name)
+    return make
 
 
 def subtract_and_add(inputs: Sequence[Any]) -> list[Any]:

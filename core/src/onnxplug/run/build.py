@@ -29,7 +29,6 @@ from onnxplug.graph.load import load_model
 from onnxplug.graph.scopes import outermost
 from onnxplug.guard import FAILURES, close_after, close_all
 from onnxplug.options import SessionOptions
-from onnxplug.plugins import registry
 from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
 from onnxplug.run import compile as compiling
 from onnxplug.run.execute import direct_call
@@ -518,15 +517,3 @@ def _alone(graph: Graph, node: Node) -> Graph:
         constants={name: weight for name, weight in weights.items() if weight},
         opset_imports=graph.opset_imports,
     )
-
-
-def attach(built: BuiltModel, session: object) -> None:
-    """Let the registry know that *session* uses the EPs of *built*."""
-    for ep in built.chosen:
-        registry.attach(ep.name, session)
-
-
-def detach(built: BuiltModel, session: object) -> None:
-    """Undo :func:`attach`."""
-    for ep in built.chosen:
-        registry.detach(ep.name, session)

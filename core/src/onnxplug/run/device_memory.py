@@ -14,7 +14,8 @@ from onnxplug.ep import (
 )
 from onnxplug.errors import InvalidArgument, OnnxplugError
 from onnxplug.guard import blaming
-from onnxplug.plugins import registry
+from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins import registry as registry_of_process
 
 
 class DeviceMemory:
@@ -68,8 +69,15 @@ class DeviceMemory:
         return target
 
 
-def find_memory(device_type: str, device_id: int = 0) -> DeviceMemory:
+def find_memory(
+    device_type: str,
+    device_id: int = 0,
+    registry: PluginRegistry = registry_of_process,
+) -> DeviceMemory:
     """The memory named *device_type*, such as ``cuda``, of device *device_id*.
+
+    Args:
+        registry: its EPs are asked.
 
     Raises:
         InvalidArgument: no EP that can be loaded has memory of that name.

@@ -9,6 +9,7 @@ from onnxplug.ep import EpDevice, HardwareDevice
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins import registry as registry_of_process
 from onnxplug.selection.devices import devices_of, hardware_for
 from onnxplug.selection.options import parse_options
 
@@ -33,8 +34,6 @@ def check_devices(
             "devices by a call of its own."
         )
     if registry is None:
-        from onnxplug.plugins import registry as registry_of_process
-
         registry = registry_of_process
     if hardware is None:
         hardware = discover()

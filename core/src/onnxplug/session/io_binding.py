@@ -13,6 +13,8 @@ from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import has_element_twice
 from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
 from onnxplug.escape import escape
+from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.device_memory import DeviceMemory, find_memory
 from onnxplug.run.execute import check_bound
@@ -54,10 +56,17 @@ class IOBinding:
     """The inputs and outputs of a session's runs, and where they are.
 
     Names are checked when they are bound.
+
+    Args:
+        session: whose inputs and outputs they are.
+        registry: where the EPs of memories are looked up.
     """
 
-    def __init__(self, session: Described) -> None:
+    def __init__(
+        self, session: Described, registry: PluginRegistry = registry_of_process
+    ) -> None:
         self._session = session
+        self._registry = registry
         self._input_names = [
             arg.name
             for arg in (*session.get_inputs(), *session.get_overridable_initializers())
@@ -155,7 +164,7 @@ class IOBinding:
         if device_type.lower() == "cpu":
             self.outputs[name] = BoundOutput(HOST, None, None)
         else:
-            memory = find_memory(device_type, device_id)
+            memory = find_memory(device_type, device_id, self._registry)
             self.outputs[name] = BoundOutput(memory.location, memory, None)
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
@@ -178,7 +187,9 @@ class IOBinding:
         self._check_fillable(name, value.raw)
         location = value.location
         memory = (
-            None if location == HOST else find_memory(location.space, location.ordinal)
+            None
+            if location == HOST
+            else find_memory(location.space, location.ordinal, self._registry)
         )
         self.outputs[name] = BoundOutput(location, memory, value)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
-from onnxplug.plugins import registry
+from onnxplug.plugins import PluginRegistry
+from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.build import BuiltModel, load, log_placement, write_model
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
@@ -29,12 +30,24 @@ class OpenedModel(NamedTuple):
     Attributes:
         resolved: the EPs as they were resolved.
         files: those of the model.
+        registry: where the EPs were looked up.
     """
 
     built: BuiltModel
     metadata: ModelMetadata
     resolved: Sequence[ProviderRequest]
     files: Mapping[Path, Identity]
+    registry: PluginRegistry
+
+    def attach(self, session: object) -> None:
+        """Let the registry know that *session* uses the model's EPs."""
+        for ep in self.built.chosen:
+            self.registry.attach(ep.name, session)
+
+    def detach(self, session: object) -> None:
+        """Undo :meth:`attach`."""
+        for ep in self.built.chosen:
+            self.registry.detach(ep.name, session)
 
 
 def open_model(
@@ -52,14 +65,15 @@ def open_model(
     Raises:
         OnnxplugError: see ``InferenceSession``.
     """
+    registry = request.registry or registry_of_process
     kind = "array" if isinstance(request.source, memoryview) else "uri"
     with stage(profile, f"model_loading_{kind}"):
         model = load(request.source, request.options, extra_outputs, request.files)
     with stage(profile, "session_initialization"):
         metadata = ModelMetadata(model)
         if resolved is None:
-            resolved = _resolve(request, model)
-        built = _build(request, model, resolved, profile)
+            resolved = _resolve(request, registry, model)
+        built = _build(request, registry, model, resolved, profile)
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
@@ -68,10 +82,12 @@ def open_model(
         except BaseException as error:
             close_after(error, built.close)
             raise
-    return OpenedModel(built, metadata, resolved, model.files)
+    return OpenedModel(built, metadata, resolved, model.files, registry)
 
 
-def _resolve(request: SessionRequest, model: Model) -> list[ProviderRequest]:
+def _resolve(
+    request: SessionRequest, registry: PluginRegistry, model: Model
+) -> list[ProviderRequest]:
     options = request.options
     return resolve(
         request.providers,
@@ -87,6 +103,7 @@ def _resolve(request: SessionRequest, model: Model) -> list[ProviderRequest]:
 
 def _build(
     request: SessionRequest,
+    registry: PluginRegistry,
     model: Model,
     resolved: Sequence[ProviderRequest],
     profile: Profile | None,

@@ -13,6 +13,7 @@ from onnxplug.options import SessionOptions
 
 if TYPE_CHECKING:
     from onnxplug.ep.files import Identity
+    from onnxplug.plugins import PluginRegistry
 
 
 class SessionRequest(NamedTuple):
@@ -21,6 +22,7 @@ class SessionRequest(NamedTuple):
     Attributes:
         source: the model's path or its bytes.
         disabled: names of passes to leave out.
+        registry: where EPs are looked up; ``None``: the process's.
         files: those of the model as they were; ``None`` before it was loaded.
     """
 
@@ -30,6 +32,7 @@ class SessionRequest(NamedTuple):
     provider_options: Any
     policy: Any
     disabled: tuple[str, ...]
+    registry: PluginRegistry | None = None
     files: Mapping[Path, Identity] | None = None
 
     @property
@@ -38,7 +41,16 @@ class SessionRequest(NamedTuple):
         return self.options.config["session.disable_cpu_ep_fallback"] != "1"
 
     def pickled(self) -> SessionRequest:
-        """The request as another process can read it."""
+        """The request as another process can read it.
+
+        Raises:
+            InvalidArgument: its registry is not the process's.
+        """
+        if self.registry is not None:
+            raise InvalidArgument(
+                "a session that was given a registry cannot be pickled, since plugins "
+                "are loaded per process; make the session where it is to run"
+            )
         source = self.source
         plain = source.tobytes() if isinstance(source, memoryview) else source
         # elsewhere the same files are others

@@ -11,7 +11,7 @@ from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.run.build import attach, call_each, close_model, detach
+from onnxplug.run.build import call_each, close_model
 from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph, assigned_subgraphs
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
@@ -21,6 +21,8 @@ from onnxplug.session.runner import ModelRunner
 from onnxplug.session.variants import Variants
 
 if TYPE_CHECKING:
+    from onnxplug.plugins import PluginRegistry
+    from onnxplug.run.build import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
@@ -42,6 +44,8 @@ class InferenceSession:
         policy: chooses the EPs when *providers* does not: ``"prefer_npu"``, another
             name, or a function ``(ep_devices, model_info) -> ep_devices``.
         disabled_optimizers: names of passes over the graph to leave out.
+        registry: where EPs are looked up by name; by default the process's.  A session
+            that was given one cannot be pickled.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -58,6 +62,7 @@ class InferenceSession:
         *,
         policy: Any = None,
         disabled_optimizers: Collection[str] | None = None,
+        registry: PluginRegistry | None = None,
     ) -> None:
         self._request = SessionRequest(
             read_source(path_or_bytes),
@@ -66,6 +71,7 @@ class InferenceSession:
             provider_options,
             policy,
             tuple(disabled_optimizers or ()),
+            registry,
         )
         self._open()
 
@@ -88,20 +94,21 @@ class InferenceSession:
                 ends it.
         """
         opened = open_model(self._request, extra_outputs, resolved, profile)
-        built = opened.built
         # closes what is dropped: a session, one that could not be made included, and
         # one that is alive when the interpreter ends
         ended = None if extra_outputs else profile
-        self._closer = weakref.finalize(self, close_model, built, ended)
+        self._closer = weakref.finalize(self, close_model, opened.built, ended)
         self._request = self._request._replace(files=opened.files)
-        self._resolved = opened.resolved
-        self._metadata = opened.metadata
-        self._built = built
-        self._runner = ModelRunner(built, profile)
+        self._opened = opened
+        self._runner = ModelRunner(opened.built, profile)
         self._profiling_start = 0 if profile is None else profile.start_time_ns
         self._variants: Variants[InferenceSession] = Variants()
         self._lock = new_lock()
-        attach(built, self)
+        opened.attach(self)
+
+    @property
+    def _built(self) -> BuiltModel:
+        return self._opened.built
 
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
@@ -116,7 +123,7 @@ class InferenceSession:
             try:
                 call_each([*(each.close for each in self._variants), self._closer])
             finally:
-                detach(self._built, self)
+                self._opened.detach(self)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -211,7 +218,7 @@ class InferenceSession:
         """A binding of inputs and outputs for runs of this session."""
         from onnxplug.session.io_binding import IOBinding
 
-        return IOBinding(self)
+        return IOBinding(self, self._opened.registry)
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
@@ -291,7 +298,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
-        return self._metadata
+        return self._opened.metadata
 
     def get_session_options(self) -> SessionOptions:
         """The options that the session was created with."""
@@ -331,9 +338,9 @@ class InferenceSession:
                 variants = before["_variants"]
                 call_each([*(each.close for each in variants), before["_closer"]])
         finally:
-            detach(before["_built"], self)
-            attach(self._built, self)
-            detach(self._built, other)
+            before["_opened"].detach(self)
+            self._opened.attach(self)
+            self._opened.detach(other)
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
@@ -381,7 +388,8 @@ class InferenceSession:
         def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
             variant = InferenceSession.__new__(InferenceSession)
             variant._request = self._request
-            variant._start(extra_outputs, self._resolved, self._runner.profile)
+            resolved = self._opened.resolved
+            variant._start(extra_outputs, resolved, self._runner.profile)
             return variant
 
         with self._lock:
