@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 import onnxplug
-from onnxplug_cpu.compiler import units
+from onnxplug_cpu.compiler import partition, units
 from onnxplug_cpu.compiler.call import Call
 
 from .random_graphs import MAX_MAGNITUDE, Array, Case
@@ -44,7 +44,25 @@ def refusing(share: float, seed: int) -> Iterator[None]:
         }
         return analyse(calls, dtypes, constants, {**more, **refused})
 
-    with mock.patch("onnxplug_cpu.compiler.partition.analyse", analyse_less):
+    with mock.patch.object(partition, "analyse", analyse_less):
+        yield
+
+
+@contextmanager
+def refusing_nothing_more() -> Iterator[None]:
+    """A context in which new sessions may not find out that a call is not compiled."""
+    analyse = partition.analyse
+
+    def analyse_once(
+        calls: Sequence[Call],
+        dtypes: Any,
+        constants: Any,
+        refused: Mapping[int, str],
+    ) -> units.Analysis:
+        assert not refused, f"a call is not compiled: {refused}"
+        return analyse(calls, dtypes, constants, refused)
+
+    with mock.patch.object(partition, "analyse", analyse_once):
         yield
 
 

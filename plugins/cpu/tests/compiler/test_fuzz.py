@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-from unittest import mock
 
 import pytest
-
-from onnxplug_cpu.compiler.partition import ProgramPartition
 
 from .differential import (
     disagreement,
     of_any_size,
     other_sizes,
     refusing,
+    refusing_nothing_more,
     session,
     shrunk,
     special,
@@ -37,7 +35,7 @@ def test_tiers_agree(seed: int) -> None:
     threads, share = choose.choice([1, 2]), choose.choice([0, 0, 0.15])
     with refusing(share, seed):
         expected = session(case.model, compiled=False)
-        with mock.patch.object(ProgramPartition, "_without", _unexpected):
+        with refusing_nothing_more():
             try:
                 found = session(case.model, compiled=True, threads=threads)
             except Exception:  # noqa: BLE001
@@ -54,7 +52,3 @@ def test_tiers_agree(seed: int) -> None:
             # errors grow with the sizes, which are at most twice as large
             assert not disagreement(case, feeds, resized, found, slack=8)
         assert not disagreement(case, case.feeds, expected, found)
-
-
-def _unexpected(_: ProgramPartition, refused: object, refusal: Exception) -> None:
-    raise AssertionError(f"a call is not compiled: {refusal}") from refusal

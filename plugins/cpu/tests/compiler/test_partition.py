@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -16,10 +18,10 @@ from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancell
 from onnxplug_cpu.compiler import jit, segment
 from onnxplug_cpu.compiler.call import NotCompiled
 from onnxplug_cpu.compiler.jit import KernelUnavailable, Library
-from onnxplug_cpu.compiler.segment import Segment
+from onnxplug_cpu.compiler.operations import rows
 
 from .differential import COMPILE, session
-from .lowered import graph, lowered, random
+from .lowered import events, graph, lowered, random
 
 BLOCK = """
     h = MatMul (x, w) a = Add (h, b) s = Shape (x) n = Gather (s, zero)
@@ -53,62 +55,69 @@ def test_the_plans_of_the_latest_shapes_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(segment, "MAX_PLANS", 3)
-    found = lowered(TEXT)
-    (only,) = found.segments
-    made: list[Any] = []
-    make = Segment._make
-
-    def noted(self: Segment, shapes: Any, look: Any) -> Any:
-        made.append(shapes[0])
-        return make(self, shapes, look)
-
-    monkeypatch.setattr(Segment, "_make", noted)
-    for length in (1, 2, 3, 1, 4, 1, 3, 2):
-        found.check(*feeds(1, length).values())
+    lengths = (1, 2, 3, 1, 4, 1, 3, 2)
     # 2 is the one that was not used for longest when 4 comes
-    assert [shape[1] for shape in made] == [1, 2, 3, 4, 2]
-    assert len(only._plans) == 3
+    assert planned(TEXT, lengths) == [1, 2, 3, 4, 2]
+    found = lowered(TEXT)
+    for length in lengths:
+        found.check(*feeds(1, length).values())
+
+
+def planned(text: str, lengths: Sequence[int]) -> list[int]:
+    """The lengths for which runs of these make a plan, as a profile tells it."""
+    model = onnx.parser.parse_model(text)
+    return [
+        event["args"]["inputs"]["x"][1]
+        for event in events(model, [feeds(1, length) for length in lengths])
+        if event["name"] == "plan for new shapes"
+    ]
 
 
 def test_static_shapes_are_planned_when_the_session_opens() -> None:
-    text = TEXT.replace("[B, S, 8]", "[2, 3, 8]")
-    found = lowered(text)
-    with mock.patch.object(Segment, "_make", side_effect=AssertionError):
-        found.session.run(None, feeds(2, 3))
+    assert planned(TEXT, [3]) == [3]
+    assert planned(TEXT.replace("[B, S, 8]", "[1, 3, 8]"), [3]) == []
 
 
-def test_planning_ends_when_the_session_is_not_wanted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+ROWS = graph("float[A, 4] x", "float[] y", "e = Softmax (x) y = Softmax (e)")
+
+
+@contextmanager
+def while_planning(act: Callable[[], object]) -> Iterator[list[Any]]:
+    """A context in which something happens whenever a softmax is planned; gives those
+    that were."""
+    record = rows.record_softmax
+    seen: list[Any] = []
+
+    def acting(*arguments: Any, **named: Any) -> None:
+        act()
+        seen.append(arguments)
+        record(*arguments, **named)
+
+    with mock.patch.object(rows, "record_softmax", acting):
+        yield seen
+
+
+def test_planning_ends_when_the_session_is_not_wanted() -> None:
     options = onnxplug.SessionOptions()
-    make = Segment._make
-
-    def cancelled(self: Segment, shapes: Any, look: Any) -> Any:
-        options.set_load_cancellation_flag(True)
-        return make(self, shapes, look)
-
-    monkeypatch.setattr(Segment, "_make", cancelled)
-    text = TEXT.replace("[B, S, 8]", "[2, 3, 8]")
-    with pytest.raises(LoadCancelled, match="set_load_cancellation_flag"):
-        onnxplug.InferenceSession(onnx.parser.parse_model(text), options)
+    model = onnx.parser.parse_model(ROWS.replace("A", "3"))
+    with (
+        while_planning(lambda: options.set_load_cancellation_flag(True)) as seen,
+        pytest.raises(LoadCancelled, match="set_load_cancellation_flag"),
+    ):
+        onnxplug.InferenceSession(model, options)
+    assert len(seen) == 1
 
 
-def test_planning_ends_when_the_run_is_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = lowered(TEXT)
+def test_planning_ends_when_the_run_is_cancelled() -> None:
+    found = lowered(ROWS)
+    (x,) = random((3, 4))
     options = onnxplug.RunOptions()
-    make = Segment._make
-
-    def cancelled(self: Segment, shapes: Any, look: Any) -> Any:
-        options.terminate = True
-        return make(self, shapes, look)
-
-    monkeypatch.setattr(Segment, "_make", cancelled)
-    with pytest.raises(RunCancelled):
-        found.session.run(None, feeds(2, 3), options)
-    (only,) = found.segments
-    assert not only._plans
+    with while_planning(lambda: setattr(options, "terminate", True)) as seen:
+        with pytest.raises(RunCancelled):
+            found.session.run(None, {"x": x}, options)
+        assert len(seen) == 1
+        found.check(x)
+        assert len(seen) == 3  # what was half planned is not kept
 
 
 def test_inputs_that_are_not_in_order_are_copied() -> None:
@@ -182,30 +191,27 @@ def test_an_output_that_is_bound_to_an_input() -> None:
 # what is not compiled
 
 
-def refuse_softmax_of(rows: int) -> Any:
+def refuse_softmax_of(count: int) -> Any:
     """A patch: softmax has no kernel for so many rows."""
-    from onnxplug_cpu.compiler.operations import rows as module
-
-    record = module.record_softmax
+    record = rows.record_softmax
 
     def refuse(recorder: Any, x: Any, out: Any, **rest: Any) -> None:
-        if x.shape[-2] == rows:
-            raise ValueError(f"there is no kernel for {rows} rows")
+        if x.shape[-2] == count:
+            raise ValueError(f"there is no kernel for {count} rows")
         record(recorder, x, out, **rest)
 
-    return mock.patch.object(module, "record_softmax", refuse)
+    return mock.patch.object(rows, "record_softmax", refuse)
 
 
 def test_a_call_that_is_not_compiled_for_some_shape_is_on_arrays_then() -> None:
     with refuse_softmax_of(3):
         found = lowered(TEXT)
-        (partition,) = found.partitions
         found.check(*feeds(1, 5).values())
-        assert "array" not in partition.tiers
+        assert "array" not in found.tiers()
         found.check(*feeds(1, 3).values())
-        assert partition.tiers["array"] == 1
-        assert partition.tiers["compiled"] > 1
-        assert list(partition.notes.values()) == ["there is no kernel for 3 rows"]
+        assert found.tiers()["array"] == 1
+        assert found.tiers()["compiled"] > 1
+        assert found.notes() == ["there is no kernel for 3 rows"]
         found.check(*feeds(2, 5).values())
         found.check(*feeds(1, 3).values())
 
@@ -213,9 +219,8 @@ def test_a_call_that_is_not_compiled_for_some_shape_is_on_arrays_then() -> None:
 def test_a_call_that_is_never_compiled_is_found_when_the_session_opens() -> None:
     with refuse_softmax_of(3):
         found = lowered(TEXT.replace("[B, S, 8]", "[2, 3, 8]"))
-    (partition,) = found.partitions
-    assert partition.tiers["array"] == 1
-    assert list(partition.notes.values()) == ["there is no kernel for 3 rows"]
+    assert found.tiers()["array"] == 1
+    assert found.notes() == ["there is no kernel for 3 rows"]
     found.check(*feeds(2, 3).values())
 
 
@@ -226,7 +231,7 @@ def test_a_shape_that_is_an_error_is_told_as_the_array_tier_tells_it() -> None:
     for runner in (found.expected, found.session):
         with pytest.raises(NodeError, match="MatMul giving 'y'"):
             runner.run(None, {"x": good, "w": wrong})
-    assert found.partitions[0].tiers == {"compiled": 1}
+    assert found.tiers() == {"compiled": 1}
     found.check(*random((2, 3), (3, 5)))
 
 
@@ -236,8 +241,7 @@ def test_a_shape_that_is_an_error_costs_other_shapes_nothing(more: str) -> None:
     body = "m = MatMul (x, w) s = Softmax (m) y = Add (s, b)" + more
     text = graph("float[A, B] x, float[C, D] w, float[E] b", outputs, body)
     found = lowered(text)
-    (partition,) = found.partitions
-    tiers, notes = partition.tiers, partition.notes
+    tiers, notes = found.tiers(), found.notes()
     found.check(*random((2, 3), (3, 5), (5,)))
     for shapes in (
         ((2, 3), (4, 5), (5,)),
@@ -248,11 +252,11 @@ def test_a_shape_that_is_an_error_costs_other_shapes_nothing(more: str) -> None:
         for runner in (found.expected, found.session):
             with pytest.raises(NodeError):
                 runner.run(None, wrong)
-        assert partition.tiers == tiers
-        assert partition.notes == notes
+        assert found.tiers() == tiers
+        assert found.notes() == notes
         found.check(*random((2, 3), (3, 5), (5,)))
     found.check(*random((4, 3), (3, 7), (7,)))
-    assert partition.tiers == tiers
+    assert found.tiers() == tiers
 
 
 def test_machine_code_that_is_unavailable_changes_nothing_but_the_speed(
@@ -301,7 +305,7 @@ def test_a_kernel_that_is_unavailable_for_new_shapes(
         found.check(*feeds(2, 5).values())
         found.check(*feeds(2, 6).values())
     assert caplog.text.count("the CPU EP computes on numpy arrays: none") == 1
-    assert set(found.partitions[0].tiers) == {"array"}
+    assert set(found.tiers()) == {"array"}
     found.check(*feeds(1, 3).values())
 
 
@@ -389,12 +393,12 @@ def test_a_call_is_refused_while_others_run() -> None:
         for thread in threads:
             thread.join()
     assert not errors, errors[0]
-    assert found.partitions[0].tiers["array"] == 1
+    assert found.tiers()["array"] == 1
 
 
 def test_a_refusal_of_nothing_in_particular_is_an_error() -> None:
     with (
-        mock.patch.object(Segment, "_make", side_effect=NotCompiled("no")),
+        mock.patch.object(Library, "addresses", side_effect=NotCompiled("no")),
         pytest.raises(onnxplug.errors.OnnxplugError, match="no"),
     ):
         lowered(TEXT.replace("[B, S, 8]", "[2, 3, 8]"))

@@ -18,7 +18,7 @@ import pytest
 
 from onnxplug_cpu.compiler import parts as parts_module
 from onnxplug_cpu.compiler import program as program_module
-from onnxplug_cpu.compiler.arena import Arenas, allocate
+from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
 from onnxplug_cpu.compiler.parts import BETWEEN_LOOKS, Division, Part
@@ -27,7 +27,6 @@ from onnxplug_cpu.compiler.record import (
     Address,
     Buffer,
     Code,
-    Packed,
     PackedConstants,
     Recorder,
     View,
@@ -128,10 +127,10 @@ def test_programs_share_arenas_in_any_order() -> None:
 
 def test_a_run_keeps_to_its_own_arena() -> None:
     arenas = Arenas()
-    program, check = random_program(8, 2, arenas)
+    _, check = random_program(8, 2, arenas)
     check(0)
     used = arenas.acquire(1)
-    assert used.nbytes >= program._arena_nbytes > 0
+    assert used.nbytes > 1  # it is the run's
     used.array[:] = 77
     check(1)  # in another arena, with the words of the first
     assert (used.array == 77).all()
@@ -265,9 +264,9 @@ class Packing:
         self.array = np.arange(n, dtype=np.float32)
         self.counts = np.zeros(1, np.int64)
 
-    def program(self, workers: int = 2) -> Program:
-        library = Library.host()
-        recorder = Recorder(library.isa, workers, self.session)
+    def recorded(self, workers: int = 2) -> Recorder:
+        """A plan; those of a session are recorded one at a time."""
+        recorder = Recorder(Library.host().isa, workers, self.session)
         n = len(self.array)
         source = recorder.constant(self.array)
 
@@ -284,7 +283,13 @@ class Packing:
         address = recorder.packed(source, "doubled", source.nbytes, double)
         doubled = View.contiguous(address.buffer, FLOAT, (n,))
         add(recorder, input_view(0, FLOAT, n), doubled, output_view(0, FLOAT, n))
-        return Program(recorder.commands, library, workers, n_inputs=1, n_outputs=1)
+        return recorder
+
+    def program(self, workers: int = 2, recorder: Recorder | None = None) -> Program:
+        recorder = recorder or self.recorded(workers)
+        return Program(
+            recorder.commands, Library.host(), workers, n_inputs=1, n_outputs=1
+        )
 
     def check(self, program: Program) -> None:
         x = np.random.rand(len(self.array)).astype(np.float32)
@@ -303,39 +308,26 @@ def test_constants_are_packed_once_for_all_programs() -> None:
     assert packing.counts[0] == 1
 
 
-def test_threads_that_need_the_same_packed_constant(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_need_the_same_packed_constant() -> None:
     packing = Packing(100_000)
-    fills: dict[Packed, Any] = {}
-    fill_batch = program_module._fill_batch
-
-    def remembering(batch: Any, *others: Any) -> None:
-        fills.update((buffer, buffer.fill) for buffer in batch)
-        fill_batch(batch, *others)
-
-    monkeypatch.setattr(program_module, "_fill_batch", remembering)
     failures: list[BaseException] = []
     start = threading.Barrier(4)
 
-    def make() -> None:
+    def make(recorder: Recorder) -> None:
         try:
             start.wait()
-            packing.check(packing.program())
+            packing.check(packing.program(recorder=recorder))
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
-    # record first: a session's plans are recorded one at a time
-    packing.check(packing.program())
-    for _, buffer in packing.session.values():
-        buffer.memory, buffer.fill = None, fills[buffer]
-    threads = [threading.Thread(target=make) for _ in range(4)]
+    plans = [packing.recorded() for _ in range(4)]
+    threads = [threading.Thread(target=make, args=(plan,)) for plan in plans]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not failures
-    assert packing.counts[0] == 2
+    assert packing.counts[0] == 1
 
 
 def test_packing_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -555,31 +547,36 @@ def test_making_a_program_is_quick() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_constants_that_another_thread_was_packing_are_packed_anew() -> None:
-    half, whole = Packed(8), Packed(8)
-    half.memory = whole.memory = allocate(8)
-    program_module._being_filled.append([half])
-    try:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if half.memory is None and whole.memory is not None else 1)
-    finally:
-        program_module._being_filled.clear()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert half.memory is not None
-
-
-def test_constants_that_are_packed_are_noted_meanwhile(
+def test_constants_that_another_thread_is_packing_are_packed_anew_in_a_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    noted: list[int] = []
+    whole, half = Packing(), Packing()
+    whole.program(workers=1)
+    packs, goes_on = threading.Event(), threading.Event()
     run = Program.run
 
-    def watch(program: Program, inputs: Any, outputs: Any) -> None:
-        noted.append(len(program_module._being_filled))
-        run(program, inputs, outputs)
+    def wait(*arguments: Any) -> None:
+        if threading.current_thread() is packer:
+            packs.set()
+            goes_on.wait(60)
+        run(*arguments)
 
-    monkeypatch.setattr(Program, "run", watch)
-    Packing().program()
-    assert noted == [1]
-    assert not program_module._being_filled
+    monkeypatch.setattr(Program, "run", wait)
+    packer = threading.Thread(target=half.program, kwargs={"workers": 1})
+    packer.start()
+    assert packs.wait(60)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for packing in (whole, half):
+                packing.check(packing.program(workers=1))
+                code += packing.counts[0] != 1
+            code -= 1
+        finally:
+            os._exit(code)
+    goes_on.set()
+    packer.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    half.check(half.program(workers=1))
+    assert half.counts[0] == 1
