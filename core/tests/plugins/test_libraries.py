@@ -59,6 +59,12 @@ def private_modules() -> list[str]:
     return sorted(name for name in sys.modules if name.startswith("onnxplug_file_"))
 
 
+@pytest.fixture(autouse=True)
+def without_those_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in private_modules():
+        monkeypatch.delitem(sys.modules, name)
+
+
 # Forms of targets...
 
 
