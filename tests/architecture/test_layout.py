@@ -19,9 +19,9 @@ THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 FLOORS: Final = (
     {"escape", "forks"},
     {"errors", "ep"},
-    {"guard", "hardware", "plugins"},
+    {"guard", "hardware", "log", "plugins", "warn"},
     {"graph"},
-    {"shapes", "functions", "selection"},
+    {"shapes", "functions", "operators", "selection"},
     {"prepare", "options", "queries", "process"},
     {"run"},
     {"session"},

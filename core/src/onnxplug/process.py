@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 
 from onnxplug.ep import SPI_VERSION
 from onnxplug.errors import InvalidArgument
-
-LEVELS = (
-    logging.DEBUG,
-    logging.INFO,
-    logging.WARNING,
-    logging.ERROR,
-    logging.CRITICAL,
-)
-"""ONNX Runtime's severities, 0 verbose to 4 fatal, as levels of ``logging``."""
+from onnxplug.log import LEVELS, show_from
 
 
 def set_default_logger_severity(severity: int) -> None:
@@ -28,16 +19,7 @@ def set_default_logger_severity(severity: int) -> None:
     """
     if severity not in range(len(LEVELS)):
         raise InvalidArgument(f"severity {severity!r} is not one of 0 to 4")
-    listen("onnxplug", severity)
-
-
-def listen(name: str, severity: int) -> logging.Logger:
-    """The logger *name* at a level, shown on stderr if nobody shows it yet."""
-    logger = logging.getLogger(name)
-    logger.setLevel(LEVELS[severity])
-    if severity < 2 and not logger.hasHandlers():
-        logger.addHandler(logging.StreamHandler())
-    return logger
+    show_from("onnxplug", severity)
 
 
 def get_version_string() -> str:

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from onnxplug.ep import DataType, EpFactory, OperatorSupport
 from onnxplug.functions import listed_operators
 from onnxplug.guard import blaming
+from onnxplug.operators import CONTROL_FLOW
 from onnxplug.prepare.differentiate import is_gradient_operator
-from onnxplug.run.compile import CONTROL_FLOW
 
 HOST: Final = "onnxplug"
 """The runner of what the host does itself."""

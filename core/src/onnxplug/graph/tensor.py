@@ -20,6 +20,7 @@ from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData
 from onnxplug.graph.graph import densify
 from onnxplug.graph.packing import entry_count, from_entries, from_raw
+from onnxplug.graph.size import tensor_nbytes
 from onnxplug.graph.value_type import read_data_type
 from onnxplug.graph.weight import Weight
 from onnxplug.graph.wire import Message, signed
@@ -126,7 +127,7 @@ def read_tensor(message: Message, external: ExternalData) -> tuple[str, Weight]:
             raise InvalidModel(
                 f"tensor {name!r} has strings in external data, which ONNX forbids"
             )
-        raw = external.read(entries, _nbytes(dtype, shape), name)
+        raw = external.read(entries, tensor_nbytes(dtype, shape), name)
     elif not raw and (values := chunks.get(_VALUES.get(dtype, "int32_data"))):
         return name, _from_values(message, values, dtype, shape, name)
     elif dtype is DataType.STRING:
@@ -201,14 +202,10 @@ def _shape(dims: list[int], dtype: DataType, name: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _nbytes(dtype: DataType, shape: tuple[int, ...]) -> int:
-    return (math.prod(shape) * dtype.bits + 7) // 8
-
-
 def _from_raw(
     raw: memoryview, dtype: DataType, shape: tuple[int, ...], name: str
 ) -> Weight:
-    expected = _nbytes(dtype, shape)
+    expected = tensor_nbytes(dtype, shape)
     if len(raw) != expected:
         raise _wrong_size(name, dtype, shape, f"{len(raw)} bytes", expected)
     return Weight(dtype, shape, partial(from_raw, raw, dtype, shape), raw)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import usual_form
+from onnxplug.graph.size import tensor_nbytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,7 +131,7 @@ class Weight:
     @property
     def nbytes(self) -> int:
         """Bytes that the elements take in a model file; 0 for strings."""
-        return (self.size * self.dtype.bits + 7) // 8
+        return tensor_nbytes(self.dtype, self.shape)
 
     def __repr__(self) -> str:
         return f"Weight({self.dtype}{list(self.shape)})"

@@ -16,15 +16,19 @@ from onnxplug.ep import (
     CompiledPartition,
     Declined,
     Reason,
-    RefusalCode,
-    SessionRefused,
     describe,
 )
-from onnxplug.errors import EpError, LoadCancelled, OutOfMemory, UnassignedNode
+from onnxplug.errors import UnassignedNode
 from onnxplug.graph import Graph, Node
-from onnxplug.guard import FAILURES, Closer, close_after, close_all
+from onnxplug.guard import Closer, close_after, close_all
+from onnxplug.operators import is_control_flow
 from onnxplug.options import SessionOptions
 from onnxplug.prepare import why_not_expanded
+from onnxplug.run.compile_partition import (
+    compile_partition,
+    declined_nodes,
+    declined_reason,
+)
 from onnxplug.run.partition import (
     Assignment,
     Candidate,
@@ -32,7 +36,7 @@ from onnxplug.run.partition import (
     GraphPartition,
     assign,
     cut,
-    find_islands,
+    find_unprofitable,
 )
 from onnxplug.run.partition.report import (
     Expanded,
@@ -43,9 +47,6 @@ from onnxplug.run.partition.report import (
     PassedOver,
 )
 from onnxplug.run.profiling import Profile, stage
-
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-"""Operators whose bodies the host runs when no EP takes the whole node."""
 
 Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
 """Replaces nodes by their operators' function bodies; whether any was replaced."""
@@ -146,34 +147,37 @@ class _Compiler:
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
-        self.islands: set[tuple[int, Node]] = set()
-        self.stranded: set[Node] = set()
+        self.unprofitable: set[tuple[int, Node]] = set()
+        self.kept: set[Node] = set()
         self.used: set[int] = set()
 
     def compile(self) -> CompiledGraph:
+        """Divide the graph until all of its partitions are compiled.
+
+        Each time round, nodes have other EPs to go to, or are other nodes.
+        """
         while True:
             self.options.check_load()
-            with stage(self.profile, "assign nodes", {"graph": self.where}):
-                assignment = assign(
-                    self.graph,
-                    self.candidates,
-                    where=self.where,
-                    excluded=self.excluded,
-                )
-            if self._taken_back(assignment) or self._expanded(assignment):
+            assignment = self._assign()
+            if self._kept_after_all(assignment) or self._expanded(assignment):
                 continue
             cuts = cut(self.graph, assignment)
-            islands = find_islands(self.graph, assignment, cuts, self.candidates)
-            islands = {
-                key: why for key, why in islands.items() if key[1] not in self.stranded
-            }
-            if islands:
-                self.islands.update(islands)
-                self._give_back(islands)
+            if self._unprofitable_given_back(assignment, cuts):
                 continue
             units = self._compile_all(cuts)
             if units is not None:
-                break
+                return self._finished(assignment, cuts, units)
+
+    def _assign(self) -> Assignment:
+        with stage(self.profile, "assign nodes", {"graph": self.where}):
+            return assign(
+                self.graph, self.candidates, where=self.where, excluded=self.excluded
+            )
+
+    def _finished(
+        self, assignment: Assignment, cuts: Sequence[Cut], units: list[CompiledUnit]
+    ) -> CompiledGraph:
+        """The compiled graph, reported, with the bodies of the host's nodes."""
         result = CompiledGraph(self.graph, units, self.where)
         self.used = {id(unit.compiled) for unit in units}
         try:
@@ -194,24 +198,34 @@ class _Compiler:
             if id(compiled) not in self.used
         )
 
-    def _taken_back(self, assignment: Assignment) -> bool:
+    def _unprofitable_given_back(
+        self, assignment: Assignment, cuts: Sequence[Cut]
+    ) -> bool:
+        """Give back partitions that are not worth their copies, if there are any."""
+        found = find_unprofitable(self.graph, assignment, cuts, self.candidates)
+        found = {key: why for key, why in found.items() if key[1] not in self.kept}
+        self.unprofitable.update(found)
+        self._give_back(found)
+        return bool(found)
+
+    def _kept_after_all(self, assignment: Assignment) -> bool:
         """Whether nodes given back for their copies' sake go to no other EP after all.
 
         The EP that claimed them cannot take them alone, say.  They stay where they
         were.
         """
-        stranded = {self.graph.nodes[index] for index in assignment.unassigned}
-        returned = {key for key in self.islands if key[1] in stranded}
-        if not returned:
+        unassigned = {self.graph.nodes[index] for index in assignment.unassigned}
+        kept = {key for key in self.unprofitable if key[1] in unassigned}
+        if not kept:
             return False
-        self.islands -= returned
-        self.stranded |= {node for _, node in returned}
-        for key in returned:
+        self.unprofitable -= kept
+        self.kept |= {node for _, node in kept}
+        for key in kept:
             del self.excluded[key]
         self.given_back = [
-            (position, kept, reason)
+            (position, left, reason)
             for position, nodes, reason in self.given_back
-            if (kept := [node for node in nodes if (position, node) in self.excluded])
+            if (left := [node for node in nodes if (position, node) in self.excluded])
         ]
         return True
 
@@ -309,10 +323,10 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = _compile_one(candidate, partition)
+                        self.done[key] = compile_partition(candidate, partition)
                 except Declined as error:
-                    reason = _as_reason(error.reason)
-                    nodes = _given_back(error, candidate, partition)
+                    reason = declined_reason(error.reason)
+                    nodes = declined_nodes(error, candidate, partition)
                     self._give_back({(part.ep, node): reason for node in nodes})
                     declined = True
                     continue
@@ -394,93 +408,3 @@ class _Compiler:
                     passed_over=tuple(assignment.passed_over[node.index]),
                 )
             )
-
-
-def is_control_flow(node: Node) -> bool:
-    """Whether the host can run *node* by running its bodies."""
-    return node.domain == "" and node.op_type in CONTROL_FLOW
-
-
-def _compile_one(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
-    try:
-        compiled = candidate.provider.compile(partition)
-        if not isinstance(compiled, CompiledPartition):
-            raise TypeError(
-                f"compile() returned a {type(compiled).__name__}; expected a "
-                "CompiledPartition"
-            )
-        _check_locations(compiled, partition)
-        _check_limit(compiled.max_concurrent_runs)
-        return compiled
-    except (Declined, SessionRefused, LoadCancelled):
-        raise
-    except MemoryError as error:
-        what = (
-            f"{candidate.name}, to compile a partition of {len(partition.nodes)} nodes "
-            f"from {describe(partition.nodes[0])} on,"
-        )
-        raise OutOfMemory.of(error, what, ep=candidate.name) from error
-    except FAILURES as error:
-        raise EpError(
-            f"{candidate.name} failed to compile a partition of "
-            f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
-            f"{type(error).__name__}: {error}",
-            ep=candidate.name,
-            stage="compile",
-        ) from error
-
-
-def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> None:
-    for kind, locations, names in (
-        ("input", compiled.input_locations, partition.inputs),
-        ("output", compiled.output_locations, partition.outputs),
-    ):
-        if locations is not None and len(locations) != len(names):
-            raise ValueError(
-                f"{kind}_locations has {len(locations)} entries; expected one for each "
-                f"of the {len(names)} {kind}s, or None"
-            )
-
-
-def _check_limit(limit: object) -> None:
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise ValueError(
-            f"max_concurrent_runs is {limit!r}; expected at least 1, or None"
-        )
-
-
-def _given_back(
-    error: Declined, candidate: Candidate, partition: GraphPartition
-) -> Sequence[Node]:
-    """The nodes that an EP declined: those that it names, or all.
-
-    Raises:
-        EpError: it names none, or one that is not the partition's.
-    """
-    if error.nodes is None:
-        return partition.nodes
-    if not error.nodes:
-        raise EpError(
-            f"{candidate.name} declined a partition and named no node; expected some "
-            "of Partition.nodes, or nodes=None for all",
-            ep=candidate.name,
-            stage="compile",
-        ) from error
-    own = {id(node): node for node in partition.nodes}
-    for node in error.nodes:
-        if id(node) not in own:
-            raise EpError(
-                f"{candidate.name} declined a partition and named {node!r}, which is "
-                "none of its nodes; expected nodes of Partition.nodes",
-                ep=candidate.name,
-                stage="compile",
-            ) from error
-    return [own[id(node)] for node in error.nodes]
-
-
-def _as_reason(reason: object) -> Reason:
-    return (
-        reason
-        if isinstance(reason, Reason)
-        else Reason(RefusalCode.OTHER, f"declined at compile: {reason}")
-    )

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.graph import Graph, Node
+from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import GuardedRun, RunFunction, guarded
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.memory import Hop, Memory
-from onnxplug.run.partition.islands import nbytes
 from onnxplug.run.partition.report import CopyPlacement, Explanation
 from onnxplug.run.results import Place, ResultCheck
 
@@ -178,7 +178,7 @@ class _Planner:
                     value=name,
                     source=str(hop.source),
                     target=str(hop.target),
-                    nbytes=nbytes(self.compiled.graph.value(name)),
+                    nbytes=value_nbytes(self.compiled.graph.value(name)),
                 )
             )
         return self.slots[name, location]

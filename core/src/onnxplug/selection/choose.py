@@ -23,7 +23,7 @@ from onnxplug.selection.devices import devices_of, faults, hardware_for
 from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
-from onnxplug.selection.warn import warn_user
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     import logging

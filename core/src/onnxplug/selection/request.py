@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from onnxplug.errors import OptionError
-from onnxplug.selection.warn import warn_user
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, HardwareDevice

@@ -16,7 +16,7 @@ from onnxplug.selection.request import (
     normalise,
     tell_duplicate,
 )
-from onnxplug.selection.warn import warn_user
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.selection.policy import OrtExecutionProviderDevicePolicy

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnxplug.errors import InvalidModel
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
-from onnxplug.run.build import BuiltModel, load, log_placement, write_model
+from onnxplug.run.build import build_model
+from onnxplug.run.load import load
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.session.model_info import ModelMetadata
@@ -19,7 +22,10 @@ from onnxplug.session.model_info import ModelMetadata
 if TYPE_CHECKING:
     from onnxplug.ep import ModelInfo
     from onnxplug.ep.files import Identity
-    from onnxplug.graph import Model
+    from onnxplug.graph import Graph, Model
+    from onnxplug.options import SessionOptions
+    from onnxplug.run.model import BuiltModel
+    from onnxplug.run.partition.report import Explanation
     from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
@@ -77,8 +83,8 @@ def open_model(
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
-                write_model(built.graph, Path(path))
-            log_placement(request.options, built.explanation)
+                _write(built.graph, Path(path))
+            _log_placement(request.options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
             raise
@@ -119,10 +125,47 @@ def _build(
             cpu_fallback=request.cpu_fallback,
         )
     disabled = {*options.disabled_passes, *request.disabled}
-    return BuiltModel(model, chosen, failed, options, disabled, profile)
+    return build_model(model, chosen, failed, options, disabled, profile)
 
 
 def _model_info(model: Model) -> ModelInfo:
     from onnxplug.selection import model_info
 
     return model_info(model)
+
+
+def _write(graph: Graph, path: Path) -> None:
+    """Write a prepared graph as a model of its own.
+
+    Raises:
+        InvalidModel: it is beyond protobuf's limit of 2 GiB.
+    """
+    from onnxplug.graph.export import export_graph
+
+    try:
+        data = export_graph(graph).model.SerializeToString()
+    except ValueError as error:
+        raise InvalidModel(
+            f"the prepared model cannot be written to {str(path)!r}: {error}"
+        ) from error
+    path.write_bytes(data)
+
+
+def _log_placement(options: SessionOptions, explanation: Explanation) -> None:
+    """Log where nodes run, at the level that *options* ask for."""
+    severity = options.log_severity_level
+    if severity < 0 and "logging" not in sys.modules:
+        return  # nobody can be listening
+    import logging
+
+    name = "onnxplug.session" + (f".{options.logid}" if options.logid else "")
+    if severity >= 0:
+        from onnxplug.log import show_from
+
+        logger = show_from(name, min(severity, 4))
+    else:
+        logger = logging.getLogger(name)
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", str(explanation).splitlines()[0])
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("placement:\n%s", explanation)

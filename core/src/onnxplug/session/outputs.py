@@ -12,7 +12,7 @@ from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
 from onnxplug.ep.room import check_room
 from onnxplug.errors import ModelWarning, OutOfMemory
 from onnxplug.run.aliasing import parts
-from onnxplug.selection.warn import warn_user
+from onnxplug.warn import warn_user
 
 
 class DeclaredShapes:

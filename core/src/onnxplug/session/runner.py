@@ -14,7 +14,7 @@ from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
     from onnxplug.options import RunOptions
-    from onnxplug.run.build import BuiltModel
+    from onnxplug.run.model import BuiltModel
     from onnxplug.run.profiling import Profile
     from onnxplug.session.io_binding import IOBinding
 

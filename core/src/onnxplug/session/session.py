@@ -11,8 +11,8 @@ from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.run.build import call_each, close_model
 from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph, assigned_subgraphs
+from onnxplug.session.closing import call_each, close_model
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
 from onnxplug.session.profiling import new_profile
@@ -22,7 +22,7 @@ from onnxplug.session.variants import Variants
 
 if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.build import BuiltModel
+    from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest

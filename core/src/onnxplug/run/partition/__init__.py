@@ -1,8 +1,8 @@
 """Decides which EP runs which nodes, and cuts the graph accordingly."""
 
 from onnxplug.run.partition.assign import Assignment, Candidate, assign
+from onnxplug.run.partition.cost import find_unprofitable
 from onnxplug.run.partition.cut import Cut, cut
-from onnxplug.run.partition.islands import find_islands
 from onnxplug.run.partition.partition import GraphPartition
 
 __all__ = [
@@ -12,5 +12,5 @@ __all__ = [
     "GraphPartition",
     "assign",
     "cut",
-    "find_islands",
+    "find_unprofitable",
 ]

@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
         name: the EP's name.
         device: the device it drives, in words.
         provider: the EP.
-        costs: metadata of the pair: what copies cost (see ``islands``).
+        costs: metadata of the pair: what copies cost (see ``cost``).
     """
 
     name: str

@@ -7,16 +7,16 @@ An EP's device can override each constant in its metadata (in microseconds):
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import Reason, RefusalCode
+from onnxplug.graph.size import value_nbytes
+from onnxplug.operators import COMPUTE_INTENSIVE
 from onnxplug.run.partition.assign import Assignment, Candidate
 from onnxplug.run.partition.cut import Cut
 
 if TYPE_CHECKING:
-    from onnxplug.ep import ValueInfo
     from onnxplug.graph import Graph, Node
 
 _DEFAULTS: Final = {
@@ -25,14 +25,11 @@ _DEFAULTS: Final = {
     "node_gain_us": 20.0,
 }
 
-_HEAVY: Final = frozenset(
-    {"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul"}
-    | {"RNN", "If", "Loop", "Scan"}
-)
-_HEAVY_FACTOR: Final = 20
+_INTENSIVE_FACTOR: Final = 20
+"""How many times another node's gain a compute-intensive one is worth."""
 
 
-def find_islands(
+def find_unprofitable(
     graph: Graph,
     assignment: Assignment,
     cuts: Sequence[Cut],
@@ -58,11 +55,11 @@ def find_islands(
             name: _constant(candidate.costs, name, default)
             for name, default in _DEFAULTS.items()
         }
-        size = sum(nbytes(graph.value(name)) or 0 for name in crossing) / 2**20
+        size = sum(value_nbytes(graph.value(name)) or 0 for name in crossing) / 2**20
         cost = len(crossing) * costs["copy_cost_us"]
         cost += size * costs["copy_cost_us_per_mib"]
         gain = costs["node_gain_us"] * sum(
-            _HEAVY_FACTOR if graph.nodes[node].op_type in _HEAVY else 1
+            _INTENSIVE_FACTOR if graph.nodes[node].op_type in COMPUTE_INTENSIVE else 1
             for node in part.nodes
         )
         if cost > gain:
@@ -73,16 +70,6 @@ def find_islands(
             )
             given_back |= {(part.ep, graph.nodes[node]): reason for node in part.nodes}
     return given_back
-
-
-def nbytes(value: ValueInfo) -> int | None:
-    """The size of a tensor in bytes; ``None`` when it is not known before running."""
-    if value.dtype is None or value.shape is None:
-        return None
-    sizes = [size for size in value.shape if isinstance(size, int)]
-    if len(sizes) != len(value.shape):
-        return None
-    return (math.prod(sizes) * value.dtype.bits + 7) // 8
 
 
 def _has_alternative(assignment: Assignment, part: Cut) -> bool:

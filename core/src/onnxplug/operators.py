@@ -1,0 +1,28 @@
+"""What is known of single operators beside their types, shapes and bodies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug.graph import Node
+
+CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
+"""Operators whose bodies the host runs when no EP takes the whole node."""
+
+COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
+    "Attention",
+    "Conv",
+    "ConvTranspose",
+    "Einsum",
+    "GRU",
+    "Gemm",
+    "LSTM",
+    "MatMul",
+    "RNN",
+}
+"""Operators that take many times as long as those that read each element once."""
+
+
+def is_control_flow(node: Node) -> bool:
+    """Whether the host can run *node* by running its bodies."""
+    return node.domain == "" and node.op_type in CONTROL_FLOW

@@ -1,0 +1,65 @@
+"""Computes nodes of constants ahead of runs, by an EP: the core computes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnxplug.ep import HOST, ExecutionProvider
+from onnxplug.graph import Graph, Node
+from onnxplug.guard import FAILURES
+from onnxplug.run.partition import GraphPartition
+
+
+def evaluator(
+    providers: Sequence[ExecutionProvider],
+) -> Callable[[Graph, Node], Sequence[Any]] | None:
+    """Computes one node of constants by the last of *providers* that works on the host.
+
+    It raises :class:`~onnxplug.prepare.fold.NotFolded` for whatever goes wrong: folding
+    is an improvement, never a need.  What cannot be computed now is left to fail, or
+    not, when the model runs, and the session's report has it.
+    """
+    host = [provider for provider in providers if provider.location == HOST]
+    if not host:
+        return None
+    provider = host[-1]
+
+    def evaluate(graph: Graph, node: Node) -> Sequence[Any]:
+        from onnxplug.prepare.fold import NotFolded
+
+        alone = _alone(graph, node)
+        try:
+            refusals = provider.get_capability(alone).refusals
+            if not refusals:
+                partition = GraphPartition(alone, alone.nodes)
+                with contextlib.closing(provider.compile(partition)) as compiled:
+                    nothing_bound = [None] * len(partition.outputs)
+                    return list(compiled.run([], nothing_bound, None))
+        except FAILURES as error:
+            raise NotFolded(f"{type(error).__name__}: {error}") from error
+        raise NotFolded(f"no EP on the host computes it: {refusals[0].reason}")
+
+    return evaluate
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """A graph of *node* alone, whose inputs are constants of *graph*."""
+    copy = Node(
+        node.op_type,
+        node.inputs,
+        node.outputs,
+        node.typed_attributes,
+        domain=node.domain,
+        name=node.name,
+    )
+    weights = {name: graph.weight(name) for name in node.inputs if name}
+    return Graph(
+        graph.name,
+        inputs=(),
+        outputs=[name for name in node.outputs if name],
+        nodes=[copy],
+        constants={name: weight for name, weight in weights.items() if weight},
+        opset_imports=graph.opset_imports,
+    )
