@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +30,13 @@ FLOORS: Final = (
 """A module may import from its own floor and those above it in this list."""
 
 
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Names of modules that *path* imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -115,6 +119,62 @@ def test_plugins_import_the_spi_only() -> None:
             ):
                 wrong.append(f"{path.name} imports {name}")
     assert not wrong
+
+
+PLANNING: Final = (
+    "arena call chain chains constants extent fuse link parts partition patterns plan "
+    "program record segment units watched"
+).split()
+"""Modules of the CPU EP's compiler that turn a partition into a program."""
+
+
+def private(names: Iterable[str]) -> set[str]:
+    return {
+        name
+        for name in names
+        if name[0] == "_" and name.strip("_") and name[:2] != "__"
+    }
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Names of functions and classes, and what is assigned to, attributes too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def named(tree: ast.Module) -> Iterator[str]:
+    """What is read of other objects, imported, or named in a text, as patches do."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.rpartition(".")[2]
+
+
+def test_no_test_depends_on_how_the_cpu_compiler_plans() -> None:
+    """So that it can be rebuilt; told by name, as what an object is is not known."""
+    compiler = PLUGINS / "cpu" / "src" / "onnxplug_cpu" / "compiler"
+    hidden = {
+        name
+        for module in PLANNING
+        for name in private(defined(parsed(compiler / f"{module}.py")))
+    }
+    tests = [
+        *sources(PLUGINS / "cpu" / "tests"),
+        *(p for p in sources(ROOT / "tests") if "onnxplug_cpu" in p.read_text("utf-8")),
+    ]
+    assert not [
+        f"{path.relative_to(ROOT)} names {name}"
+        for path in tests
+        for name in (hidden & {*named(parsed(path))}) - {*defined(parsed(path))}
+    ]
 
 
 @pytest.mark.parametrize(

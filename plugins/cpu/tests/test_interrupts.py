@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
+from unittest import mock
 
 import onnx
 import pytest
 
 import onnxplug
 from onnxplug_cpu.compiler.parts import estimated_seconds
+from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import LONGEST_CHUNK
 
 PRODUCT = """
@@ -114,9 +117,16 @@ def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["": 23]> long {text}'
     )
-    session = onnxplug.InferenceSession(model, options)
-    runner = session._built.compiled.units[0].compiled._built.runner  # type: ignore[union-attr]
-    commands = runner._latest.program.commands
+    programs: list[Program] = []
+    make = Program.__init__
+
+    def noted(program: Program, *rest: Any, **named: Any) -> None:
+        make(program, *rest, **named)
+        programs.append(program)
+
+    with mock.patch.object(Program, "__init__", noted):  # runs would take long
+        onnxplug.InferenceSession(model, options)
+    commands = [command for program in programs for command in program.commands]
     assert sum(estimated_seconds(command, 1) for command in commands) > 0.1
     for command in commands:
         chunk = estimated_seconds(command, 1) / command.chunks
@@ -127,7 +137,8 @@ def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None
 ANYWHERE = """
 import os, random, signal, threading, time
 import numpy as np, onnx, onnxplug
-from onnxplug_cpu.compiler import pool
+from onnxplug_cpu.compiler.jit import Library
+from onnxplug_cpu.compiler.pool import shared_pool
 
 # which a process that a shell put into the background would ignore
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -142,6 +153,7 @@ options.intra_op_num_threads = 3
 x = np.random.default_rng(0).standard_normal((200, 200), np.float32)
 sessions = [onnxplug.InferenceSession(model, options)]
 (expected,) = sessions[0].run(None, {"x": x})
+workers = shared_pool(Library.host())
 delays = random.Random(0)
 
 
@@ -151,8 +163,8 @@ def interrupt(delay):
 
 
 for _ in range(30):
-    pool._shared.close()
-    pool._shared = None  # the next run begins threads anew
+    workers.close()
+    workers.start_anew()  # the next run begins threads
     thread = threading.Thread(target=interrupt, args=[delays.random() * 0.01])
     try:
         thread.start()
@@ -171,7 +183,7 @@ for _ in range(30):
         (found,) = session.run(None, {"x": x})
         assert np.allclose(found, expected, rtol=1e-3, atol=1e-3)
         assert not session._built._runs
-    assert pool._shared.size == 3
+    assert workers.size == 3
 """
 
 

@@ -50,9 +50,7 @@ def test_arrays_of_any_rank(shape: tuple[int, ...]) -> None:
 
 def entered(program: Program, *given: Any) -> bool:
     """Whether the native entry itself takes these arrays."""
-    words = program._undisturbed
-    assert words is not None
-    return program._enter(words, *given)
+    return program.try_run(given, ())
 
 
 def test_what_the_entry_refuses() -> None:
@@ -127,7 +125,7 @@ def test_run_says_what_is_wrong() -> None:
 def test_references_are_neither_lost_nor_kept() -> None:
     program = adding(2)
     x, y, out = arrays(2)
-    objects = (x, y, out, True, False, None, program._enter)
+    objects = (x, y, out, True, False, None, driver.shared_driver(Library.host()).run)
     before = [sys.getrefcount(item) for item in objects]
     for _ in range(1000):
         entered(program, x, y, out)

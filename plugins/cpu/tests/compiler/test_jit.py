@@ -383,21 +383,35 @@ def test_two_processes_compile_at_once(folder) -> None:
 @needs_host
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_child_has_what_its_parent_had_and_can_load_more(folder) -> None:
+def test_a_child_has_what_its_parent_had_and_can_load_more(folder, monkeypatch) -> None:
     Library(HOST).addresses([kernel(3)])
     library = Library(HOST)
     before = library.addresses([kernel(2)])
-    # as if a thread that the child does not have were loading
-    with library._lock, jit._lock:
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                expect_factor(library.addresses([kernel(2)])[kernel(2)], 2)
-                expect_factor(library.addresses([kernel(3)])[kernel(3)], 3)
-                code = 0
-            finally:
-                os._exit(code)
+    # a thread that the child does not have loads meanwhile
+    loads, goes_on = threading.Event(), threading.Event()
+    place = CodeMemory.place
+
+    def wait(memory: CodeMemory, images: Any) -> Any:
+        if threading.current_thread() is loader:
+            loads.set()
+            goes_on.wait(60)
+        return place(memory, images)
+
+    monkeypatch.setattr(CodeMemory, "place", wait)
+    loader = threading.Thread(target=library.addresses, args=([kernel(4)],))
+    loader.start()
+    assert loads.wait(60)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            expect_factor(library.addresses([kernel(2)])[kernel(2)], 2)
+            expect_factor(library.addresses([kernel(3)])[kernel(3)], 3)
+            code = 0
+        finally:
+            os._exit(code)
+    goes_on.set()
+    loader.join()
     deadline = time.monotonic() + 30
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:

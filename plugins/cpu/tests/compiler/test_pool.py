@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler import cores, pool
+from onnxplug_cpu.compiler import cores, pool, program
 from onnxplug_cpu.compiler.cores import default_workers
 from onnxplug_cpu.compiler.isa import AVX2, NEON
 from onnxplug_cpu.compiler.jit import Library, compile_object
@@ -51,14 +51,14 @@ def counting(
             chunks=chunks,
         )
         start += chunks
-    program = Program(recorder.commands, library, workers, n_inputs=0, n_outputs=2)
+    made = Program(recorder.commands, library, workers, n_inputs=0, n_outputs=2)
 
     def run() -> tuple[Array, Array]:
         arrays = np.zeros(total, np.int64), np.full(total, -1)
-        program.run([], arrays)
+        made.run([], arrays)
         return arrays
 
-    return program, run
+    return made, run
 
 
 def the_pool() -> pool.Pool:
@@ -203,8 +203,9 @@ def test_workers_that_cannot_sleep_natively(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pool, "_system", System("", 0, 0, give_way))
     monkeypatch.setattr(pool, "_WORKER", Kernel("test.worker", (), pool._write_worker))
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(pool, "_shared", alternative)
+    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
     _, run = counting(2, [64], work=20_000)
+    before = set(threading.enumerate())
     try:
         for _ in range(5):
             counts, _ = run()
@@ -212,7 +213,7 @@ def test_workers_that_cannot_sleep_natively(monkeypatch: pytest.MonkeyPatch) -> 
             time.sleep(0.002)
         assert eventually(lambda: 1 in run()[1])
     finally:
-        threads = list(alternative._threads)
+        threads = set(threading.enumerate()) - before
         alternative.close()
     assert not any(thread.is_alive() for thread in threads)
 
@@ -221,10 +222,11 @@ def test_a_closed_pool_leaves_the_work_to_the_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed = pool.Pool(Library.host())
-    monkeypatch.setattr(pool, "_shared", closed)
+    monkeypatch.setattr(program, "shared_pool", lambda library: closed)
     _, run = counting(3, [50])
+    before = set(threading.enumerate())
     run()
-    threads = list(closed._threads)
+    threads = set(threading.enumerate()) - before
     assert len(threads) == 2
     closed.close()
     for thread in threads:  # on a busy machine they end later
@@ -258,7 +260,7 @@ def test_runs_go_on_with_the_threads_that_there_are(
     left: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(pool, "_shared", alternative)
+    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
     monkeypatch.setattr(pool, "_told_of_threads", False)
     monkeypatch.setattr(threading, "Thread", Limited)
     monkeypatch.setattr(Limited, "left", left)
@@ -286,7 +288,7 @@ def test_workers_have_numbers_of_their_own_whatever_interrupts_their_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alternative = pool.Pool(Library.host())
-    monkeypatch.setattr(pool, "_shared", alternative)
+    monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
 
     class Interrupted(threading.Thread):
         def start(self) -> None:
