@@ -85,7 +85,8 @@ PAGES = {
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
-                "SequenceType", "OptionalType", "MapType", "Dimension",
+                "SequenceType", "OptionalType", "MapType", "Dimension", "Size",
+                "named_sizes",
             ),
             "Memory": (
                 "MemoryLocation", "HOST", "Allocator", "DataTransfer", "Stream",
@@ -112,7 +113,9 @@ A plugin's module, named by an entry point of the group
 `onnxplug.ep.hookimpl`. An implementation may leave out arguments that it does not use.
 """
 
-NOT_MADE_BY_USERS = {"Explanation", "IOBinding", "ModelMetadata", "NodeArg", "OrtValue"}
+NOT_MADE_BY_USERS = {
+    "Explanation", "IOBinding", "ModelMetadata", "NodeArg", "OrtValue", "Size",
+}  # fmt: skip
 """Classes whose instances come from elsewhere than their constructor."""
 
 

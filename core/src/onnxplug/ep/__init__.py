@@ -7,6 +7,10 @@ compiles each :class:`Partition` to a :class:`CompiledPartition`.
 Importing this package imports the standard library and pluggy only.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pluggy
 
 from onnxplug.ep.cache import cache_directory
@@ -56,6 +60,7 @@ from onnxplug.ep.types import (
     SparseTensorType,
     TensorType,
     ValueType,
+    named_sizes,
 )
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
@@ -68,6 +73,9 @@ from onnxplug.errors import (
     RunCancelled,
     SessionRefused,
 )
+
+if TYPE_CHECKING:
+    from onnxplug.ep.size import Size
 
 hookimpl = pluggy.HookimplMarker("onnxplug")
 """Marks a plugin's functions as implementations of the host's hooks."""
@@ -119,6 +127,7 @@ __all__ = [
     "SequenceType",
     "SessionContext",
     "SessionRefused",
+    "Size",
     "SparseTensor",
     "SparseTensorType",
     "Stream",
@@ -129,4 +138,14 @@ __all__ = [
     "describe",
     "fill_bound",
     "hookimpl",
+    "named_sizes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # of no use to most EPs, and long
+    if name != "Size":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from onnxplug.ep.size import Size
+
+    return Size

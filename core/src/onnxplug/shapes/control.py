@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType, SequenceType
 from onnxplug.ep.bounds import OutOfBounds, normal_axis
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import Extent
 from onnxplug.graph import Graph, Node
-from onnxplug.shapes import GENERATED
 from onnxplug.shapes.attention import attended, softmax_dtype
-from onnxplug.shapes.dimension import Extent
 from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Value
 from onnxplug.shapes.stated import joined, without_names, without_shapes
 

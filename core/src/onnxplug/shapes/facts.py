@@ -15,17 +15,16 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.ep.bounds import MOST_ELEMENTS, OutOfBounds, at_least, normal_axis, sizes
-from onnxplug.graph import Graph, Node, Weight
-from onnxplug.graph.scopes import made_in
-from onnxplug.shapes import GENERATED
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TEXT,
     Extent,
     Size,
     named,
-    parse,
 )
+from onnxplug.graph import Graph, Node, Weight
+from onnxplug.graph.scopes import made_in
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -96,7 +95,7 @@ class Scope:
             return self.fresh()
         found = self._read.get(dimension)
         if found is None:
-            found = parse(dimension)
+            found = Size.parse(dimension)
             if found is None:  # such as "?", which may stand for anything
                 return self.fresh()
             self._read[dimension] = found

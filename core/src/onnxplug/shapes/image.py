@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import at_least, normal_axes
-from onnxplug.shapes.dimension import Extent, is_natural, quotient
+from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,

@@ -7,11 +7,11 @@ from typing import Final
 
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
 from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes import (
-    GENERATED,
     attention,
     containers,
     elementwise,

@@ -15,7 +15,7 @@ from onnxplug.ep.bounds import (
     normal_axis,
     permutation,
 )
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.size import (
     Extent,
     broadcast,
     exact_quotient,
