@@ -81,7 +81,7 @@ PAGES = {
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
                 "DeviceType", "Graph", "Node", "AttributeValue", "ValueInfo",
-                "Partition", "ExportedModel", "SparseTensor",
+                "Partition", "TensorFacts", "ExportedModel", "SparseTensor",
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",

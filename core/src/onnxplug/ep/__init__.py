@@ -38,6 +38,7 @@ from onnxplug.ep.graph import (
     Node,
     Partition,
     SparseTensor,
+    TensorFacts,
     ValueInfo,
 )
 from onnxplug.ep.kernels import (
@@ -131,6 +132,7 @@ __all__ = [
     "SparseTensor",
     "SparseTensorType",
     "Stream",
+    "TensorFacts",
     "TensorType",
     "ValueInfo",
     "ValueType",
