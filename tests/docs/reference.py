@@ -81,11 +81,13 @@ PAGES = {
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
                 "DeviceType", "Graph", "Node", "AttributeValue", "ValueInfo",
-                "Partition", "ExportedModel", "SparseTensor", "ModelInfo",
+                "Partition", "TensorFacts", "ExportedModel", "SparseTensor",
+                "ModelInfo",
             ),
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
-                "SequenceType", "OptionalType", "MapType", "Dimension",
+                "SequenceType", "OptionalType", "MapType", "Dimension", "Size",
+                "named_sizes",
             ),
             "Memory": (
                 "MemoryLocation", "HOST", "Allocator", "DataTransfer", "Stream",
@@ -112,7 +114,9 @@ A plugin's module, named by an entry point of the group
 `onnxplug.ep.hookimpl`. An implementation may leave out arguments that it does not use.
 """
 
-NOT_MADE_BY_USERS = {"Explanation", "IOBinding", "ModelMetadata", "NodeArg", "OrtValue"}
+NOT_MADE_BY_USERS = {
+    "Explanation", "IOBinding", "ModelMetadata", "NodeArg", "OrtValue", "Size",
+}  # fmt: skip
 """Classes whose instances come from elsewhere than their constructor."""
 
 

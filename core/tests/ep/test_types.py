@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from onnxplug.ep import DataType, SequenceType, TensorType, ValueInfo
+from onnxplug.ep import DataType, SequenceType, TensorType, ValueInfo, named_sizes
 
 NUMBERS = sorted(set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED})
 
@@ -71,3 +71,30 @@ def test_unknown_rank_is_not_a_scalar() -> None:
 def test_what_is_not_a_tensor_has_neither_dtype_nor_shape() -> None:
     value = ValueInfo(name="x", type=SequenceType(TensorType(DataType.INT8, ())))
     assert (value.dtype, value.shape) == (None, None)
+
+
+def test_a_shape_in_numbers() -> None:
+    type_ = TensorType(shape=("batch", "past + seq", 12, None, "?"))
+    assert type_.shape_for({"batch": 2, "past": 3, "seq": 1}) == (2, 4, 12, None, None)
+    assert type_.shape_for({"past": 3}) == (None, None, 12, None, None)
+    # an expression may be known as a whole
+    assert type_.shape_for({"past + seq": 7}) == (None, 7, 12, None, None)
+    assert TensorType().shape_for({}) is None
+    assert TensorType(shape=()).shape_for({}) == ()
+
+
+def test_what_names_of_sizes_stand_for() -> None:
+    types = [
+        TensorType(shape=("batch", "seq")),
+        TensorType(shape=("batch", "past + seq", 12)),
+        SequenceType(TensorType(shape=("n",))),
+        TensorType(),
+        TensorType(shape=("lost",)),
+        None,
+    ]
+    shapes = [(2, 3), (2, 8, 12), None, (4,), None, (5,)]
+    assert named_sizes(types, shapes) == {"batch": 2, "seq": 3, "past + seq": 8}
+    assert named_sizes(types[:2], [(2, 3), (4, 8, 12)]) == {
+        "seq": 3,
+        "past + seq": 8,
+    }

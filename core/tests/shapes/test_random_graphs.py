@@ -12,13 +12,13 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import Extent, Size, names_in, substituted
 from onnxplug.graph import Graph
 from onnxplug.graph.export import export_graph, node_to_proto
 from onnxplug.graph.load import load_model
 from onnxplug.prepare import prepare
 from onnxplug.prepare.infer import infer_types
-from onnxplug.shapes import GENERATED
-from onnxplug.shapes.dimension import Extent, names_in, parse, substituted
 
 INPUTS = {"x": ("N", "S", 4), "z": ("N", 3, "P", 4), "v": ("S",), "u": ("M", 4)}
 SIZES = (
@@ -270,7 +270,7 @@ def _value(
 ) -> Extent | None:
     if isinstance(text, int):
         return text
-    size = parse(text)
+    size = Size.parse(text)
     assert size is not None, text
     known = sizes | made_up
     if not names_in(size) <= known.keys():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from onnxplug.ep.size import MOST_TEXT
 from onnxplug.errors import InvalidModel
 from onnxplug.prepare.infer import infer_types
-from onnxplug.shapes.dimension import MOST_TEXT
 
 INPUTS = """g (float[N,2] x, float[N,3,8,8] image, float[4,3,2,2] k, bool c) => (y)
     <int64[2] twice = {0, 0}, int64[1] far = {7}, int64[1] neg = {-3},

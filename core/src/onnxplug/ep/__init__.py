@@ -7,6 +7,10 @@ compiles each :class:`Partition` to a :class:`CompiledPartition`.
 Importing this package imports the standard library and pluggy only.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pluggy
 
 from onnxplug.ep.cache import cache_directory
@@ -34,6 +38,7 @@ from onnxplug.ep.graph import (
     Node,
     Partition,
     SparseTensor,
+    TensorFacts,
     ValueInfo,
 )
 from onnxplug.ep.kernels import (
@@ -57,6 +62,7 @@ from onnxplug.ep.types import (
     SparseTensorType,
     TensorType,
     ValueType,
+    named_sizes,
 )
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
@@ -69,6 +75,9 @@ from onnxplug.errors import (
     RunCancelled,
     SessionRefused,
 )
+
+if TYPE_CHECKING:
+    from onnxplug.ep.size import Size
 
 hookimpl = pluggy.HookimplMarker("onnxplug")
 """Marks a plugin's functions as implementations of the host's hooks."""
@@ -122,9 +131,11 @@ __all__ = [
     "SequenceType",
     "SessionContext",
     "SessionRefused",
+    "Size",
     "SparseTensor",
     "SparseTensorType",
     "Stream",
+    "TensorFacts",
     "TensorType",
     "ValueInfo",
     "ValueType",
@@ -132,4 +143,14 @@ __all__ = [
     "describe",
     "fill_bound",
     "hookimpl",
+    "named_sizes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # of no use to most EPs, and long
+    if name != "Size":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from onnxplug.ep.size import Size
+
+    return Size

@@ -143,6 +143,21 @@ class Graph(Protocol):
         """The name of the EP ranked higher that took *node*, if one did."""
 
 
+class TensorFacts(NamedTuple):
+    """What is known of a tensor when all sizes are numbers.
+
+    Attributes:
+        dtype: element type; ``None`` when unknown.
+        shape: the sizes.
+        content: a numpy array of *dtype* and *shape*, if it is known: a constant, or
+            what follows from sizes.  Never written to.
+    """
+
+    dtype: DataType | None
+    shape: tuple[int, ...]
+    content: Any | None = None
+
+
 class ExportedModel(NamedTuple):
     """A partition as a model of its own.
 
@@ -199,6 +214,32 @@ class Partition(Protocol):
 
     def constant(self, name: str) -> Any | None:
         """The content of a constant; as :meth:`Graph.constant`."""
+
+    def infer(
+        self, node: Node, inputs: Sequence[TensorFacts | None]
+    ) -> Sequence[TensorFacts | None]:
+        """What follows for the outputs of *node* by the host's rules of operators.
+
+        Cheap enough to be asked for each node of a plan.  From any thread.
+
+        Args:
+            node: of the partition.
+            inputs: by position; ``None`` for what is left out, is no dense tensor, or
+                is not known.
+
+        Returns:
+            By position; ``None`` for what does not follow, as where sizes depend on
+            elements that are not known.  Fewer than the node has outputs, or none, when
+            nothing follows for the last ones.
+
+            Content is told of integers of rank 0 or 1, at most 64 of them, that follow
+            from sizes.
+
+        Raises:
+            OutOfBounds: an attribute, or what is known of an input, is nothing with
+                which the node can run; a ``ValueError`` that names the node.  Whether
+                the inputs' sizes go together is not looked at by all rules.
+        """
 
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"

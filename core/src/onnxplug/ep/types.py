@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import numpy as np
 
 
@@ -130,7 +132,8 @@ def _numpy_dtype(data_type: DataType) -> np.dtype[Any]:
 
 
 Dimension: TypeAlias = int | str | None
-"""A size, a symbolic name, or ``None`` when nothing is known."""
+"""A number, an expression of named sizes (see :class:`Size`), or ``None`` when nothing
+is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,16 @@ class TensorType:
 
     dtype: DataType | None = None
     shape: tuple[Dimension, ...] | None = None
+
+    def shape_for(self, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:
+        """The shape in numbers where names of sizes stand for *sizes*.
+
+        A size that they do not tell is ``None``; so is the whole when the rank is
+        unknown.  :func:`named_sizes` tells the sizes of shapes that are known.
+        """
+        if self.shape is None:
+            return None
+        return tuple(_evaluated(dimension, sizes) for dimension in self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +193,33 @@ class MapType:
 ValueType: TypeAlias = (
     TensorType | SparseTensorType | SequenceType | OptionalType | MapType
 )
+
+
+def named_sizes(
+    types: Iterable[ValueType | None], shapes: Iterable[tuple[int, ...] | None]
+) -> dict[str, int]:
+    """What the names of sizes in *types* stand for where values have *shapes*.
+
+    Whole expressions (``past + seq``) are told like names.  What would have to be two
+    sizes at once is left out; so is what only types say that are no dense tensors'.
+    """
+    sizes: dict[str, int] = {}
+    several: set[str] = set()
+    for type, shape in zip(types, shapes, strict=True):
+        if not isinstance(type, TensorType) or type.shape is None:
+            continue
+        for stated, found in zip(type.shape, shape or (), strict=False):
+            if isinstance(stated, str) and sizes.setdefault(stated, found) != found:
+                several.add(stated)
+    return {name: size for name, size in sizes.items() if name not in several}
+
+
+def _evaluated(dimension: Dimension, sizes: Mapping[str, int]) -> int | None:
+    if not isinstance(dimension, str):
+        return dimension
+    if dimension in sizes or dimension.isidentifier():
+        return sizes.get(dimension)
+    from onnxplug.ep.size import Size
+
+    size = Size.parse(dimension)
+    return None if size is None else size.evaluate(sizes)

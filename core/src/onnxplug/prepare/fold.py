@@ -18,7 +18,7 @@ from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import make_constant
 from onnxplug.prepare.report import Left
-from onnxplug.shapes.facts import Facts, NodeCall, Scope
+from onnxplug.shapes.facts import Facts, NodeCall, Scope, array_of
 from onnxplug.shapes.target import target_in_numbers
 from onnxplug.shapes.values import contents
 
@@ -347,16 +347,8 @@ def _from_shapes(call: NodeCall, told: set[str]) -> list[np.ndarray[Any, Any]] |
         if name is not None:
             call.facts.contents[name] = content
             told.add(name)
-    if not all(
-        isinstance(element, int) for content in found for element in content.elements
-    ):
-        return None
-    return [
-        np.array(content.elements, content.dtype.numpy).reshape(
-            () if content.is_scalar else -1
-        )
-        for content in found
-    ]
+    arrays = [array for array in map(array_of, found) if array is not None]
+    return arrays if len(arrays) == len(found) else None
 
 
 def _with_numbers(call: NodeCall, names: _NewNames) -> str | None:

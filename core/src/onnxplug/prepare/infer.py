@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from onnxplug.ep import ValueType
 from onnxplug.ep.bounds import MOST_ELEMENTS
+from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.agreement import check_agreement
-from onnxplug.shapes import GENERATED
 from onnxplug.shapes.inference import infer_symbolically
 from onnxplug.shapes.stated import (
     has_sizes,

@@ -18,7 +18,6 @@ import numpy as np
 
 from onnxplug.ep import (
     DataType,
-    Dimension,
     MapType,
     MemoryLocation,
     OptionalType,
@@ -29,6 +28,7 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
     describe,
+    named_sizes,
 )
 from onnxplug.errors import EpError
 from onnxplug.guard import Check, RunFunction
@@ -163,11 +163,15 @@ class ResultCheck:
                 raise self.error(
                     name, "another array than the one that was bound to the output"
                 )
-        sizes = _sizes_of_names(self._partition, inputs)
+        sizes = named_sizes(
+            (self._partition.value(name).type for name in self._partition.inputs),
+            (getattr(value, "shape", None) for value in inputs),
+        )
         doubtful = [
             name
             for name, type, result in zip(names, self._types, results, strict=True)
-            if isinstance(type, TensorType) and not _agrees(result.shape, type, sizes)
+            if isinstance(type, TensorType)
+            and not _fits(result.shape, type.shape_for(sizes))
         ]
         if doubtful:
             self._judge(inputs, dict(zip(names, results, strict=True)), doubtful)
@@ -325,44 +329,13 @@ def _is_same(result: Any, bound: Any) -> bool:
     return False
 
 
-def _sizes_of_names(partition: GraphPartition, inputs: Sequence[Any]) -> dict[str, int]:
-    """The sizes that names of dimensions have for *inputs*; without those that have
-    two."""
-    sizes: dict[str, int] = {}
-    several: set[str] = set()
-    for name, value in zip(partition.inputs, inputs, strict=True):
-        type = partition.value(name).type
-        if not isinstance(type, TensorType) or type.shape is None:
-            continue
-        for stated, found in zip(type.shape, getattr(value, "shape", ()), strict=False):
-            if isinstance(stated, str) and sizes.setdefault(stated, found) != found:
-                several.add(stated)
-    return {name: size for name, size in sizes.items() if name not in several}
-
-
-def _agrees(shape: Shape, type: TensorType, sizes: Mapping[str, int]) -> bool:
-    """Whether *shape* is what *type* states where names have *sizes*."""
-    if type.shape is None:
-        return True
-    return len(shape) == len(type.shape) and all(
-        _evaluated(stated, sizes) in (None, found)
-        for found, stated in zip(shape, type.shape, strict=True)
-    )
-
-
-def _evaluated(stated: Dimension, sizes: Mapping[str, int]) -> int | None:
-    if not isinstance(stated, str):
-        return stated
-    if stated in sizes or stated.isidentifier():
-        return sizes.get(stated)
-    from onnxplug.shapes.dimension import evaluated
-
-    return evaluated(stated, sizes)
-
-
-def _fits(found: Shape, expected: Sequence[int | None]) -> bool:
-    return len(found) == len(expected) and all(
-        size in (None, have) for have, size in zip(found, expected, strict=True)
+def _fits(found: Shape, expected: Sequence[int | None] | None) -> bool:
+    """Whether *found* is what is *expected*, as far as that is known."""
+    return expected is None or (
+        len(found) == len(expected)
+        and all(
+            size in (None, have) for have, size in zip(found, expected, strict=True)
+        )
     )
 
 

@@ -7,10 +7,3 @@ value's sizes are known as expressions, like ``past + 1``, before any size is.
 Source of the method: partial data propagation of the ONNX specification
 (ShapeInference.md), with expressions where that has names.
 """
-
-from __future__ import annotations
-
-from typing import Final
-
-GENERATED: Final = "unk__"
-"""How names of dimensions begin that inference makes up, also in expressions."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import OutOfBounds, at_least
-from onnxplug.shapes.dimension import Extent, quotient
+from onnxplug.ep.size import Extent, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value
 

@@ -47,7 +47,7 @@ def _sequence_at(call: NodeCall) -> Fact:
     sequence = call.fact()
     if not isinstance(sequence, SequenceType):
         return UNKNOWN
-    return call.facts.scope.fact(sequence.element)
+    return call.scope.fact(sequence.element)
 
 
 def _sequence_length(call: NodeCall) -> Fact:
@@ -59,7 +59,7 @@ def _split_to_sequence(call: NodeCall) -> Fact:
     if shape is None:
         return SequenceType(TensorType(dtype))
     axis = call.axis(len(shape), 0)
-    sizes = list(map(call.facts.scope.write, shape))
+    sizes = list(map(call.scope.write, shape))
     element: list[int | str | None] = [*sizes]
     element[axis] = _part(call)
     if not call.has(1) and not call.attribute("keepdims", 1):
@@ -85,7 +85,7 @@ def _concat_from_sequence(call: NodeCall) -> Fact:
     sequence = call.fact()
     if not isinstance(sequence, SequenceType):
         return UNKNOWN
-    element = call.facts.scope.fact(sequence.element)
+    element = call.scope.fact(sequence.element)
     if not isinstance(element, Value):
         return UNKNOWN
     dtype, shape = element
@@ -113,9 +113,7 @@ def _optional_has_element(call: NodeCall) -> Fact:
 def _optional_get_element(call: NodeCall) -> Fact:
     fact = call.fact()
     # since opset 18 what is no optional is its own element
-    return (
-        call.facts.scope.fact(fact.element) if isinstance(fact, OptionalType) else fact
-    )
+    return call.scope.fact(fact.element) if isinstance(fact, OptionalType) else fact
 
 
 RULES: Final[dict[str, Rule]] = {

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType, SequenceType
 from onnxplug.ep.bounds import OutOfBounds, normal_axis
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import Extent
 from onnxplug.graph import Graph, Node
-from onnxplug.shapes import GENERATED
 from onnxplug.shapes.attention import attended, softmax_dtype
-from onnxplug.shapes.dimension import Extent
 from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Value
 from onnxplug.shapes.stated import joined, without_names, without_shapes
 
@@ -52,8 +52,8 @@ def _either(call: NodeCall, facts: Sequence[Fact]) -> Fact:
         if isinstance(first, Value) and isinstance(other, Value):
             first = _either_tensor(call, first, other)
         else:
-            stated = call.facts.scope.stated
-            first = call.facts.scope.fact(joined(stated(first), stated(other)))
+            stated = call.scope.stated
+            first = call.scope.fact(joined(stated(first), stated(other)))
     return first
 
 
@@ -77,12 +77,12 @@ def _repeated(call: NodeCall, fact: Fact) -> Fact:
     """
     if isinstance(fact, Value):
         return fact
-    return call.facts.scope.fact(without_names(fact, GENERATED))
+    return call.scope.fact(without_names(fact, GENERATED))
 
 
 def _of_any_shape(call: NodeCall, fact: Fact) -> Fact:
     """*fact* without what may be another each time that a body is run."""
-    scope = call.facts.scope
+    scope = call.scope
     return scope.fact(without_shapes(scope.stated(fact)))
 
 
@@ -171,7 +171,7 @@ def _of_batch(
 
 def _sequence_map(call: NodeCall, follow: Follow) -> Sequence[Fact]:
     (body,) = call.node.subgraphs.values()
-    scope = call.facts.scope
+    scope = call.scope
     given = [_element(call, position) for position in range(len(call.node.inputs))]
     facts = follow(body, given)
     return [
@@ -182,9 +182,7 @@ def _sequence_map(call: NodeCall, follow: Follow) -> Sequence[Fact]:
 
 def _element(call: NodeCall, position: int) -> Fact:
     fact = call.fact(position)
-    return (
-        call.facts.scope.fact(fact.element) if isinstance(fact, SequenceType) else fact
-    )
+    return call.scope.fact(fact.element) if isinstance(fact, SequenceType) else fact
 
 
 def _flex_attention(call: NodeCall, follow: Follow) -> Sequence[Fact]:

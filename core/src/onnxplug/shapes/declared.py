@@ -10,11 +10,11 @@ import logging
 from typing import NoReturn
 
 from onnxplug.ep import Dimension, TensorType, ValueType, describe
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import Extent
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
 from onnxplug.graph import Graph
-from onnxplug.shapes import GENERATED
-from onnxplug.shapes.dimension import Extent
 from onnxplug.shapes.facts import UNKNOWN, Fact, Scope, Shape, Value
 from onnxplug.shapes.stated import Contradiction, merged, without_names
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import normal_axes, normal_axis
-from onnxplug.shapes.dimension import broadcast
+from onnxplug.ep.size import broadcast
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
 
 Rule: TypeAlias = Callable[[NodeCall], "Fact | Sequence[Fact] | None"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from onnxplug.ep import (
     DataType,
@@ -15,24 +15,27 @@ from onnxplug.ep import (
     ValueType,
 )
 from onnxplug.ep.bounds import MOST_ELEMENTS, OutOfBounds, at_least, normal_axis, sizes
-from onnxplug.graph import Graph, Node, Weight
-from onnxplug.graph.scopes import made_in
-from onnxplug.shapes import GENERATED
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TEXT,
     Extent,
     Size,
     named,
-    parse,
 )
+from onnxplug.graph import Graph, Node, Weight
+from onnxplug.graph.scopes import made_in
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Shape: TypeAlias = tuple[Extent, ...]
 
 FEW: Final = 64
 """Elements of a tensor that are followed one by one."""
 
-_COUNTS: Final = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL})
+COUNTS: Final = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL})
+"""Element types of tensors that are followed element by element."""
 
 
 class Value(NamedTuple):
@@ -62,13 +65,28 @@ class Content(NamedTuple):
 def content_of(weight: Weight) -> Content | None:
     """The elements of a constant, if it is small and an integer tensor."""
     if (
-        weight.dtype not in _COUNTS
+        weight.dtype not in COUNTS
         or len(weight.shape) > 1
         or (weight.shape and weight.shape[0] > FEW)
     ):
         return None
-    elements = map(int, weight.array.reshape(-1).tolist())
-    return Content(tuple(elements), not weight.shape, weight.dtype)
+    return elements_of(weight.array, weight.dtype)
+
+
+def elements_of(array: np.ndarray[Any, Any], dtype: DataType) -> Content:
+    """The elements of an array of integers of rank 0 or 1."""
+    elements = map(int, array.reshape(-1).tolist())
+    return Content(tuple(elements), not array.shape, dtype)
+
+
+def array_of(content: Content) -> np.ndarray[Any, Any] | None:
+    """The array that *content* is, if all elements are numbers."""
+    if not all(isinstance(element, int) for element in content.elements):
+        return None
+    import numpy as np
+
+    array = np.array(content.elements, content.dtype.numpy)
+    return array.reshape(()) if content.is_scalar else array
 
 
 class Scope:
@@ -96,7 +114,7 @@ class Scope:
             return self.fresh()
         found = self._read.get(dimension)
         if found is None:
-            found = parse(dimension)
+            found = Size.parse(dimension)
             if found is None:  # such as "?", which may stand for anything
                 return self.fresh()
             self._read[dimension] = found
@@ -240,7 +258,7 @@ class Facts:
 
 
 class NodeCall:
-    """One node, and what is known of what it is given.
+    """One node, and what is known of what it is given: all that a rule asks.
 
     Attributes:
         opset: version of ONNX's operators in the graph.
@@ -252,6 +270,11 @@ class NodeCall:
         self.node = node
         self.facts = facts
         self.opset = opset
+
+    @property
+    def scope(self) -> Scope:
+        """Where sizes get names."""
+        return self.facts.scope
 
     def has(self, position: int) -> bool:
         """Whether there is such an input."""
@@ -273,7 +296,7 @@ class NodeCall:
     def type(self, position: int = 0) -> ValueType | None:
         """As :meth:`fact`, as a graph states it; None if nothing is known."""
         fact = self.fact(position)
-        return None if fact == UNKNOWN else self.facts.scope.stated(fact)
+        return None if fact == UNKNOWN else self.scope.stated(fact)
 
     def values(self) -> list[Value]:
         """What is known of the inputs that are there."""
@@ -284,6 +307,12 @@ class NodeCall:
         inputs = self.node.inputs
         name = inputs[position] if position < len(inputs) else None
         return None if name is None else self.facts.content(name)
+
+    def constant(self, position: int) -> np.ndarray[Any, Any] | None:
+        """The elements of an input of any kind, if it is a constant."""
+        inputs = self.node.inputs
+        name = inputs[position] if position < len(inputs) else None
+        return None if name is None else self.facts.graph.constant(name)
 
     def numbers(self, position: int) -> tuple[int, ...] | None:
         """The elements of an input, if all are known now."""
@@ -335,7 +364,7 @@ class NodeCall:
 
     def fresh(self) -> Extent:
         """A size of which nothing is known."""
-        return self.facts.scope.fresh()
+        return self.scope.fresh()
 
     def fresh_shape(self, rank: Extent | None) -> Shape | None:
         """A shape of *rank*, if that is a number, of which nothing else is known."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import at_least, normal_axes
-from onnxplug.shapes.dimension import Extent, is_natural, quotient
+from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,
@@ -42,7 +42,7 @@ def _resize(call: NodeCall) -> Value:
         return Value(dtype, countable(tuple(found), "the shape asked for"))
     factors: Any = call.attribute("scales")
     if factors is None and call.has(scales):
-        constant = call.facts.graph.constant(call.node.inputs[scales] or "")
+        constant = call.constant(scales)
         factors = None if constant is None else constant.tolist()
     crops = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
     if factors and not crops:

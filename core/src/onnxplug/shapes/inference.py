@@ -7,11 +7,11 @@ from typing import Final
 
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
 from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes import (
-    GENERATED,
     attention,
     containers,
     elementwise,
@@ -157,26 +157,39 @@ def _types(call: NodeCall, rule: Rule | None, *, proven: bool) -> Sequence[Fact]
     Raises:
         InvalidModel: it is *proven* that the node cannot run.
     """
+    if rule is None and (call.node.subgraphs or has_bodies(call.node)):
+        rule = _control_flow
     try:
-        if rule is not None:
-            found = rule(call)
-        elif call.node.subgraphs or has_bodies(call.node):
-            found = control_flow(call, _follower(call.facts))
-        else:
-            return ()
-    except ModelError:
-        raise
+        return () if rule is None else followed(call, rule)
     except OutOfBounds as error:
         # a body need not run: exporters write branches that are wrong for some shapes
         if not proven:
             return ()
-        raise InvalidModel(f"{describe(call.node)} cannot run: {error}") from error
+        raise InvalidModel(str(error)) from error
+
+
+def followed(call: NodeCall, rule: Rule) -> Sequence[Fact]:
+    """The types of a node's outputs by its *rule*, as far as they follow.
+
+    Raises:
+        OutOfBounds: the node cannot run; the error names it.
+    """
+    try:
+        found = rule(call)
+    except ModelError:
+        raise
+    except OutOfBounds as error:
+        raise OutOfBounds(f"{describe(call.node)} cannot run: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # what its EP will say better: sizes, say, that do not go together
         return ()
     if found is None:
         return ()
     return (found,) if isinstance(found, _FACTS) else found
+
+
+def _control_flow(call: NodeCall) -> Sequence[Fact] | None:
+    return control_flow(call, _follower(call.facts))
 
 
 def _follow_content(call: NodeCall) -> None:

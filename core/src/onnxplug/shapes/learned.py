@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from onnxplug.ep import DataType, MapType, SequenceType, TensorType
 from onnxplug.ep.bounds import at_least
-from onnxplug.shapes.dimension import Extent, product
+from onnxplug.ep.size import Extent, product
 from onnxplug.shapes.elementwise import Rule, same_as_first
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
 

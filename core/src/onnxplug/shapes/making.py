@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import at_least, normal_axis, sizes
-from onnxplug.shapes.dimension import is_natural, maximum, quotient
+from onnxplug.ep.size import is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,

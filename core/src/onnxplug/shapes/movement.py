@@ -15,7 +15,7 @@ from onnxplug.ep.bounds import (
     normal_axis,
     permutation,
 )
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.size import (
     Extent,
     broadcast,
     exact_quotient,
@@ -345,6 +345,8 @@ def _even_parts(
     The last of all may be smaller since opset 18.
     """
     part = quotient(size + (count - 1) if call.opset >= 18 else size, count)
+    if isinstance(size, int) and isinstance(part, int) and call.opset >= 18:
+        return [min(part, max(0, size - part * place)) for place in range(outputs)]
     if part is None or outputs < count:
         return [part] * outputs
     last = size - part * (count - 1)

@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import at_least, normal_axes
-from onnxplug.shapes.dimension import Extent, broadcast
+from onnxplug.ep.size import Extent, broadcast
 from onnxplug.shapes.elementwise import Rule, broadcast_shapes
 from onnxplug.shapes.facts import NodeCall, Shape, Value
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import OutOfBounds, normal_axis
-from onnxplug.shapes.dimension import Extent, is_natural, quotient
+from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Value, check_known
 

@@ -14,7 +14,7 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
-from onnxplug.shapes import GENERATED
+from onnxplug.ep.generated import GENERATED
 
 
 class Contradiction(Exception):
@@ -190,14 +190,9 @@ def _sized(
 def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     if size in sizes or size.isidentifier():
         return sizes.get(size, size)
-    from onnxplug.shapes.dimension import (
-        TooLong,
-        named,
-        parse,
-        substituted,
-    )
+    from onnxplug.ep.size import Size, TooLong, named, substituted
 
-    expression = parse(size)
+    expression = Size.parse(size)
     if expression is None:
         return size
     known = {

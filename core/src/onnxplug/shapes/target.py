@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxplug.shapes.dimension import Extent, TooLong, product
+from onnxplug.ep.size import Extent, TooLong, product
 from onnxplug.shapes.facts import Shape
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TERMS,
     Extent,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import OutOfBounds, at_least
-from onnxplug.shapes.dimension import Extent, is_natural, product, quotient
+from onnxplug.ep.size import Extent, is_natural, product, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value, check_known
 

@@ -127,6 +127,12 @@ class SettledPartition(ep.Partition):
             raise ep.NodeError(said, node=node.name or ep.describe(node)) from error
         return results if isinstance(results, tuple) else (results,)
 
+    def infer(
+        self, node: ep.Node, inputs: Sequence[ep.TensorFacts | None]
+    ) -> Sequence[ep.TensorFacts | None]:
+        """As the whole's."""
+        return self._partition.infer(node, inputs)
+
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ep.ExportedModel:

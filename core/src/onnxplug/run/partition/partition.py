@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
-from onnxplug.ep import ExportedModel, ValueInfo
+from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
 
 if TYPE_CHECKING:
+    from onnxplug import ep
     from onnxplug.graph import Graph, Node
 
 
@@ -62,6 +63,16 @@ class GraphPartition:
         """The content of a constant; ``None`` if *name* is not one."""
         return self.graph.constant(name)
 
+    def infer(
+        self, node: ep.Node, inputs: Sequence[TensorFacts | None]
+    ) -> Sequence[TensorFacts | None]:
+        """What follows for the outputs of *node* from *inputs* in numbers.
+
+        Raises:
+            OutOfBounds: the node cannot run; the error names it.
+        """
+        return _rules()(node, inputs, self.graph.opset())
+
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ExportedModel:
@@ -90,6 +101,14 @@ class GraphPartition:
 
     def __repr__(self) -> str:
         return f"GraphPartition({len(self.nodes)} nodes of {self.graph.name!r})"
+
+
+@functools.cache
+def _rules() -> Callable[..., Sequence[TensorFacts | None]]:
+    """What a partition asks for shapes; of use to few EPs, so imported when asked."""
+    from onnxplug.shapes.concrete import infer
+
+    return infer
 
 
 def _border(

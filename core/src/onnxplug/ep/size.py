@@ -1,4 +1,4 @@
-"""Sizes as polynomials of named sizes, in a canonical form.
+"""Sizes as polynomials of named sizes, in a canonical form; see :class:`Size`.
 
 Two sizes with the same form are equal whatever the names stand for.  A name stands for
 a size, so it is never negative; it may be 0.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from onnxplug.shapes import GENERATED
+from onnxplug.ep.generated import GENERATED
 
 MOST_TERMS: Final = 16
 """Terms above which a size is not worth following."""
@@ -53,8 +53,13 @@ Monomial: TypeAlias = tuple[Atom, ...]
 class Size:
     """A sum of products of sizes that is not just a number; it never changes.
 
+    Two sizes are equal if they are whatever the names stand for.  ``str`` writes one as
+    types state it; :meth:`parse` reads that.  ``+``, ``-`` and ``*`` give a ``Size``,
+    or an ``int`` where no name is left.
+
     Of what would grow without end arithmetic makes a name, the same for the same
-    size; as a name is never negative, it raises :class:`TooLong` for what may be.
+    size; as a name is never negative, it raises ``TooLong``, a ``ValueError``, for what
+    may be.
 
     Attributes:
         terms: products with their coefficients, which are not 0, in canonical order.
@@ -66,6 +71,23 @@ class Size:
         self.terms = terms
         self._hash: int | None = None
         self._text: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> Size | None:
+        """The size that *text* says, as dimensions of types do.
+
+        ``None`` if it is no expression of names.  A minus sign has spaces around it:
+        ``batch-size`` is a name.
+        """
+        return _parse(text)
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int | None:
+        """The number that this is where names stand for *sizes*.
+
+        ``None`` if not all names that matter are among them.
+        """
+        found = substituted(self, sizes)
+        return found if isinstance(found, int) else None
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -165,6 +187,9 @@ def exact_quotient(dividend: Extent, divisor: Extent) -> Extent | None:
     """The polynomial that *divisor* is multiplied with to give *dividend*, if any."""
     if divisor == 0:
         return None
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        whole, rest_of_it = divmod(dividend, divisor)
+        return None if rest_of_it else whole
     divisor_terms = _terms(divisor)
     lead, lead_count = divisor_terms[0]
     result: Extent = 0
@@ -263,13 +288,6 @@ def substituted(size: Extent, sizes: Mapping[str, Extent]) -> Extent | None:
     return total
 
 
-def evaluated(text: str, sizes: Mapping[str, int]) -> int | None:
-    """The number that the expression *text* is; None if it is none, or not known."""
-    size = parse(text)
-    found = None if size is None else substituted(size, sizes)
-    return found if isinstance(found, int) else None
-
-
 def _substituted_call(call: Call, sizes: Mapping[str, Extent]) -> Extent | None:
     first, second = substituted(call.first, sizes), substituted(call.second, sizes)
     if first is None or second is None:
@@ -294,11 +312,7 @@ _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([^\W\d][\w.:-]*)|(//|[-+*(),]))")
 _CALLS: Final = frozenset({"min", "max", "broadcast"})
 
 
-def parse(text: str) -> Size | None:
-    """The size that *text* says; None if it is no expression of names.
-
-    A minus sign has spaces around it: ``batch-size`` is a name.
-    """
+def _parse(text: str) -> Size | None:
     if text.isidentifier():
         return named(text)
     if len(text) > 4 * MOST_TEXT:

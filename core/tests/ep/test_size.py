@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from onnxplug.shapes.dimension import (
+from onnxplug.ep.size import (
     Extent,
+    Size,
     TooLong,
     broadcast,
     differ,
@@ -17,7 +18,6 @@ from onnxplug.shapes.dimension import (
     minimum,
     named,
     names_in,
-    parse,
     product,
     quotient,
     substituted,
@@ -75,7 +75,7 @@ def test_expressions_have_the_value_that_python_gives_them(seed):
     choose = random.Random(seed)
     size, text = _random_size(choose, choose.randrange(1, 4))
     if not isinstance(size, int):
-        assert parse(str(size)) == size
+        assert Size.parse(str(size)) == size
     for _ in range(5):
         sizes = {name: choose.choice([0, 1, 2, 3, 7, 50]) for name in "NSH"}
         expected = eval(text, {"min": min, "max": max}, sizes)
@@ -103,7 +103,7 @@ def test_expressions_have_the_value_that_python_gives_them(seed):
 )
 def test_expressions_are_written_in_one_way(size, text):
     assert str(size) == text
-    assert parse(text) == size
+    assert Size.parse(text) == size
 
 
 def test_equal_sizes_are_equal_however_they_came_about():
@@ -176,7 +176,7 @@ def test_what_may_be_empty_or_one_is_not_taken_for_different():
     ],
 )
 def test_names_in_models_are_read(text, size):
-    assert parse(text) == size
+    assert Size.parse(text) == size
 
 
 def _many(kind: str) -> Extent:
@@ -210,4 +210,31 @@ def test_what_may_be_negative_gets_no_name():
 
 def test_an_expression_in_a_model_does_not_grow_without_end():
     text = "*".join(f"(a{i} + b{i})" for i in range(30))
-    assert parse(text) == parse(text) is not None
+    assert Size.parse(text) == Size.parse(text) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seq", 5),
+        ("past + seq", 8),
+        ("2*past*seq - 1", 29),
+        ("(seq + 1)//2", 3),
+        ("min(past, seq)", 3),
+        ("max(0, past - seq)", 0),
+        ("broadcast(past, seq)", 5),
+        ("0*other + seq", 5),
+        ("other + seq", None),
+        ("min(past, other)", None),
+    ],
+)
+def test_a_size_has_a_number_for_given_names(text, expected):
+    size = Size.parse(text)
+    assert size.evaluate({"past": 3, "seq": 5}) == expected
+
+
+def test_equal_sizes_are_written_alike():
+    one, other = Size.parse("seq + past"), Size.parse("past+seq")
+    assert one == other
+    assert str(one) == str(other) == "past + seq"
+    assert one != Size.parse("past")
