@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
+from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.profiler import type_shapes
-from onnxplug.errors import OutOfMemory, OutputMismatch, RunCancelled
+from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions
 from onnxplug.run.aliasing import overlap
@@ -89,7 +90,7 @@ class Run:
         if into is None:
             target = self.memory.empty(hop.target, value, stream)
         else:
-            check_bound(value, into)
+            check_bound("an output", value, into)
             target = into
         with blaming(self.memory.ep_at(hop.stream_at), "run"):
             hop.transfer.copy([(value, target)], stream)
@@ -306,24 +307,6 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
         return [results[number] for number in given]
 
     return run_rearranged
-
-
-def check_bound(result: Any, bound: Any) -> None:
-    """Check that *bound* can take *result*.
-
-    Raises:
-        OutputMismatch: it differs in shape or element type.
-    """
-    if not hasattr(result, "shape") or not hasattr(bound, "shape"):
-        raise OutputMismatch(
-            f"an output is a {type(result).__name__}, and a {type(bound).__name__} is "
-            "bound to it; only a tensor is filled, so bind the output without a value"
-        )
-    if tuple(bound.shape) != tuple(result.shape) or bound.dtype != result.dtype:
-        raise OutputMismatch(
-            f"an output is {result.dtype}{list(result.shape)}, and the array bound to "
-            f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
-        )
 
 
 def _run_partition(
