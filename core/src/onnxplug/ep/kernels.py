@@ -188,7 +188,7 @@ class KernelSequence(CompiledPartition):
                     f"the run was cancelled before {describe(call.node)}"
                 )
             arguments = [slots[slot] for slot in call.inputs]
-            # any exception of a kernel is told with the node it happened in
+            # any exception of a kernel is reported with the node it happened in
             try:
                 results = (
                     call.kernel(*arguments)

@@ -69,7 +69,7 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run's options were told to terminate it."""
+        """Whether the run's options say to terminate it."""
         return self._given is not None and self._given.is_terminated
 
     def copy(self, value: Any, hop: Hop, into: Any = None) -> Any:
@@ -84,7 +84,7 @@ class Run:
         stream = self.stream(hop.stream_at)
         if stream is None or self._pending.get(id(value)) != hop.stream_at:
             # another device's copy to the host may still be filling it
-            value = self.settle(value)
+            value = self.wait_for(value)
         if stream is not None:
             self._order(hop)
         if into is None:
@@ -96,11 +96,11 @@ class Run:
             hop.transfer.copy([(value, target)], stream)
         if stream is not None:
             # device memory is reused in the order of its own stream: no need to hold it
-            held = self._in_flight.setdefault(hop.stream_at, [])
+            kept = self._in_flight.setdefault(hop.stream_at, [])
             if hop.source != hop.stream_at:
-                held.append(value)
+                kept.append(value)
             if hop.target != hop.stream_at:
-                held.append(target)
+                kept.append(target)
             if hop.target.host_accessible:
                 self._pending[id(target)] = hop.stream_at
         return target
@@ -118,18 +118,18 @@ class Run:
         else:
             self.synchronize(other)
 
-    def settle(self, value: Any) -> Any:
+    def wait_for(self, value: Any) -> Any:
         """*value*, waited for when a queued copy still fills it."""
         if self._pending and value is not None:
             if isinstance(value, list):
-                return [self.settle(item) for item in value]
+                return [self.wait_for(item) for item in value]
             location = self._pending.get(id(value))
             if location is not None:
                 self.synchronize(location)
         return value
 
     def synchronize(self, location: MemoryLocation) -> None:
-        """Wait for the work queued at *location*; its failure is told as the EP's."""
+        """Wait for the work queued at *location*, whose failure is the EP's."""
         stream = self._streams.get(location)
         if stream is None:
             return
@@ -152,7 +152,7 @@ class Run:
         if error is None:
             self.finish()
             return
-        # what went wrong first is what the caller is told
+        # the caller gets what went wrong first
         with contextlib.suppress(Exception):
             self.finish()
 
@@ -232,7 +232,7 @@ def execute(
         perform(step, slots, run, wanted)
         for slot in step.frees:
             slots[slot] = None
-    return [run.settle(slots[slot]) for slot in plan.outputs]
+    return [run.wait_for(slots[slot]) for slot in plan.outputs]
 
 
 def _perform(step: Step, slots: list[Any], run: Run, wanted: Mapping[int, Any]) -> None:
@@ -291,7 +291,7 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     if (
         not isinstance(step, RunPartition)
         or step.location != HOST
-        or step.turnstile is not None
+        or step.semaphore is not None
         or not set(step.inputs) <= set(fed)
         or not set(plan.outputs) <= set(step.outputs)
     ):
@@ -313,18 +313,18 @@ def _run_partition(
     step: RunPartition, slots: list[Any], run: Run, wanted: Mapping[int, Any]
 ) -> Sequence[Any]:
     # an EP of a device may want some of its inputs on the host, and these are ready
-    arguments = [run.settle(slots[slot]) for slot in step.inputs]
+    arguments = [run.wait_for(slots[slot]) for slot in step.inputs]
     stream = run.stream(step.location)
     context = _Context(run, stream, step.ep)
     outputs = [wanted.get(slot) for slot in step.outputs]
-    if step.turnstile is None:
+    if step.semaphore is None:
         return _call(step, arguments, outputs, context)
-    while not step.turnstile.acquire(timeout=_PATIENCE):
+    while not step.semaphore.acquire(timeout=_PATIENCE):
         run.check()
     try:
         results = _call(step, arguments, outputs, context)
     except BaseException:
-        with contextlib.suppress(Exception):  # the caller is told of the first
+        with contextlib.suppress(Exception):  # the caller gets the first
             run.synchronize(step.location)
         raise
     else:
@@ -332,7 +332,7 @@ def _run_partition(
         run.synchronize(step.location)
         return results
     finally:
-        step.turnstile.release()
+        step.semaphore.release()
 
 
 def _call(
@@ -349,11 +349,11 @@ def _call(
 
 
 def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
-    inputs = [run.settle(slots[slot]) for slot in step.inputs]
+    inputs = [run.wait_for(slots[slot]) for slot in step.inputs]
 
     def run_body(attribute: str, arguments: Sequence[Any]) -> list[Any]:
         run.check()  # here too, since a body may have no step
-        captured = [run.settle(slots[slot]) for slot in step.captured[attribute]]
+        captured = [run.wait_for(slots[slot]) for slot in step.captured[attribute]]
         given, plan = [*arguments, *captured], step.bodies[attribute]
         if run.profile is None:
             return execute(plan, given, run)

@@ -28,7 +28,7 @@ class RunPartition(NamedTuple):
     Attributes:
         number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
-        turnstile: held while running, when the EP limits concurrent runs.
+        semaphore: held while running, when the EP limits concurrent runs.
         doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
     """
 
@@ -38,7 +38,7 @@ class RunPartition(NamedTuple):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     location: MemoryLocation
-    turnstile: threading.Semaphore | None
+    semaphore: threading.Semaphore | None
     doubts: Sequence[str] | None
     frees: tuple[int, ...] = ()
 
@@ -106,7 +106,7 @@ def make_plan(
 ) -> Plan:
     """The plan of *compiled*; copies between locations go into *explanation*.
 
-    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are;
+    *inputs_at* and *outputs_at* say where the graph's inputs and outputs are;
     *checks_always*, that what EPs return is looked at closely in each run.
     """
     planner = _Planner(compiled, memory, explanation, checks_always)
@@ -222,7 +222,7 @@ class _Planner:
                 tuple(inputs),
                 tuple(outputs),
                 home,
-                unit.turnstile,
+                unit.semaphore,
                 check.doubts,
             )
         )
