@@ -153,7 +153,7 @@ def test_sessions_take_turns_in_changing_order() -> None:
     runners = [
         Runner(Session(lambda name=name: order.append(name)), {}) for name in "ab"
     ]
-    measure(runners, warmup=0, threads=1, repeat=20, seconds=0, tell=told.append)
+    measure(runners, warmup=0, threads=1, repeat=20, seconds=0, report=told.append)
     assert "".join(order[2:]) == "aabbbbaa" * 5
     assert told[-1] == "measuring: 20 of 20 runs"
 

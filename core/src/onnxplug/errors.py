@@ -292,7 +292,7 @@ class NodeError(RunError):
         self.ep = ""
 
     def locate(self, ep: str, place: object) -> None:
-        """Tell who ran the node, in which *place*, unless that was told."""
+        """Add who ran the node, in which *place*, unless that is known."""
         if not self.ep:
             self.ep = ep
             self.args = (f"{ep}, {place}: {self.args[0]}",)

@@ -126,7 +126,7 @@ Check: TypeAlias = Callable[[Sequence[Any], Sequence[Any | None], Sequence[Any]]
 def guarded(
     ep: str, run: RunFunction, count: int, check: Check, place: object
 ) -> GuardedRun:
-    """*run*, whose failures are told as those of *ep*.
+    """*run*, whose failures are reported as those of *ep*.
 
     Args:
         count: how many results it has to give.

@@ -1,4 +1,4 @@
-"""What a session and a run can be told, in ONNX Runtime's words."""
+"""Options of sessions and of runs, in ONNX Runtime's words."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class SessionOptions:
         log_severity_level: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal, of this
             session's logger; -1 leaves the logger alone.  Verbose shows the placement.
         logid: the end of the logger's name, ``onnxplug.session.<logid>``.
-        enable_profiling: take down where time goes; see ``end_profiling``.
+        enable_profiling: record where time goes; see ``end_profiling``.
         profile_file_prefix: what the name of the trace's file begins with.
 
     The other attributes are those of ONNX Runtime and have no effect; setting one to

@@ -30,7 +30,7 @@ def get_plugins() -> list[PluginRecord]:
 def get_ep_devices() -> list[EpDevice]:
     """Every pair of an EP that can be loaded and a device that it can drive.
 
-    An EP that cannot be loaded has none; :func:`is_available` tells why.
+    An EP that cannot be loaded has none; :func:`is_available` says why.
     """
     return ep_devices(registry)
 

@@ -19,7 +19,7 @@ def warn_user(
     """Issue a warning at the first caller outside onnxplug.
 
     Args:
-        cause: the error that it tells of, which becomes its ``__cause__``.
+        cause: the error that it is about, which becomes its ``__cause__``.
     """
     warning = kind(text)
     warning.__cause__ = cause

@@ -12,7 +12,8 @@ import pytest
 from onnxplug import functions
 from onnxplug.functions import operators
 from onnxplug.graph import Graph, Node
-from onnxplug.prepare import expand_node, why_not_expanded
+from onnxplug.prepare import why_not_expanded
+from onnxplug.prepare.expand import expand_node
 
 X = np.array([[-1.0, 2.0, 0.5]], np.float32)
 GELU = np.array([[-0.15865525, 1.95449974, 0.34573123]], np.float32)

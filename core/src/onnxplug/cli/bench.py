@@ -158,7 +158,7 @@ def _bench(arguments: argparse.Namespace) -> None:
             threads=arguments.threads,
             repeat=arguments.repeat,
             seconds=arguments.seconds,
-            tell=lambda text: setattr(progress, "text", text),
+            report=lambda text: setattr(progress, "text", text),
         )
     results = _results(sessions, loads, runners, arguments)
     if arguments.profile:

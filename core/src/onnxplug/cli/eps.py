@@ -50,7 +50,7 @@ def _eps(arguments: argparse.Namespace) -> None:
     if arguments.load:
         get_ep_devices()
     if arguments.name is not None:
-        _tell_one(arguments.name, as_json=arguments.json)
+        _describe_one(arguments.name, as_json=arguments.json)
         return
     records = get_plugins()
     if arguments.json:
@@ -78,7 +78,7 @@ def _record_data(record: PluginRecord) -> dict[str, str]:
 # One EP...
 
 
-def _tell_one(name: str, *, as_json: bool) -> None:
+def _describe_one(name: str, *, as_json: bool) -> None:
     from onnxplug.errors import PluginError
     from onnxplug.plugins import registry
     from onnxplug.selection.available import find_factory

@@ -116,7 +116,7 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises what does not fit, for it to be told as any other failure."""
+    """Raises what does not fit, for it to be reported as any other failure."""
 
     def error(self, message: str) -> NoReturn:
         # what was written on the command line may have come from files

@@ -117,15 +117,15 @@ def measure(
     threads: int,
     repeat: int | None,
     seconds: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Measure each of *runners*: *repeat* runs per thread, or for *seconds*.
 
     Args:
-        tell: called now and then with how far it is.
+        report: called now and then with how far it is.
     """
     for runner in runners:
-        tell("warming up …")
+        report("warming up …")
         runner.warm_up(warmup)
     # where time is what is given, rounds grow from one run as its pace is known
     shares = dict.fromkeys(runners, max(1, (repeat or 1) // _ROUNDS))
@@ -145,7 +145,7 @@ def measure(
                 pace = max(runner.busy / done[runner], 1e-6)
                 shares[runner] = max(1, int(_ROUND / pace))
         number += 1
-        tell(_far(runners, done, repeat, seconds))
+        report(_far(runners, done, repeat, seconds))
 
 
 def _is_open(runner: Runner, done: int, repeat: int | None, seconds: float) -> bool:

@@ -36,13 +36,13 @@ class Row:
     Attributes:
         name: the kernel, the operator, or what else was done.
         provider: the EP; empty for the core.
-        tier: which of the EP's tiers, if it tells.
+        tier: which of the EP's tiers, if it reports that.
         calls: how often.
         seconds: how long, without what other rows have.
         share: of all runs' time.
-        flops, bytes: the work, if the EP tells; 0 otherwise.
+        flops, bytes: the work, if the EP reports it; 0 otherwise.
         share_of_peak: the least time that this machine needs for the work, of the time
-            it took; ``None`` if the EP does not tell.
+            it took; ``None`` if the EP does not report it.
     """
 
     name: str
@@ -191,12 +191,12 @@ def _remarks(events: Iterable[Mapping[str, Any]]) -> list[Remark]:
 
 
 def print_profile(profile: RunProfile, usual: float) -> None:
-    """Print it; *usual* is what a run takes when nothing is taken down, in seconds."""
+    """Print it; *usual* is what a run takes when nothing is recorded, in seconds."""
     runs = profile.runs
     which = f"the {runs} fastest runs, each" if runs > 1 else "the fastest run,"
     say(
         f"where the time goes, in {which} of {duration(profile.seconds / runs)} "
-        f"({duration(usual)} when nothing is taken down):"
+        f"({duration(usual)} when nothing is recorded):"
     )
     say()
     header = ("KERNEL", "TIER", "CALLS", "TIME", "SHARE", "RATE", "OF PEAK")

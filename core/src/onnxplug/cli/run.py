@@ -1,4 +1,4 @@
-"""``onnxplug run``: feeds a model once, and tells what came out, where, how fast."""
+"""``onnxplug run``: feeds a model once, and reports what came out, where, how fast."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tells what went wrong: a line for people, JSON for programs, tracebacks on demand.
 
-Invariant: the traceback of an exception is shown once, however often it is told of.
+Invariant: the traceback of an exception is shown once, however often it is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnxplug.cli.text import print_json, say
 from onnxplug.errors import EpError, NodeError, OnnxplugError, PluginError
 
 _ATTRIBUTES: Final = ("ep", "stage", "plugin", "node", "input")
-"""What errors tell programs, where it is text."""
+"""Attributes of errors for programs, where they are text."""
 
 _OF_PLUGINS: Final = (EpError, NodeError, PluginError)
 """Errors that may have a plugin's exception behind them."""
@@ -80,7 +80,7 @@ class Troubles:
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Shows the log on stderr, and takes down the errors that it is about."""
+    """Shows the log on stderr, and collects the errors that it is about."""
 
     def __init__(self, troubles: Troubles) -> None:
         super().__init__()

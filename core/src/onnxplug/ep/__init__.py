@@ -1,6 +1,6 @@
 """The service provider interface (SPI): all that a plugin imports.
 
-An EP is an :class:`EpFactory`, which tells the devices it can drive and creates an
+An EP is an :class:`EpFactory`, which lists the devices it can drive and creates an
 :class:`ExecutionProvider` per session, which claims nodes of a :class:`Graph` and
 compiles each :class:`Partition` to a :class:`CompiledPartition`.
 

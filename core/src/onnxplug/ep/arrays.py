@@ -10,6 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.types import EXTENSIONS, DataType
+from onnxplug.errors import OutputMismatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,3 +117,24 @@ def as_text(item: Any) -> str:
         # what a subclass, such as an enum's, shows of itself may be another text
         return str.__str__(item)
     raise TypeError(f"has an element of type {type(item).__name__}; expected strings")
+
+
+def check_bound(what: str, result: Any, bound: Any) -> None:
+    """Check that *bound* can take *result*.
+
+    Args:
+        what: the output in words, for the error.
+
+    Raises:
+        OutputMismatch: it differs in shape or element type.
+    """
+    if not hasattr(result, "shape") or not hasattr(bound, "shape"):
+        raise OutputMismatch(
+            f"{what} is a {type(result).__name__}, and a {type(bound).__name__} is "
+            "bound to it; only a tensor is filled, so bind the output without a value"
+        )
+    if tuple(bound.shape) != tuple(result.shape) or bound.dtype != result.dtype:
+        raise OutputMismatch(
+            f"{what} is {result.dtype}{list(result.shape)}, and the array bound to "
+            f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
+        )

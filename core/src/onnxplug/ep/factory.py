@@ -56,7 +56,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that ``onnxplug doctor`` tells about an EP on this machine.
+    """Something that ``onnxplug doctor`` reports about an EP on this machine.
 
     Attributes:
         level: ``error`` when the EP cannot work as things are, such as without its
@@ -138,7 +138,7 @@ class EpFactory(ABC):
         """The pairs of this EP and those of *devices* it can drive.
 
         Looks, does not initialise: no driver is loaded, no context made.  None, if
-        what the EP computes with is not installed, which :meth:`diagnose` then tells.
+        what the EP computes with is not installed, which :meth:`diagnose` then reports.
         """
 
     @abstractmethod
@@ -181,9 +181,9 @@ class EpFactory(ABC):
         return None
 
     def diagnose(self) -> Iterable[Finding]:
-        """(optional) What ``onnxplug doctor`` should tell.  Defaults to nothing.
+        """(optional) What ``onnxplug doctor`` should report.  Defaults to nothing.
 
-        Its errors are also told, first and with their remedies, where the EP has no
+        Its errors are also reported, first and with their remedies, where the EP has no
         device or could not be created.  So an EP whose engine is missing yields a
         finding such as ``torch is not installed``, remedy ``pip install torch``.
         """

@@ -38,7 +38,7 @@ _Path = str | os.PathLike[str]
 
 
 class Identity(NamedTuple):
-    """What tells a state of a file from every other, short of its bytes.
+    """What distinguishes a state of a file from every other, short of its bytes.
 
     Attributes:
         size: in bytes.

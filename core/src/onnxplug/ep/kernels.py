@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.liveness import last_uses
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
-from onnxplug.errors import NodeError, OutOfMemory, OutputMismatch, RunCancelled
+from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
 
 
@@ -142,7 +144,16 @@ class KernelSequence(CompiledPartition):
             )
         self._outputs = tuple(slots[name] for name in partition.outputs)
         self._template = template
-        self._calls = _with_frees(calls, keep=set(self._outputs), template=template)
+        kept = {number for number, value in enumerate(template) if value is not None}
+        ends = last_uses(
+            [(*call.inputs, *call.outputs) for call in calls],
+            {0, *self._outputs} | kept,
+        )
+        self._calls = tuple(
+            # slot 0 is what later nodes see as an input left out
+            call._replace(frees=(0, *ended) if 0 in call.outputs else ended)
+            for call, ended in zip(calls, ends, strict=True)
+        )
         self._single = self._find_single(calls)
 
     def _find_single(self, calls: Sequence[_Call]) -> Callable[..., Any] | None:
@@ -177,7 +188,7 @@ class KernelSequence(CompiledPartition):
                     f"the run was cancelled before {describe(call.node)}"
                 )
             arguments = [slots[slot] for slot in call.inputs]
-            # any exception of a kernel is told with the node it happened in
+            # any exception of a kernel is reported with the node it happened in
             try:
                 results = (
                     call.kernel(*arguments)
@@ -257,14 +268,8 @@ def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequenc
     import numpy as np
 
     for position, (result, bound) in enumerate(zip(results, outputs, strict=True)):
-        if bound is not None and (
-            bound.shape != result.shape or bound.dtype != result.dtype
-        ):
-            raise OutputMismatch(
-                f"output {position} is {result.dtype}{list(result.shape)}, but the "
-                f"array bound to it is {bound.dtype}{list(bound.shape)}; "
-                "bind an array of the same dtype and shape"
-            )
+        if bound is not None:
+            check_bound(f"output {position}", result, bound)
     filled = []
     for result, bound in zip(results, outputs, strict=True):
         if bound is not None and bound is not result:
@@ -289,32 +294,6 @@ def _wanted(node: Node) -> tuple[str | None, ...]:
     while len(outputs) > 1 and outputs[-1] is None:
         outputs.pop()
     return tuple(outputs)
-
-
-def _with_frees(
-    calls: Sequence[_Call], keep: set[int], template: Sequence[Any]
-) -> tuple[_Call, ...]:
-    seen = {0, *keep}
-    freed: list[_Call] = []
-    for call in reversed(calls):
-        last = {
-            slot
-            for slot in (*call.inputs, *call.outputs)
-            if slot not in seen and template[slot] is None
-        }
-        seen |= last
-        if 0 in call.outputs:  # slot 0 is what later nodes see as an input left out
-            last.add(0)
-        freed.append(
-            _Call(
-                call.kernel,
-                call.inputs,
-                call.outputs,
-                tuple(sorted(last)),
-                call.node,
-            )
-        )
-    return tuple(reversed(freed))
 
 
 def _node_error(

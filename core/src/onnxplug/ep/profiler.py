@@ -1,4 +1,4 @@
-"""What an EP tells of the time that it takes."""
+"""What an EP records of the time that it takes."""
 
 from __future__ import annotations
 

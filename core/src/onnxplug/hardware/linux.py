@@ -179,7 +179,7 @@ def _pci_gpu(
 
 
 def _discrete(vendor_id: int, address: str, folder: str) -> bool | None:
-    """Whether the GPU has memory of its own; None when it cannot be told."""
+    """Whether the GPU has memory of its own; None when it is not known."""
     if vendor_id == vendors.NVIDIA:
         return True
     if vendor_id == vendors.INTEL:
@@ -206,7 +206,7 @@ def _discrete_amd(folder: str) -> bool | None:
 
 
 def _pci_name(root: str, vendor_id: int, address: str, folder: str) -> str:
-    """The product's name, where a driver that is loaded already tells it."""
+    """The product's name, where a driver that is loaded already reports it."""
     if vendor_id == vendors.NVIDIA:
         path = f"proc/driver/nvidia/gpus/{address}/information"
         for line in _read(os.path.join(root, path)).splitlines():

@@ -1,4 +1,4 @@
-"""Sorts found plugins by EP, and tells those that settings or conflicts keep out.
+"""Sorts found plugins by EP, and marks those that settings or conflicts keep out.
 
 Invariant: a record that leaves here as ``found`` has exactly one supplier.
 """
@@ -38,7 +38,7 @@ def group_plugins(
 
 
 def _apply(settings: Settings, record: PluginRecord) -> None:
-    """Block *record*, or reduce its suppliers to one, or tell the conflict."""
+    """Block *record*, or reduce its suppliers to one, or record the conflict."""
     name, listed = record.name, settings.listed
     if settings.blocked and settings.blocks(
         {name.lower(), short_name(name), *distribution_suffixes(record)}

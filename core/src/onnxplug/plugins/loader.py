@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from onnxplug.ep import EpFactory
 from onnxplug.errors import PluginError, PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
-from onnxplug.plugins.outcome import error_of, fail, log, settle
+from onnxplug.plugins.outcome import accept, error_of, fail, log
 from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.requires import unmet_requirement
 from onnxplug.plugins.table import PluginTable
@@ -124,7 +124,7 @@ class PluginLoader:
             raise
         else:
             for each in supplied:
-                settle(each, factories)
+                accept(each, factories)
 
 
 def _load_found(record: PluginRecord) -> dict[str, EpFactory]:

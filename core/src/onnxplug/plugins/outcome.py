@@ -29,7 +29,7 @@ _ERRORS: Final[dict[PluginState, type[PluginError]]] = {
 }
 
 
-def settle(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
+def accept(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
     """Give a record what its library supplied for it."""
     try:
         if record.name not in factories:

@@ -124,7 +124,7 @@ class PluginRegistry:
 
         Args:
             name: a handle to unregister it by; not the name of an EP.
-            target: what the library is, told by its form: an EP's factory, its class,
+            target: what the library is, by its form: an EP's factory, its class,
                 or a module or object with hooks; a path to a Python file or an
                 extension module (with a separator in it, or ending in ``.py``, ``.so``,
                 ``.dll``, ``.dylib`` or ``.pyd``); ``package.module:attribute``; or else

@@ -17,10 +17,11 @@ PLUGINS: Final = "ONNXPLUG_PLUGINS"
 BLOCK: Final = "ONNXPLUG_BLOCK"
 STRICT: Final = "ONNXPLUG_STRICT"
 
-_TRUTH: Final = {
+TRUTH: Final = {
     "1": True, "true": True, "yes": True, "on": True,
     "0": False, "false": False, "no": False, "off": False,
 }  # fmt: skip
+"""What switches may be set to, in variables and in options of EPs."""
 
 
 class Settings:
@@ -87,10 +88,10 @@ def truth(environment: Mapping[str, str], variable: str, *, default: bool) -> bo
     value = environment.get(variable)
     if value is None:
         return default
-    truth = _TRUTH.get(value.strip().lower())
+    truth = TRUTH.get(value.strip().lower())
     if truth is None:
         raise OptionError(
-            f"{variable} is {value!r}; expected one of {', '.join(_TRUTH)}"
+            f"{variable} is {value!r}; expected one of {', '.join(TRUTH)}"
         )
     return truth
 

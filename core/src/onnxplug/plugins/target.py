@@ -1,4 +1,4 @@
-"""What the target of a registration is, told by its form and never by trying.
+"""What the target of a registration is, by its form and never by trying.
 
 Imported when the first library is registered: a session without one needs none of it.
 

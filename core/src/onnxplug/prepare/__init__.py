@@ -27,7 +27,6 @@ __all__ = [
     "Limits",
     "PassRecord",
     "Report",
-    "expand_node",
     "expand_nodes",
     "infer_types",
     "prepare",
@@ -236,11 +235,6 @@ def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     from onnxplug.prepare.expand import expand_nodes
 
     return expand_nodes(graph, nodes)
-
-
-def expand_node(graph: Graph, node: Node) -> bool:
-    """As :func:`expand_nodes`, for one node: whether it was replaced."""
-    return bool(expand_nodes(graph, (node,)))
 
 
 def why_not_expanded(graph: Graph, node: Node) -> str | None:

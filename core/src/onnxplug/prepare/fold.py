@@ -86,7 +86,7 @@ def fold(
 
     Args:
         evaluate: ``None`` folds only what follows from shapes.
-        budget: what computing constants may cost; it is told what is left as it is.
+        budget: what computing constants may cost; it records what is left as it is.
 
     Returns:
         The nodes that were replaced, described in words.
@@ -149,7 +149,7 @@ class _Folding:
         opset = graph.opset()
         kept: list[Node] = []
         folded: list[str] = []
-        for node in (_settled(graph, node) for node in graph.nodes):
+        for node in (_cast_if_known(graph, node) for node in graph.nodes):
             call = NodeCall(node, self._facts, opset)
             results = _from_shapes(call, self._told)
             if results is None and self._evaluate is not None:
@@ -273,7 +273,7 @@ def _check_room(graph: Graph, node: Node, nbytes: int, budget: Budget) -> None:
         raise NotFolded("the memory for computed constants was used up")
 
 
-def _settled(graph: Graph, node: Node) -> Node:
+def _cast_if_known(graph: Graph, node: Node) -> Node:
     """A Cast in place of a CastLike of a constant, if the element type is known.
 
     The bodies of ONNX's own functions cast their constants to the type of an input.

@@ -6,7 +6,7 @@ inputs and outputs become the call's; attributes that refer get the call's value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from onnxplug.ep import describe
@@ -51,19 +51,9 @@ def instantiate(
     inputs = (*call.inputs, *[None] * (len(body.inputs) - len(call.inputs)))
     values: dict[str, str | None] = dict(zip(body.inputs, inputs, strict=True))
     made = body.producers().keys()
-    forwards: list[Node] = []
-    for formal, actual in zip(body.outputs, call.outputs, strict=False):
-        if actual is None:
-            continue
-        if formal in made and formal not in values:
-            values[formal] = actual
-        else:  # an input handed through, or a value that is given out twice
-            forwards.append(
-                Node("Identity", (formal,), (actual,), name=prefix + shortened(formal))
-            )
+    passed_on = _name_outputs(body, call, made, values)
     nodes = copy.nodes(body, values)
-    for forward in forwards:
-        formal = forward.inputs[0] or ""
+    for formal, actual in passed_on:
         source = values.get(formal)
         if source is None:
             raise InvalidModel(
@@ -71,13 +61,13 @@ def instantiate(
                 f"{function.name!r}, which no node of the function makes and no input "
                 "of the call supplies"
             )
-        forward.inputs = (source,)
+        nodes.append(_identity(source, actual, prefix + shortened(formal)))
     # names of sizes hold within one call only, so they do not come along
     for name, type in body.types.items():
         given = values[name] if name in made else None
         if given is not None and graph.types.get(given) is None:
             graph.types[given] = without_names(type)
-    return [*nodes, *forwards]
+    return nodes
 
 
 def splice(body: Graph, call: Node, graph: Graph, names: Names) -> list[Node]:
@@ -92,27 +82,15 @@ def splice(body: Graph, call: Node, graph: Graph, names: Names) -> list[Node]:
         values[name] = new = names.fresh(prefix + shortened(name))
         graph.add_constant(new, weight)
     made = body.producers().keys()
-    forwards: list[tuple[str, str]] = []
-    for formal, actual in zip(body.outputs, call.outputs, strict=False):
-        if actual is None:
-            continue
-        if formal in made and formal not in values:
-            values[formal] = actual
-        else:  # a constant, a captured value, or one that is given out twice
-            forwards.append((formal, actual))
+    passed_on = _name_outputs(body, call, made, values)
     nodes = _Copy(graph, names, prefix, {}).nodes(body, values)
     for name in made:
         new_name = values[name]
         if new_name is not None and not is_known(graph.types.get(new_name)):
             graph.types[new_name] = without_names(body.types.get(name))
     nodes += [
-        Node(
-            "Identity",
-            (values.get(formal, formal),),
-            (actual,),
-            name=prefix + shortened(formal),
-        )
-        for formal, actual in forwards
+        _identity(values.get(formal, formal), actual, prefix + shortened(formal))
+        for formal, actual in passed_on
     ]
     return nodes
 
@@ -145,6 +123,33 @@ def _check_call(function: Function, call: Node) -> None:
                 f"{describe(call)} has {len(given)} {kind}; "
                 f"the function {function.name!r} has {len(formal)}"
             )
+
+
+def _name_outputs(
+    body: Graph, call: Node, made: Collection[str], values: dict[str, str | None]
+) -> list[tuple[str, str]]:
+    """Let what nodes of *body* make for *call* have its names, in *values*.
+
+    Args:
+        made: what nodes of *body* make.
+
+    Returns:
+        pairs of an output of *body* that is something else, such as an input, or is
+        named already, and of the name that *call* gives it.
+    """
+    passed_on: list[tuple[str, str]] = []
+    for formal, actual in zip(body.outputs, call.outputs, strict=False):
+        if actual is None:
+            continue
+        if formal in made and formal not in values:
+            values[formal] = actual
+        else:
+            passed_on.append((formal, actual))
+    return passed_on
+
+
+def _identity(source: str | None, target: str, name: str) -> Node:
+    return Node("Identity", (source,), (target,), name=name)
 
 
 class _Copy:

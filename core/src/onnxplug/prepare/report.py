@@ -25,7 +25,7 @@ class PassRecord(NamedTuple):
         round: 1 for the first time that the passes ran; later rounds work on what
             earlier ones left.
         changed: what was changed, described in words: nodes, or names of values.
-        left: what the pass could have changed and did not, if it tells.
+        left: what the pass could have changed and did not, if it reports that.
     """
 
     name: str

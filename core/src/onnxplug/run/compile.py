@@ -59,7 +59,7 @@ class CompiledUnit(NamedTuple):
         partition: the nodes and their border.
         candidate: the EP; ``None`` for the host.
         compiled: what the EP made; ``None`` for the host.
-        turnstile: held while running, when the EP limits concurrent runs.
+        semaphore: held while running, when the EP limits concurrent runs.
         bodies: the compiled bodies of a node of the host's, by attribute.
         number: the partition's in the report; -1 for the host.
     """
@@ -67,7 +67,7 @@ class CompiledUnit(NamedTuple):
     partition: GraphPartition
     candidate: Candidate | None
     compiled: CompiledPartition | None
-    turnstile: threading.Semaphore | None
+    semaphore: threading.Semaphore | None
     bodies: dict[str, CompiledGraph]
     number: int = -1
 
@@ -332,8 +332,8 @@ class _Compiler:
                     continue
             compiled = self.done[key]
             limit = compiled.max_concurrent_runs
-            turnstile = None if limit is None else threading.Semaphore(limit)
-            units.append(CompiledUnit(partition, candidate, compiled, turnstile, {}))
+            semaphore = None if limit is None else threading.Semaphore(limit)
+            units.append(CompiledUnit(partition, candidate, compiled, semaphore, {}))
         return None if declined else units
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
+from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.profiler import type_shapes
-from onnxplug.errors import OutOfMemory, OutputMismatch, RunCancelled
+from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions
 from onnxplug.run.aliasing import overlap
@@ -68,7 +69,7 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run's options were told to terminate it."""
+        """Whether the run's options say to terminate it."""
         return self._given is not None and self._given.is_terminated
 
     def copy(self, value: Any, hop: Hop, into: Any = None) -> Any:
@@ -83,23 +84,23 @@ class Run:
         stream = self.stream(hop.stream_at)
         if stream is None or self._pending.get(id(value)) != hop.stream_at:
             # another device's copy to the host may still be filling it
-            value = self.settle(value)
+            value = self.wait_for(value)
         if stream is not None:
             self._order(hop)
         if into is None:
             target = self.memory.empty(hop.target, value, stream)
         else:
-            check_bound(value, into)
+            check_bound("an output", value, into)
             target = into
         with blaming(self.memory.ep_at(hop.stream_at), "run"):
             hop.transfer.copy([(value, target)], stream)
         if stream is not None:
             # device memory is reused in the order of its own stream: no need to hold it
-            held = self._in_flight.setdefault(hop.stream_at, [])
+            kept = self._in_flight.setdefault(hop.stream_at, [])
             if hop.source != hop.stream_at:
-                held.append(value)
+                kept.append(value)
             if hop.target != hop.stream_at:
-                held.append(target)
+                kept.append(target)
             if hop.target.host_accessible:
                 self._pending[id(target)] = hop.stream_at
         return target
@@ -117,18 +118,18 @@ class Run:
         else:
             self.synchronize(other)
 
-    def settle(self, value: Any) -> Any:
+    def wait_for(self, value: Any) -> Any:
         """*value*, waited for when a queued copy still fills it."""
         if self._pending and value is not None:
             if isinstance(value, list):
-                return [self.settle(item) for item in value]
+                return [self.wait_for(item) for item in value]
             location = self._pending.get(id(value))
             if location is not None:
                 self.synchronize(location)
         return value
 
     def synchronize(self, location: MemoryLocation) -> None:
-        """Wait for the work queued at *location*; its failure is told as the EP's."""
+        """Wait for the work queued at *location*, whose failure is the EP's."""
         stream = self._streams.get(location)
         if stream is None:
             return
@@ -151,7 +152,7 @@ class Run:
         if error is None:
             self.finish()
             return
-        # what went wrong first is what the caller is told
+        # the caller gets what went wrong first
         with contextlib.suppress(Exception):
             self.finish()
 
@@ -231,7 +232,7 @@ def execute(
         perform(step, slots, run, wanted)
         for slot in step.frees:
             slots[slot] = None
-    return [run.settle(slots[slot]) for slot in plan.outputs]
+    return [run.wait_for(slots[slot]) for slot in plan.outputs]
 
 
 def _perform(step: Step, slots: list[Any], run: Run, wanted: Mapping[int, Any]) -> None:
@@ -290,7 +291,7 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     if (
         not isinstance(step, RunPartition)
         or step.location != HOST
-        or step.turnstile is not None
+        or step.semaphore is not None
         or not set(step.inputs) <= set(fed)
         or not set(plan.outputs) <= set(step.outputs)
     ):
@@ -308,40 +309,22 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     return run_rearranged
 
 
-def check_bound(result: Any, bound: Any) -> None:
-    """Check that *bound* can take *result*.
-
-    Raises:
-        OutputMismatch: it differs in shape or element type.
-    """
-    if not hasattr(result, "shape") or not hasattr(bound, "shape"):
-        raise OutputMismatch(
-            f"an output is a {type(result).__name__}, and a {type(bound).__name__} is "
-            "bound to it; only a tensor is filled, so bind the output without a value"
-        )
-    if tuple(bound.shape) != tuple(result.shape) or bound.dtype != result.dtype:
-        raise OutputMismatch(
-            f"an output is {result.dtype}{list(result.shape)}, and the array bound to "
-            f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
-        )
-
-
 def _run_partition(
     step: RunPartition, slots: list[Any], run: Run, wanted: Mapping[int, Any]
 ) -> Sequence[Any]:
     # an EP of a device may want some of its inputs on the host, and these are ready
-    arguments = [run.settle(slots[slot]) for slot in step.inputs]
+    arguments = [run.wait_for(slots[slot]) for slot in step.inputs]
     stream = run.stream(step.location)
     context = _Context(run, stream, step.ep)
     outputs = [wanted.get(slot) for slot in step.outputs]
-    if step.turnstile is None:
+    if step.semaphore is None:
         return _call(step, arguments, outputs, context)
-    while not step.turnstile.acquire(timeout=_PATIENCE):
+    while not step.semaphore.acquire(timeout=_PATIENCE):
         run.check()
     try:
         results = _call(step, arguments, outputs, context)
     except BaseException:
-        with contextlib.suppress(Exception):  # the caller is told of the first
+        with contextlib.suppress(Exception):  # the caller gets the first
             run.synchronize(step.location)
         raise
     else:
@@ -349,7 +332,7 @@ def _run_partition(
         run.synchronize(step.location)
         return results
     finally:
-        step.turnstile.release()
+        step.semaphore.release()
 
 
 def _call(
@@ -366,11 +349,11 @@ def _call(
 
 
 def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
-    inputs = [run.settle(slots[slot]) for slot in step.inputs]
+    inputs = [run.wait_for(slots[slot]) for slot in step.inputs]
 
     def run_body(attribute: str, arguments: Sequence[Any]) -> list[Any]:
         run.check()  # here too, since a body may have no step
-        captured = [run.settle(slots[slot]) for slot in step.captured[attribute]]
+        captured = [run.wait_for(slots[slot]) for slot in step.captured[attribute]]
         given, plan = [*arguments, *captured], step.bodies[attribute]
         if run.profile is None:
             return execute(plan, given, run)

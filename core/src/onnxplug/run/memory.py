@@ -62,11 +62,6 @@ class Memory:
                 self._allocators[location] = allocator
             self._transfers.append((factory.name, transfer))
 
-    @property
-    def has_devices(self) -> bool:
-        """Whether any EP works outside host memory."""
-        return bool(self._factories)
-
     def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
         """Whether a value in *source* cannot be used in *target* as it is."""
         if source == target or (source.host_accessible and target.host_accessible):

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.ep.liveness import last_uses
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import GuardedRun, RunFunction, guarded
@@ -27,7 +28,7 @@ class RunPartition(NamedTuple):
     Attributes:
         number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
-        turnstile: held while running, when the EP limits concurrent runs.
+        semaphore: held while running, when the EP limits concurrent runs.
         doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
     """
 
@@ -37,7 +38,7 @@ class RunPartition(NamedTuple):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     location: MemoryLocation
-    turnstile: threading.Semaphore | None
+    semaphore: threading.Semaphore | None
     doubts: Sequence[str] | None
     frees: tuple[int, ...] = ()
 
@@ -105,7 +106,7 @@ def make_plan(
 ) -> Plan:
     """The plan of *compiled*; copies between locations go into *explanation*.
 
-    *inputs_at* and *outputs_at* tell where the graph's inputs and outputs are;
+    *inputs_at* and *outputs_at* say where the graph's inputs and outputs are;
     *checks_always*, that what EPs return is looked at closely in each run.
     """
     planner = _Planner(compiled, memory, explanation, checks_always)
@@ -144,8 +145,18 @@ class _Planner:
         outputs = tuple(
             self._at(name, outputs_at.get(name, HOST)) for name in graph.outputs
         )
-        steps = _with_frees(self.steps, keep=set(outputs), template=self.template)
-        return Plan(graph, inputs, self.template, steps, outputs)
+        return Plan(graph, inputs, self.template, self._with_frees(outputs), outputs)
+
+    def _with_frees(self, outputs: Sequence[int]) -> list[Step]:
+        """The steps, each clearing the slots that no later one uses."""
+        kept = {
+            number for number, value in enumerate(self.template) if value is not None
+        }
+        ends = last_uses([_slots_of(step) for step in self.steps], {0, *outputs} | kept)
+        return [
+            step._replace(frees=frees)
+            for step, frees in zip(self.steps, ends, strict=True)
+        ]
 
     def _new_slot(self, name: str, location: MemoryLocation) -> int:
         slot = len(self.template)
@@ -211,7 +222,7 @@ class _Planner:
                 tuple(inputs),
                 tuple(outputs),
                 home,
-                unit.turnstile,
+                unit.semaphore,
                 check.doubts,
             )
         )
@@ -242,22 +253,12 @@ def _formal(body: Graph) -> int:
     return len(dict.fromkeys([*body.inputs, *body.defaults]))
 
 
-def _with_frees(
-    steps: Sequence[Step], keep: set[int], template: list[Any]
-) -> list[Step]:
-    seen = {0, *keep}
-    freed: list[Step] = []
-    for step in reversed(steps):
-        match step:
-            case RunPartition():
-                used = {*step.inputs, *step.outputs}
-            case CopyValue():
-                used = {step.source, step.target}
-            case RunBodies():
-                used = {*step.inputs, *step.outputs}
-                used.update(*step.captured.values())
-        last = used - seen
-        seen |= last
-        frees = tuple(sorted(slot for slot in last if template[slot] is None))
-        freed.append(step._replace(frees=frees))
-    return freed[::-1]
+def _slots_of(step: Step) -> set[int]:
+    """The slots that *step* reads or writes."""
+    match step:
+        case RunPartition():
+            return {*step.inputs, *step.outputs}
+        case CopyValue():
+            return {step.source, step.target}
+        case RunBodies():
+            return {*step.inputs, *step.outputs}.union(*step.captured.values())

@@ -1,4 +1,4 @@
-"""Takes down what happens in a session, as a trace that Chrome and Perfetto show.
+"""Records what happens in a session, as a trace that Chrome and Perfetto show.
 
 The format is the *JSON Array Format* of "Trace Event Format" (Google, 2016), with names
 and arguments of ONNX Runtime's traces where there is the like.
@@ -40,10 +40,10 @@ class _Event(NamedTuple):
 
 
 class Profile:
-    """A trace that is being taken down, from any number of threads.
+    """A trace that is being recorded, from any number of threads.
 
     The file is there from the beginning; a process that is killed leaves what was
-    written until then, which can be loaded too.  A forked child takes nothing down.
+    written until then, which can be loaded too.  A forked child records nothing.
 
     Args:
         prefix: what the file's name begins with; a folder in it must exist.
@@ -81,7 +81,7 @@ class Profile:
         duration_ns: int,
         details: Mapping[str, object],
     ) -> None:
-        """Take down one event; see :meth:`onnxplug.ep.Profiler.record`."""
+        """Record one event; see :meth:`onnxplug.ep.Profiler.record`."""
         if self._process != os.getpid():
             return
         thread = threading.get_native_id()
@@ -108,7 +108,7 @@ class Profile:
         category: str = "Session",
         details: Mapping[str, object] = _NOTHING,
     ) -> Iterator[None]:
-        """Take down how long the ``with`` block takes, even if it raises."""
+        """Record how long the ``with`` block takes, even if it raises."""
         began = time.perf_counter_ns()
         try:
             yield
@@ -123,7 +123,7 @@ class Profile:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Take down a run; between runs is the time to write."""
+        """Record a run; between runs is the time to write."""
         try:
             with self.stage("model_run"):
                 yield
@@ -182,7 +182,7 @@ class Profile:
             try:
                 with open(self.path, "a", encoding="utf-8") as file:
                     file.write(text + "\n]\n" * last)
-            # a run does not fail because it cannot be told of; end() raises this
+            # a run does not fail because it cannot be recorded; end() raises this
             except OSError as error:
                 self._error = error
                 with self._lock:
@@ -250,7 +250,7 @@ class EpProfiler:
         duration_ns: int,
         details: Mapping[str, object],
     ) -> None:
-        """Take down one event of the EP."""
+        """Record one event of the EP."""
         self._profile.record(
             name,
             category=category,
@@ -263,7 +263,7 @@ class EpProfiler:
 def stage(
     profile: Profile | None, name: str, details: Mapping[str, object] = _NOTHING
 ) -> AbstractContextManager[None]:
-    """A stage of making a session, taken down if there is a profile."""
+    """A stage of making a session, recorded if there is a profile."""
     if profile is None:
         return contextlib.nullcontext()
     return profile.stage(name, details=details)

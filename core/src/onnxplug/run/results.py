@@ -245,7 +245,7 @@ class ResultCheck:
 
 
 def _digest(value: Any) -> int | None:
-    """What tells whether a host array was written to; ``None`` for other values."""
+    """What shows whether a host array was written to; ``None`` for other values."""
     if not isinstance(value, np.ndarray) or value.dtype.hasobject:
         return None
     return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)

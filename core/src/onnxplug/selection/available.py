@@ -147,7 +147,7 @@ def _drives_any(
     """Whether the EP of *factory* drives a device.
 
     Raises:
-        EpError: it failed in telling.
+        EpError: it failed when it was asked.
     """
     shown = hardware_for(registry, factory.name, hardware)
     if devices_of(factory, shown):

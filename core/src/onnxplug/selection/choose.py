@@ -1,4 +1,4 @@
-"""Creates the EPs that a session asks for, and tells what became of the others."""
+"""Creates the EPs that a session asks for, and reports what became of the others."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def choose(
                 failed.append(FailedEp(request, error, rank))
                 if request.error_on_failure:
                     raise
-        _settle(failed, chosen)
+        _do_without_failed(failed, chosen)
         if cpu_fallback and not _has_cpu(chosen, failed):
             _add_cpu(chosen, failed, registry, hardware, context, len(requests))
     except BaseException:
@@ -178,7 +178,7 @@ def close(chosen: Sequence[ChosenEp]) -> None:
             ep.provider.close()
 
 
-def _settle(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
+def _do_without_failed(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
     if failed and not chosen:
         for other in failed[1:]:
             failed[0].error.add_note(f"Nor can {other.request.name}: {other.error}")

@@ -18,7 +18,7 @@ Delegate = Callable[[list[EpDevice], dict[str, str], dict[str, str], int], Any]
 
 
 class DelegatePolicy:
-    """A policy that asks a delegate; what goes wrong is told in ONNX Runtime's words.
+    """A policy that asks a delegate; its failures are in ONNX Runtime's words.
 
     Attributes:
         delegate: the function.

@@ -86,10 +86,10 @@ def merge_hardware(
 def faults(factory: EpFactory) -> list[Finding]:
     """Why an EP cannot work as things are, by what it says of itself."""
     try:
-        told = list(factory.diagnose())
+        found = list(factory.diagnose())
     except FAILURES:  # one that failed before may fail in this, too
         return []
-    findings = [each for each in told if isinstance(each, Finding)]
+    findings = [each for each in found if isinstance(each, Finding)]
     return [each for each in findings if each.level is Level.ERROR]
 
 

@@ -9,12 +9,7 @@ from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
 from onnxplug.errors import OptionError
-
-_TRUTH: Final = {
-    "1": True, "true": True, "yes": True, "on": True,
-    "0": False, "false": False, "no": False, "off": False,
-}  # fmt: skip
-
+from onnxplug.plugins.settings import TRUTH
 
 _WHOLE: Final = (-(2**63), 2**64 - 1)
 """What whole numbers may be: engines have them in 64 bits, with a sign or without."""
@@ -125,7 +120,7 @@ def _convert(default: OptionValue, value: Any) -> OptionValue | None:
         return None
     if isinstance(default, bool):
         if isinstance(plain, str):
-            return _TRUTH.get(plain.strip().lower())
+            return TRUTH.get(plain.strip().lower())
         return bool(plain) if isinstance(plain, int) and plain in (0, 1) else None
     if isinstance(default, str):
         return str(plain)

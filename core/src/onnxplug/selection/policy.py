@@ -36,7 +36,7 @@ class OrtExecutionProviderDevicePolicy(IntEnum):
 
 
 def model_info(model: Model) -> ModelInfo:
-    """What policies are told of a loaded model."""
+    """What policies may know of a loaded model."""
     return ModelInfo(
         producer_name=model.producer_name,
         producer_version=model.producer_version,
@@ -109,7 +109,7 @@ def find_policy(
         others = {name.lower(): name for name in registry.policies()}
         if wanted in others:
             return wanted, registry.policy(others[wanted])
-        # its error tells of two plugins that want one name
+        # its error names two plugins that want one name
         with contextlib.suppress(PluginNotFound):
             return policy, registry.policy(policy)
         known = [*POLICIES, *sorted(others)]

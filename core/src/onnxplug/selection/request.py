@@ -73,7 +73,7 @@ def for_devices(
         OptionError: there is no pair, they are of several EPs, this machine does not
             have one of them, or an option is not valid.
         PluginError: the EP's plugin is gone.
-        EpError: the EP cannot tell its devices.
+        EpError: the EP cannot list its devices.
     """
     # only a caller who already has pairs needs any of this
     from onnxplug.selection.explicit import check_devices
@@ -102,12 +102,12 @@ def normalise(
     unique: dict[str, ProviderRequest] = {}
     for request in requests:
         if request.name in unique:
-            tell_duplicate(request.name)
+            warn_of_duplicate(request.name)
         unique.setdefault(request.name, request)
     return list(unique.values())
 
 
-def tell_duplicate(name: str) -> None:
+def warn_of_duplicate(name: str) -> None:
     """Warn that an EP was named before."""
     warn_user(f"Duplicate provider {name!r} encountered, ignoring.")
 

@@ -14,7 +14,7 @@ from onnxplug.selection.request import (
     ProviderEntry,
     ProviderRequest,
     normalise,
-    tell_duplicate,
+    warn_of_duplicate,
 )
 from onnxplug.warn import warn_user
 
@@ -64,11 +64,11 @@ def resolve(
     """
     own = normalise(providers, provider_options)
     if own:
-        _tell_overruled("passed to InferenceSession", session_requests, policy)
+        _warn_of_overruled("passed to InferenceSession", session_requests, policy)
     else:
         own = list(session_requests)
         if own:
-            _tell_overruled("added to SessionOptions", (), policy)
+            _warn_of_overruled("added to SessionOptions", (), policy)
     if not own and policy is not None:
         return _chosen_by_policy(policy, registry, model_info, hardware, cpu_fallback)
     if len(own) + len(defaults) > 1:
@@ -78,7 +78,7 @@ def resolve(
     return [*own, *defaults]
 
 
-def _tell_overruled(
+def _warn_of_overruled(
     winner: str, session_requests: Sequence[ProviderRequest], policy: object
 ) -> None:
     overruled = []
@@ -105,7 +105,7 @@ def _each_once(
     for request in own:
         name = canonical(request.name, registry)
         if name in first:
-            tell_duplicate(request.name)
+            warn_of_duplicate(request.name)
         first.setdefault(name, request)
     left: dict[str, ProviderRequest] = {}
     for request in defaults:
@@ -161,10 +161,10 @@ def _chosen_by_policy(
     selected = apply_policy(name, function, ordered, model_info())
     if not cpu_fallback:
         selected = without_default_cpu(name, selected, offered=ordered)
-    return fold(selected)
+    return one_request_per_ep(selected)
 
 
-def fold(ep_devices: Sequence[EpDevice]) -> list[ProviderRequest]:
+def one_request_per_ep(ep_devices: Sequence[EpDevice]) -> list[ProviderRequest]:
     """One request per EP, in the order of their first pairs, with all their pairs."""
     devices: dict[str, list[EpDevice]] = {}
     for pair in ep_devices:

@@ -36,14 +36,14 @@ def submit_for(
     """
 
     def work() -> None:
-        told: tuple[list[Any], Any, str]
+        outcome: tuple[list[Any], Any, str]
         try:
-            told = run(), user_data, ""
-        # whatever happens is told to the callback, which is all the caller has
+            outcome = run(), user_data, ""
+        # the callback gets whatever happens, as it is all the caller has
         except Exception as error:  # noqa: BLE001
-            told = [], user_data, str(error) or type(error).__name__
+            outcome = [], user_data, str(error) or type(error).__name__
         try:
-            callback(*told)
+            callback(*outcome)
         except Exception:
             import logging
 

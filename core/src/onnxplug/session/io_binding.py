@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
-from onnxplug.ep.arrays import has_element_twice
+from onnxplug.ep.arrays import check_bound, has_element_twice
 from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
 from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.device_memory import DeviceMemory, find_memory
-from onnxplug.run.execute import check_bound
 from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
 from onnxplug.session.outputs import own
 
@@ -245,7 +244,7 @@ class IOBinding:
             if results[name] is not target
         }
         for name, result in unfilled.items():
-            check_bound(result, bound[name])
+            check_bound(f"output {name!r}", result, bound[name])
         taken = [*inputs, *bound.values()]
         new = [name for name in self.outputs if name not in bound]
         on_host = [name for name in new if self.outputs[name].memory is None]

@@ -1,4 +1,4 @@
-"""What a session tells of its model, in ONNX Runtime's words."""
+"""What a session reports of its model, in ONNX Runtime's words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NodeArg(NamedTuple):
         type: ``tensor(float)``, ``seq(tensor(int64))`` …
         shape: sizes, symbolic names, and ``None`` for what is unknown; empty for a
             scalar, and for a value that is no tensor or of unknown rank.
-        rank_is_known: tells a scalar from a tensor of unknown rank.
+        rank_is_known: distinguishes a scalar from a tensor of unknown rank.
     """
 
     name: str

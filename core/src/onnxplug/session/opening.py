@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OpenedModel(NamedTuple):
-    """A model that is ready to run, and what a session tells of it.
+    """A model that is ready to run, and what a session reports of it.
 
     Attributes:
         resolved: the EPs as they were resolved.

@@ -140,7 +140,7 @@ def begin(record: PluginRecord) -> Checkup:
 
 
 def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]:
-    """What is known before each step, which ``doing`` tells; the last one is all."""
+    """What is known before each step, which ``doing`` names; the last one is all."""
     checkup = begin(record)
     if record.state is PluginState.FOUND:
         yield replace(checkup, doing="being loaded")
@@ -156,7 +156,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         yield checkup
         return
 
-    yield replace(checkup, doing="telling its devices")
+    yield replace(checkup, doing="listing its devices")
     found = discover()
     hardware = hardware_for(registry, record.name, found)
     findings = [
@@ -196,7 +196,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
 
 
 def _told(record: PluginRecord) -> tuple[str, str]:
-    """Why a plugin is not usable, and what to do, of which its reason tells both."""
+    """Why a plugin is not usable, and what to do; its reason states both."""
     if record.error is not None and record.state is PluginState.FAILED:
         why = f"{type(record.error).__name__}: {record.error}"
         remedy = record.reason.partition("\nTo remedy this, ")[2]

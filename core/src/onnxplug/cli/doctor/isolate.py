@@ -54,7 +54,7 @@ def _run(
     command = [
         sys.executable,
         "-P",  # no plugin comes from the current directory
-        *("-X", "faulthandler"),  # tells in which line it crashed
+        *("-X", "faulthandler"),  # reports in which line it crashed
         *("-m", "onnxplug.cli.doctor.child", *words),
     ]
     process = subprocess.Popen(
@@ -120,7 +120,7 @@ def _how(code: int) -> str:
             return f"it was killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"it was killed by signal {-code}"
-    # Windows tells crashes by large codes, which are known by their hexadecimal form
+    # Windows reports crashes as large codes, which are known by their hexadecimal form
     return f"it ended the process with exit code {code if code < 256 else hex(code)}"
 
 

@@ -63,7 +63,7 @@ class Report:
     """What the doctor found.
 
     Attributes:
-        python: its version; *executable* tells which one it is.
+        python: its version; *executable* says which one it is.
         packages: versions of what onnxplug needs; an empty one cannot be imported.
         settings: environment variables of onnxplug that are set.
         hints: what may be wrong with them; no problems in themselves.

@@ -17,7 +17,7 @@ class GraphPartition:
     """A convex group of nodes of one graph.
 
     *uses* and *given*, the graph's uses and outputs, are passed by who makes many;
-    *is_cancelled* tells whether the session is not wanted any more.
+    *is_cancelled* says whether the session is not wanted any more.
 
     Attributes:
         graph: the graph the nodes belong to.

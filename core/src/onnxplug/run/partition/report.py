@@ -40,7 +40,7 @@ class NodePlacement(NamedTuple):
         ep: who runs it; ``host`` for control flow whose bodies are run by the core.
         partition: the partition's number; -1 for the host.
         passed_over: the EPs asked that do not run it, in order of preference.
-        tier: which of the EP's tiers runs it, if the EP tells.
+        tier: which of the EP's tiers runs it, if the EP reports it.
         note: what the EP has to say of it, such as why it is in no faster tier.
     """
 
@@ -65,7 +65,7 @@ class PartitionPlacement(NamedTuple):
         ep, device: who runs it and on what.
         nodes: how many nodes it has.
         operators: how many nodes of each operator.
-        tiers: how many nodes run in which of the EP's tiers, if the EP tells.
+        tiers: how many nodes run in which of the EP's tiers, if the EP reports it.
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
         serialised: the EP runs it once at a time, so concurrent runs wait.

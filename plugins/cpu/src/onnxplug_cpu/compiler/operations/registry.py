@@ -57,14 +57,12 @@ class Operation:
         accepts: why a call with these dtypes of inputs is not compiled, ``None`` if it
             is; looks at what is known before shapes are.
         known: positions of inputs whose content must be known when planning.
-        is_view: the output is the first input's elements, seen otherwise.
     """
 
     infer: Callable[[Call, Inputs], list[Abstract]]
     record: Callable[[Plan, Call], None]
     accepts: Callable[[Call, Dtypes], str | None]
     known: frozenset[int] = frozenset()
-    is_view: bool = False
 
 
 _MODULES: Final = (

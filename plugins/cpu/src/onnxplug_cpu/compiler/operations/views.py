@@ -119,9 +119,7 @@ for _op_type, _infer in (
 ):
     register(
         _op_type,
-        Operation(
-            _infer, _record_reshaped, any_fixed_size, known=frozenset({1}), is_view=True
-        ),
+        Operation(_infer, _record_reshaped, any_fixed_size, known=frozenset({1})),
     )
 
 
@@ -149,9 +147,7 @@ def _record_transpose(plan: Plan, call: Call) -> None:
     plan.alias(output, view.transpose(permutation(call, len(view.shape))))
 
 
-register(
-    "Transpose", Operation(_transpose, _record_transpose, any_fixed_size, is_view=True)
-)
+register("Transpose", Operation(_transpose, _record_transpose, any_fixed_size))
 
 
 # extents
@@ -171,9 +167,7 @@ def _record_expand(plan: Plan, call: Call) -> None:
 
 register(
     "Expand",
-    Operation(
-        _expand, _record_expand, any_fixed_size, known=frozenset({1}), is_view=True
-    ),
+    Operation(_expand, _record_expand, any_fixed_size, known=frozenset({1})),
 )
 
 
@@ -240,7 +234,6 @@ register(
         _record_slice,
         any_fixed_size,
         known=frozenset({1, 2, 3, 4}),
-        is_view=True,
     ),
 )
 
@@ -296,9 +289,7 @@ def _record_split(plan: Plan, call: Call) -> None:
 
 register(
     "Split",
-    Operation(
-        _split, _record_split, any_fixed_size, known=frozenset({1}), is_view=True
-    ),
+    Operation(_split, _record_split, any_fixed_size, known=frozenset({1})),
 )
 
 
@@ -316,9 +307,7 @@ def _record_identity(plan: Plan, call: Call) -> None:
     plan.alias(output, plan.view(source))
 
 
-register(
-    "Identity", Operation(_identity, _record_identity, any_fixed_size, is_view=True)
-)
+register("Identity", Operation(_identity, _record_identity, any_fixed_size))
 
 
 # the shape itself
