@@ -4,10 +4,12 @@ An EP is an :class:`EpFactory`, which tells the devices it can drive and creates
 :class:`ExecutionProvider` per session, which claims nodes of a :class:`Graph` and
 compiles each :class:`Partition` to a :class:`CompiledPartition`.
 
-Importing this package imports the standard library and pluggy only.
+Importing this package imports the standard library only; ``hookimpl`` brings pluggy.
 """
 
-import pluggy
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.cache import cache_directory
 from onnxplug.ep.capability import (
@@ -70,8 +72,8 @@ from onnxplug.errors import (
     SessionRefused,
 )
 
-hookimpl = pluggy.HookimplMarker("onnxplug")
-"""Marks a plugin's functions as implementations of the host's hooks."""
+if TYPE_CHECKING:
+    from onnxplug.ep.hooks import hookimpl
 
 __all__ = [
     "HOST",
@@ -133,3 +135,11 @@ __all__ = [
     "fill_bound",
     "hookimpl",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "hookimpl":
+        raise AttributeError(f"module 'onnxplug.ep' has no attribute {name!r}")
+    from onnxplug.ep.hooks import hookimpl
+
+    return hookimpl
