@@ -112,6 +112,8 @@ HOOKS = """\
 A plugin's module, named by an entry point of the group
 `onnxplug.execution_providers`, implements these, each marked with
 `onnxplug.ep.hookimpl`. An implementation may leave out arguments that it does not use.
+An entry point that names an `EpFactory`, as `package.module:Factory`, needs no hooks,
+and is loaded without pluggy, whose import takes time.
 """
 
 NOT_MADE_BY_USERS = {

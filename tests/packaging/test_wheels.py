@@ -87,7 +87,9 @@ def test_the_entry_points_are_a_command_and_an_ep(wheels) -> None:
         found.read_string(read(wheel, ".dist-info/entry_points.txt"))
     assert {section: dict(found[section]) for section in found.sections()} == {
         "console_scripts": {"onnxplug": "onnxplug.cli.main:main"},
-        "onnxplug.execution_providers": {"CPUExecutionProvider": "onnxplug_cpu.plugin"},
+        "onnxplug.execution_providers": {
+            "CPUExecutionProvider": "onnxplug_cpu.factory:CpuFactory"
+        },
     }
 
 

@@ -4,14 +4,12 @@ An EP is an :class:`EpFactory`, which lists the devices it can drive and creates
 :class:`ExecutionProvider` per session, which claims nodes of a :class:`Graph` and
 compiles each :class:`Partition` to a :class:`CompiledPartition`.
 
-Importing this package imports the standard library and pluggy only.
+Importing this package imports the standard library only; ``hookimpl`` brings pluggy.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import pluggy
 
 from onnxplug.ep.cache import cache_directory
 from onnxplug.ep.capability import (
@@ -77,10 +75,8 @@ from onnxplug.errors import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.size import Size
-
-hookimpl = pluggy.HookimplMarker("onnxplug")
-"""Marks a plugin's functions as implementations of the host's hooks."""
 
 __all__ = [
     "HOST",
@@ -147,10 +143,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # of no use to most EPs, and long
-    if name != "Size":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxplug.ep.size import Size
+# what most EPs have no use for, and what takes long to import
+_LATER = {"Size": "onnxplug.ep.size", "hookimpl": "onnxplug.ep.hooks"}
 
-    return Size
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onnxplug.ep import TensorType, ValueType
@@ -264,7 +263,6 @@ class GraphParser:
         )
 
 
-@dataclass(slots=True)
 class _Parts:
     """What has been read of a graph.
 
@@ -274,14 +272,15 @@ class _Parts:
         inferred: the types that the model's writer found out, which count less.
     """
 
-    name: str = ""
-    doc_string: str = ""
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    initializers: dict[str, Weight] = field(default_factory=dict)
-    declared: dict[str, ValueType] = field(default_factory=dict)
-    inferred: dict[str, ValueType | None] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.name = ""
+        self.doc_string = ""
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.nodes: list[Node] = []
+        self.initializers: dict[str, Weight] = {}
+        self.declared: dict[str, ValueType] = {}
+        self.inferred: dict[str, ValueType | None] = {}
 
     def declare(self, name: str, value_type: ValueType | None) -> None:
         # a value may be declared twice: as an input and an output, or as two outputs

@@ -10,17 +10,16 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pluggy
-
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host, SelectionPolicy
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
-from onnxplug.plugins import hookspecs
 from onnxplug.plugins.declared import check_declared, spi_version_of
 
 if TYPE_CHECKING:
     import logging
+
+    import pluggy
 
 
 class Library:
@@ -69,6 +68,11 @@ class Library:
             target = target()
         if isinstance(target, EpFactory):
             return {target.name: target}
+        # most plugins have no hooks, and pluggy takes long to import
+        import pluggy
+
+        from onnxplug.plugins import hookspecs
+
         manager = pluggy.PluginManager("onnxplug")
         manager.add_hookspecs(hookspecs)
         manager.register(target)

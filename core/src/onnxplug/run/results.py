@@ -8,9 +8,7 @@ the model that is.
 
 from __future__ import annotations
 
-import logging
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -34,8 +32,6 @@ from onnxplug.errors import EpError
 from onnxplug.guard import Check, RunFunction
 from onnxplug.plugins.settings import truth
 from onnxplug.run.partition import GraphPartition
-
-_log = logging.getLogger("onnxplug.session")
 
 CHECK: Final = "ONNXPLUG_CHECK"
 CHECK_RESULTS: Final = "session.check_results"
@@ -199,7 +195,9 @@ class ResultCheck:
                 )
             if self.doubts is not None and name not in self.doubts:
                 self.doubts.append(name)
-            _log.info(
+            import logging  # seldom needed, and slow to import
+
+            logging.getLogger("onnxplug.session").info(
                 "%s has the shape %s, and the model declares %s; the declaration is "
                 "not believed",
                 name,
@@ -248,6 +246,8 @@ def _digest(value: Any) -> int | None:
     """What shows whether a host array was written to; ``None`` for other values."""
     if not isinstance(value, np.ndarray) or value.dtype.hasobject:
         return None
+    import zlib
+
     return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from onnxplug_cpu.compiler.chain import Chain, ChainBuilder, Scalar, Step
 from onnxplug_cpu.compiler.isa import AVX2, AVX512, Isa
-from onnxplug_cpu.compiler.kernels.elementwise import epilogue, record_chain
+from onnxplug_cpu.compiler.kernels.elementwise import record_chain
+from onnxplug_cpu.compiler.kernels.epilogue import epilogue
 from onnxplug_cpu.compiler.record import Code, View
 
 from .interpreter import ISAS, Interpreter, address, assembly

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -279,7 +278,7 @@ def test_a_success_is_kept_for_other_processes_on_the_same_system(
     trial.assert_called_once()
     assert in_a_new_process()
     trial.assert_not_called()
-    assert in_a_new_process(replace(tiled.EMULATED[0], l2=1 << 19))
+    assert in_a_new_process(tiled.EMULATED[0]._replace(l2=1 << 19))
     trial.assert_called_once()
     monkeypatch.setattr("platform.release", lambda: "6.6.6")
     assert in_a_new_process()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ def errors(found: Array, a: Array, b: Array) -> Array:
 @pytest.mark.parametrize("change_a", [same, swapped, every_other])
 def test_any_shape_and_strides(isa: Isa, change_a: Change, change_b: Change) -> None:
     rng = np.random.default_rng(1)
-    isa = replace(isa, l2=SMALL_CACHE)
+    isa = isa._replace(l2=SMALL_CACHE)
     for workers in (1, 1, 2, 3):
         rows, columns, depth = (int(n) for n in rng.integers(1, 71, 3))
         found, a, b = multiply(
@@ -107,7 +106,7 @@ def test_every_tail(isa: Isa, workers: int, cache: int) -> None:
     """Blocks of 32 rows and columns, steps of 32, in all their fillings."""
     rng = np.random.default_rng(2)
     a, b = normal(rng, 70, 70), normal(rng, 70, 70)
-    isa = replace(isa, l2=cache)
+    isa = isa._replace(l2=cache)
     for size in range(1, 71):
         other, third = 1 + size * 13 % 70, 1 + size * 29 % 70
         for rows, columns, depth in (
@@ -133,7 +132,7 @@ def test_every_tail(isa: Isa, workers: int, cache: int) -> None:
 )
 def test_parts(rows: int, columns: int, depth: int, workers: int, cache: int) -> None:
     rng = np.random.default_rng(3)
-    isa = replace(EMULATED[0], l2=cache)
+    isa = EMULATED[0]._replace(l2=cache)
     found, a, b = multiply(
         isa, normal(rng, rows, depth), normal(rng, depth, columns), workers=workers
     )
@@ -223,7 +222,7 @@ def test_special_values_in_a(workers: int, depth: int) -> None:
         a[3 * place, (place * 331) % depth] = value
     a[-1, depth - 1] = np.inf
     a[-2, 0], a[-2, -1] = np.inf, -np.inf
-    isa = replace(EMULATED[0], l2=SMALL_CACHE)
+    isa = EMULATED[0]._replace(l2=SMALL_CACHE)
     found, *_ = multiply(isa, a, b, workers=workers)
     with np.errstate(invalid="ignore", over="ignore"):
         wide = np.array([float(x) for x in a.flat]).reshape(a.shape)  # quiet NaN
@@ -312,7 +311,7 @@ def test_epilogue(
     workers: int, batch: tuple[int, int], rows: int, columns: int, depth: int
 ) -> None:
     rng = np.random.default_rng(11)
-    interpreter = Interpreter(replace(EMULATED[0], l2=SMALL_CACHE), workers)
+    interpreter = Interpreter(EMULATED[0]._replace(l2=SMALL_CACHE), workers)
     recorder = interpreter.recorder
     a = interpreter.input(normal(rng, *batch, rows, depth))
     b = recorder.constant(normal(rng, 1, 1, depth, columns))
@@ -368,7 +367,7 @@ def test_result_through_strides() -> None:
         (AMX, 32, 64, 63, True, True, False),
         (AMX, 128, 768, 768, False, True, False),
         (AMX, 128, 768, 768, True, False, False),
-        (replace(AMX, tiles=""), 128, 768, 768, True, True, False),
+        (AMX._replace(tiles=""), 128, 768, 768, True, True, False),
     ],
 )
 def test_when_tiles_are_used(

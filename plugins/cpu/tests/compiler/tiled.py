@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from unittest import mock
 
 from onnxplug_cpu.compiler import isa as isa_module
@@ -13,7 +12,7 @@ from onnxplug_cpu.compiler.isa import Isa
 
 from .interpreter import ISAS
 
-EMULATED = [replace(isa, tiles="emulated") for isa in ISAS if isa.name != "neon"]
+EMULATED = [isa._replace(tiles="emulated") for isa in ISAS if isa.name != "neon"]
 """The descriptions that this processor can run, with tiles emulated by vector code."""
 
 

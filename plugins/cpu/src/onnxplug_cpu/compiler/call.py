@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,8 +100,7 @@ def attribute_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
     return _known_defaults[function]
 
 
-@dataclass(frozen=True, slots=True)
-class Abstract:
+class Abstract(NamedTuple):
     """What is known of a value when a plan is made.
 
     Attributes:

@@ -1,150 +1,50 @@
-"""Records groups of element-wise calls: chains alone, and behind a product."""
+"""Builds the chains of element-wise calls, and records those that stand alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.chain import Chain, Scalar, Step
 from onnxplug_cpu.compiler.fuse import Group
 from onnxplug_cpu.compiler.kernels.elementwise import record_chain
-from onnxplug_cpu.compiler.kernels.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.matmul import record_matmul
 from onnxplug_cpu.compiler.operations.elementwise import (
     StepForm,
     element_of,
     scalar_of,
 )
-from onnxplug_cpu.compiler.operations.matmul import (
-    Folding,
-    Product,
-    foldings,
-    product_of,
-)
-from onnxplug_cpu.compiler.operations.registry import F32, Plan
-from onnxplug_cpu.compiler.record import View
+from onnxplug_cpu.compiler.operations.registry import Plan
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.operations.matmul import Product
 
 
-class _Built(NamedTuple):
+class Built(NamedTuple):
     """A chain and the names of its operands, the product's result left out."""
 
     chain: Chain
     operands: list[str]
 
 
-def record_group(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
-    """Record the commands of *group*, which write *outputs*."""
-    if group.anchor is not None:
-        _record_product(plan, group.anchor, group, outputs)
-    elif group.forms:
-        _record_chain(plan, group, outputs)
-    else:
-        _record_product(plan, group.calls[0], Group([]), outputs)
-
-
-def _record_chain(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
-    built = _Builder(plan, group).build(outputs)
+def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
+    """Record the chain of *group*, which writes *outputs*."""
+    built = Builder(plan, group).build(outputs)
     record_chain(
         plan.recorder,
         built.chain,
         [plan.view(name) for name in built.operands],
         [plan.target(name, apart=True) for name in outputs],
-        label=_label(group.calls),
+        label=label_of(group.calls),
     )
 
 
-def _record_product(
-    plan: Plan, call: Call, group: Group, outputs: Sequence[str]
-) -> None:
-    """A product, the chain applied to its tiles if all views can be folded alike."""
-    product = product_of(plan, call)
-    result = call.outputs[0]
-    assert result is not None
-    built = _Builder(plan, group, result, product).build(outputs)
-    shape = plan.known(_first_output(group, result)).shape
-    operands = [
-        plan.view(name).broadcast_to(product.shape if name == product.addend else shape)
-        for name in built.operands
-    ]
-    targets = [plan.target(name, apart=True) for name in outputs]
-    # with an epilogue it is not written to, and takes no memory
-    alone = not built.chain.steps and outputs == [result]
-    tile = targets[0] if alone else plan.recorder.temporary(F32, product.shape)
-    label = _label([call, *group.calls])
-    for folding, a, b in foldings(product):
-        views = _folded(folding, product, [tile, *operands, *targets])
-        if views is None:
-            continue
-        out, inputs = views[0], views[1 : len(operands) + 1]
-        after = None
-        if not alone:
-            results = views[len(operands) + 1 :]
-            after = epilogue(plan.recorder, built.chain, inputs, results)
-        record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
-        return
-    _record_apart(plan, product, built, operands, targets, label)
-
-
-def _first_output(group: Group, result: str) -> str:
-    name = group.calls[0].outputs[0] if group.calls else result
-    assert name is not None
-    return name
-
-
-def _record_apart(
-    plan: Plan,
-    product: Product,
-    built: _Built,
-    operands: Sequence[View],
-    targets: Sequence[View],
-    label: str,
-) -> None:
-    """The product, its factors copied if they do not fold, and then the chain."""
-    tile = plan.recorder.temporary(F32, product.shape)
-    found = next(foldings(product), None)
-    if found is None:
-        *lead, rows, columns = product.shape
-        inner = product.a.shape[-1]
-        a = plan.contiguous(product.a.broadcast_to((*lead, rows, inner)))
-        b = plan.contiguous(product.b.broadcast_to((*lead, inner, columns)))
-        found = next(foldings(product._replace(a=a, b=b)))
-    folding, a, b = found
-    folded = _folded(folding, product, [tile])
-    assert folded is not None
-    record_matmul(plan.recorder, a, b, folded[0], label=label)
-    shape = targets[0].shape
-    inputs = [
-        view.reshape(shape) or plan.contiguous(view).reshape(shape)
-        for view in (tile, *operands)
-    ]
-    record_chain(
-        plan.recorder,
-        built.chain,
-        [view for view in inputs if view is not None],
-        targets,
-        label=label,
-    )
-
-
-def _folded(
-    folding: Folding, product: Product, views: Sequence[View]
-) -> list[View] | None:
-    folded: list[View] = []
-    for view in views:
-        whole = view.reshape(product.shape)
-        part = None if whole is None else folding.fold(whole)
-        if part is None:
-            return None
-        folded.append(part)
-    return folded
-
-
-def _label(calls: Sequence[Call]) -> str:
+def label_of(calls: Sequence[Call]) -> str:
+    """How profiles call the commands of *calls*."""
     return " + ".join(call.op_type for call in calls)
 
 
-class _Builder:
+class Builder:
     """Numbers the values of a chain.
 
     *result* is the product's result, which is value 0 if it is given.
@@ -165,7 +65,7 @@ class _Builder:
         self.constants: list[Scalar] = []
         self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
 
-    def build(self, outputs: Sequence[str]) -> _Built:
+    def build(self, outputs: Sequence[str]) -> Built:
         """The chain of the group, after the factors and the addend of a product."""
         group = self.group
         numbers: dict[str, object] = {}
@@ -180,7 +80,7 @@ class _Builder:
             _element(self.plan.known(name)) for name in self.operands
         ]
         place = _Places(self.result is not None, len(inputs), len(self.constants))
-        return _Built(
+        return Built(
             Chain(
                 tuple(inputs),
                 tuple(self.constants),

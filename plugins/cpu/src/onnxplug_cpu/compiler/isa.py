@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from onnxplug import ep
 
@@ -20,9 +19,11 @@ LANES = 16
 LLVM splits them into the registers there are: two on AVX2, four on NEON.
 """
 
+VECTOR_BYTES: Final = 4 * LANES
+"""Bytes of such a vector."""
 
-@dataclass(frozen=True, slots=True)
-class Isa:
+
+class Isa(NamedTuple):
     """A processor, as far as generated code depends on it.
 
     Attributes:
@@ -79,8 +80,7 @@ AVX512 = Isa(
     64,
     32,
 )
-AMX = replace(
-    AVX512,
+AMX = AVX512._replace(
     features=f"{AVX512.features},+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16",
     l2=2 << 20,
     tiles="amx",
@@ -151,18 +151,18 @@ def _host_isa(limit: str) -> tuple[Isa | None, str | None]:
                         used += sorted(features & {*_AMX, "amx-int8"})
                         tiles = "amx"
                 named = ",+".join([AVX512.features, *used])
-                isa = replace(AVX512, features=named, tiles=tiles)
+                isa = AVX512._replace(features=named, tiles=tiles)
     elif found.architecture == "aarch64":
         isa = NEON
         if sys.platform in ("darwin", "win32"):
             # the register x18 belongs to these systems
-            isa = replace(isa, features=f"{isa.features},+reserve-x18")
+            isa = isa._replace(features=f"{isa.features},+reserve-x18")
     else:
         return None, None
     if sys.platform == "win32":
-        isa = replace(isa, system_attributes=_WINDOWS_ATTRIBUTES)
+        isa = isa._replace(system_attributes=_WINDOWS_ATTRIBUTES)
     l1, l2, l3 = found.caches
-    return replace(isa, l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3), problem
+    return isa._replace(l1=l1 or isa.l1, l2=l2 or isa.l2, l3=l3 or isa.l3), problem
 
 
 _WINDOWS_ATTRIBUTES: Final = 'noredzone "probe-stack"="inline-asm"'

@@ -16,12 +16,12 @@ import numpy as np
 
 from onnxplug.ep.bounds import sizes
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
-from onnxplug_cpu.compiler.chains import record_group
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
+from onnxplug_cpu.compiler.groups import record_group
 from onnxplug_cpu.compiler.kernels.layout import record_copy
-from onnxplug_cpu.compiler.kernels.matmul import left_factor, rows_collide
+from onnxplug_cpu.compiler.kernels.left_factor import left_factor, rows_collide
 from onnxplug_cpu.compiler.operations.elementwise import LIKE_FIRST, StepForm
 from onnxplug_cpu.compiler.operations.registry import find_operation
 from onnxplug_cpu.compiler.operations.views import permutation

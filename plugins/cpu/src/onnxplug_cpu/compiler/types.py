@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,8 +27,7 @@ _NBYTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(NamedTuple):
     """A scalar type (``lanes == 0``) or a vector of it.
 
     Attributes:
@@ -83,7 +81,7 @@ class Type:
 
     def of(self, element: str) -> Type:
         """As many lanes of another element."""
-        return replace(self, element=element)
+        return self._replace(element=element)
 
 
 F16, BF16, F32, F64 = Type("f16"), Type("bf16"), Type("f32"), Type("f64")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.compiler.jit import Library
-from onnxplug_cpu.compiler.profile import (
-    Peaks,
-    Timing,
-    measured_peaks,
-    overhead_of,
-    profile,
-)
 from onnxplug_cpu.compiler.program import Program
 from onnxplug_cpu.compiler.record import Command
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.profile import Peaks, Timing
 
 _WORTH_TELLING: Final = 1_000_000
 """ns that measuring the machine takes when it was not measured before."""
@@ -83,6 +79,9 @@ class WatchedProgram:
         profiler: ep.Profiler,
         look: Any,
     ) -> None:
+        # seldom needed, and slow to import for what it takes of statistics
+        from onnxplug_cpu.compiler.profile import overhead_of, profile
+
         peaks = self._peaks(profiler)
         if self._overhead is None:
             self._overhead = overhead_of(self._program, inputs, outputs)
@@ -100,6 +99,8 @@ class WatchedProgram:
             )
 
     def _peaks(self, profiler: ep.Profiler) -> Peaks:
+        from onnxplug_cpu.compiler.profile import measured_peaks
+
         started = time.perf_counter_ns()
         peaks = measured_peaks(self._library, self._workers)
         taken = time.perf_counter_ns() - started

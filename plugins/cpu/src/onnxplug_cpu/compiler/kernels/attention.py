@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onnxplug_cpu.compiler.isa import VECTOR_BYTES
 from onnxplug_cpu.compiler.kernels.attention_block import BlockForm, block_kernel
 from onnxplug_cpu.compiler.kernels.attention_few import FewForm, few_kernel
 from onnxplug_cpu.compiler.kernels.attention_rows import Undefined
@@ -26,7 +27,6 @@ from onnxplug_cpu.compiler.kernels.matmul_pack import (
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.matmul_tile import (
-    VECTOR_BYTES,
     tile_kernel,
     tile_shape,
 )

@@ -10,7 +10,6 @@ from onnxplug_cpu.compiler.emit import I8, Module, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
 from onnxplug_cpu.compiler.kernels.chain_body import LONG, ChainBody, chain_cost
-from onnxplug_cpu.compiler.kernels.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.kernels.lanes import (
     SPLAT,
     STRIDED,
@@ -29,8 +28,6 @@ from onnxplug_cpu.compiler.kernels.walk import (
     collapse,
 )
 from onnxplug_cpu.compiler.record import Address, Recorder, View
-
-__all__ = ["Epilogue", "epilogue", "record_chain"]
 
 _GATHERED_BLOCK = 256
 """Columns that strided operands are read in, for cache lines to stay until the next

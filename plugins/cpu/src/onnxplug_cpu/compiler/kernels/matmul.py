@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from onnxplug_cpu.compiler.isa import VECTOR_BYTES
+from onnxplug_cpu.compiler.kernels.left_factor import left_factor, rows_collide
 from onnxplug_cpu.compiler.kernels.matmul_block import block_kernel
 from onnxplug_cpu.compiler.kernels.matmul_dot import dot_kernel
 from onnxplug_cpu.compiler.kernels.matmul_pack import (
@@ -15,7 +17,6 @@ from onnxplug_cpu.compiler.kernels.matmul_pack import (
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.matmul_tile import (
-    VECTOR_BYTES,
     masked_rows,
     tile_kernel,
     tile_shape,
@@ -32,10 +33,6 @@ from onnxplug_cpu.compiler.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
     from onnxplug_cpu.compiler.kernel import Kernel
     from onnxplug_cpu.compiler.kernels.epilogue import Epilogue
 
@@ -60,7 +57,6 @@ WIDE_ROWS: Final = 3
 
 _CHUNK_SECONDS = 20e-6
 _FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
-_PAGE = 4096  # rows so far apart, or a multiple, share few lines of the first cache
 _ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
 _ELEMENTS = {"float32": "f32", "float64": "f64"}
 
@@ -114,21 +110,6 @@ def record_matmul(
             bf16x3.record_product(recorder, a, _once(b), out, epilogue, label)
             return
     _Product(recorder, a, b, out, epilogue, label).record()
-
-
-def rows_collide(nbytes: int) -> bool:
-    """Whether rows so far apart evict each other from the first cache."""
-    return nbytes > 0 and nbytes % _PAGE == 0
-
-
-def left_factor(recorder: Recorder, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
-    """Memory for an A, ``[..., M, K]``, with rows that do not evict each other."""
-    lanes = VECTOR_BYTES // dtype.itemsize
-    width = -(-shape[-1] // lanes) * lanes
-    if rows_collide(width * dtype.itemsize):
-        width += lanes
-    whole = recorder.temporary(dtype, (*shape[:-1], width))
-    return whole.slice([0] * len(shape), shape)
 
 
 @dataclass(frozen=True, slots=True)

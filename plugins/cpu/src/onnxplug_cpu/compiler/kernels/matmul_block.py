@@ -9,10 +9,10 @@ need more than one block, they wait in the result itself or in scratch memory.
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.emit import PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.isa import LANES, Isa
+from onnxplug_cpu.compiler.isa import LANES, VECTOR_BYTES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
 from onnxplug_cpu.compiler.kernels.matmul_pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.matmul_tile import VECTOR_BYTES, offset
+from onnxplug_cpu.compiler.kernels.matmul_tile import offset
 
 BLOCK_WORDS = (
     "a",

@@ -19,9 +19,9 @@ from onnxplug_cpu.compiler.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.isa import LANES, Isa
+from onnxplug_cpu.compiler.isa import LANES, VECTOR_BYTES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.kernels.matmul_tile import VECTOR_BYTES, offset
+from onnxplug_cpu.compiler.kernels.matmul_tile import offset
 
 # one panel: function (source, row stride, column stride, rows, columns, target, width)
 

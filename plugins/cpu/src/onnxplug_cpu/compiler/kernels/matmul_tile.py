@@ -14,10 +14,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.emit import I64, PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.isa import LANES, Isa
+from onnxplug_cpu.compiler.isa import VECTOR_BYTES, Isa
 from onnxplug_cpu.compiler.kernel import Kernel
-
-VECTOR_BYTES: Final = 4 * LANES
 
 _BYTE = Type("i8")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -53,8 +52,7 @@ def literal(f: Function, scalar: Scalar, lanes: int = LANES) -> Literal:
     return Literal(f.value(number, held(scalar.element, lanes)), number)
 
 
-@dataclass(slots=True)
-class Arguments:
+class Arguments(NamedTuple):
     """A step while it is emitted.
 
     Attributes:

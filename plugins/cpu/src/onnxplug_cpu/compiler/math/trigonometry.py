@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -215,6 +214,8 @@ def _quarter_turns() -> np.ndarray[Any, np.dtype[np.float64]]:
 
     The first two parts have 28 bits each.
     """
+    from fractions import Fraction  # slow to import
+
     two_over_pi = Fraction(_TWO_OVER_PI, 1 << (4 * _HEX_DIGITS))
     rows: list[list[float]] = []
     for exponent in range(_FIRST_EXPONENT, 255):
