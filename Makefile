@@ -2,7 +2,8 @@
 # module; everything else is installed into .venv.
 #
 #   make demo            classify a handwritten digit
-#   make test            run all tests but those of exporters
+#   make test            run all tests but those of exporters, in several processes;
+#                        make test ARGS=… gives pytest the words, and runs one
 #   make test-exporters  run models as PyTorch, scikit-learn and others export them
 #   make lint            check style and types
 #   make bench           run the benchmarks
@@ -17,6 +18,16 @@ PLUGINS := kernels cpu
 # for tests and checks only, not for the demo: EPs to test with, and a large engine
 FOR_TESTS := testing openvino
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
+PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
+# each process collects all tests, so many of them do not help
+PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
+# tests that measure time or count on idle processors: nothing runs beside them
+ALONE := \
+  plugins/cpu/tests/test_interrupts.py \
+  plugins/cpu/tests/test_profiling.py \
+  plugins/cpu/tests/compiler/test_pool.py \
+  plugins/cpu/tests/compiler/test_profile.py \
+  tests/third_party/test_broken_neighbours.py
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -31,7 +42,12 @@ demo: $(VENV)/runtime.stamp
 	@$(BIN)/onnxplug run demo/digits.onnx demo/seven.png
 
 test: $(VENV)/development.stamp
-	$(BIN)/python -m pytest --ignore=tests/exporters $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(PYTEST) $(PARALLEL) $(ALONE:%=--ignore=%); parallel=$$?; \
+	  $(PYTEST) $(ALONE) && exit $$parallel
+else
+	$(PYTEST) $(ARGS)
+endif
 
 test-exporters: $(VENV)/exporters.stamp
 	$(BIN)/python -m pytest tests/exporters $(ARGS)

@@ -73,11 +73,14 @@ def wheels(build_wheel: BuildWheel) -> Mapping[str, Path]:
     return {name: build_wheel(folder) for name, folder in FOLDERS.items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installed(
     call: Call, wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The commands of a fresh environment that has the wheels."""
+    """The commands of an environment that has the wheels.
+
+    It is one for all tests: who installs something uninstalls it.
+    """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     commands = folder / ("Scripts" if sys.platform == "win32" else "bin")

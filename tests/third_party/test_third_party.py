@@ -98,6 +98,7 @@ def environment(
     assert environment.run() == [[CPU], RELU]  # before there was any acme-ep
     environment.pip("install", "--no-index", build_wheel(FOLDER))
     yield environment
+    environment.pip("uninstall", "--yes", "acme-ep")  # which the last test did, if run
 
 
 def test_it_is_found(environment: Environment) -> None:

@@ -186,11 +186,11 @@ def test_native_code_for_other_processors() -> None:
 def test_an_unknown_layout_of_arrays_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    driver._check_layout()
+    driver.check_layout()
     with monkeypatch.context() as patched:
         patched.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
         with pytest.raises(KernelUnavailable, match="PYTHON_GIL=1"):
-            driver._check_layout()
-    monkeypatch.setattr(driver, "_FLAGS", driver._FLAGS + 8)
+            driver.check_layout()
+    monkeypatch.setattr(driver, "OUTPUT_FLAGS", 1 << 20)  # which no array has
     with pytest.raises(KernelUnavailable, match="do not know"):
-        driver._check_layout()
+        driver.check_layout()

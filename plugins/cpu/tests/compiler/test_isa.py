@@ -65,15 +65,15 @@ def host(monkeypatch):
         monkeypatch.setattr(processor, "read_processor", lambda: found)
         refusal = None if amx else "refused; remedy"
         monkeypatch.setattr(processor, "amx_refusal", lambda: refusal)
-        module._host_isa.cache_clear()
+        module.detect.cache_clear()
         return host_isa(limit)
 
     yield make
-    module._host_isa.cache_clear()
+    module.detect.cache_clear()
 
 
 def x86(flags: str, caches: tuple[int, int, int] = (0, 0, 0)) -> Processor:
-    return Processor("x86-64", processor._llvm_names(flags.split()), caches)
+    return Processor("x86-64", processor.llvm_names(flags.split()), caches)
 
 
 def test_linux_names_features_as_llvm_does(linux) -> None:
@@ -207,7 +207,7 @@ def test_amx_is_not_asked_for_without_need(host, monkeypatch) -> None:
         host(x86(""), limit=limit)
         monkeypatch.setattr(processor, "read_processor", lambda f=flags: x86(f))
         monkeypatch.setattr(processor, "amx_refusal", lambda: asked.append(1))
-        module._host_isa.cache_clear()
+        module.detect.cache_clear()
         assert not host_isa(limit).has("amx-tile")
     assert not asked
 
@@ -268,7 +268,7 @@ def test_macos_is_asked_by_name(monkeypatch, answers: dict[str, bytes]) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(
-        processor, "_sysctl", lambda name: answers.get(name, b"").rstrip(b"\0")
+        processor, "sysctl", lambda name: answers.get(name, b"").rstrip(b"\0")
     )
     found = read_processor()
     assert found.features >= processor.HASWELL

@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     for name in ("ONNXPLUG_CACHE_SIZE", "ONNXPLUG_CPU_COMPILE", "ONNXPLUG_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     # somebody may be editing
-    monkeypatch.setattr(jit, "_source_state", lambda: "this source")
+    monkeypatch.setattr(jit, "source_state", lambda: "this source")
     return tmp_path / "onnxplug-cpu"
 
 
@@ -163,11 +163,11 @@ def test_what_the_code_depends_on_is_part_of_its_name(
     Library(HOST).addresses([kernel(2)])
     isa = HOST
     if change == "source":
-        monkeypatch.setattr(jit, "_source_state", lambda: "other")
+        monkeypatch.setattr(jit, "source_state", lambda: "other")
     elif change == "version":
         monkeypatch.setattr(jit, "__version__", "9.9")
     elif change == "compiler":
-        monkeypatch.setattr(jit, "_llvmlite_version", lambda: "9.9")
+        monkeypatch.setattr(jit, "llvmlite_version", lambda: "9.9")
     else:
         isa = host_isa("generic")
     Library(isa).addresses([kernel(2)])
@@ -181,16 +181,16 @@ def test_a_change_of_any_source_file_is_seen(tmp_path: Path, monkeypatch) -> Non
     (tmp_path / "__pycache__").mkdir()
     source = tmp_path / "kernels/one.py"
     source.write_text("1")
-    states = [jit._source_state()]
+    states = [jit.source_state()]
     source.write_text("12")
-    states.append(jit._source_state())
+    states.append(jit.source_state())
     os.utime(source, ns=(1, 1))
-    states.append(jit._source_state())
+    states.append(jit.source_state())
     (tmp_path / "two.py").write_text("")
-    states.append(jit._source_state())
+    states.append(jit.source_state())
     assert len(set(states)) == 4
     (tmp_path / "__pycache__/one.pyc").write_text("")
-    assert jit._source_state() == states[-1]
+    assert jit.source_state() == states[-1]
 
 
 @needs_host
@@ -269,7 +269,7 @@ def test_text_that_llvm_does_not_know_is_told(folder) -> None:
 @needs_host
 def test_without_llvmlite_the_cache_is_used(folder, compiled, monkeypatch) -> None:
     Library(HOST).addresses([kernel(2)])
-    monkeypatch.setattr(jit, "_llvmlite_version", lambda: None)
+    monkeypatch.setattr(jit, "llvmlite_version", lambda: None)
     library = Library(HOST)
     expect_factor(library.addresses([kernel(2)])[kernel(2)], 2)
     with pytest.raises(KernelUnavailable, match="pip install llvmlite"):
@@ -331,7 +331,7 @@ def test_other_interpreters_have_none(folder, monkeypatch) -> None:
 
 @needs_host
 def test_without_llvmlite_and_cache_there_is_none(folder, monkeypatch) -> None:
-    monkeypatch.setattr(jit, "_llvmlite_version", lambda: None)
+    monkeypatch.setattr(jit, "llvmlite_version", lambda: None)
     monkeypatch.setattr(jit, "_hosts", {})
     assert "pip install llvmlite" in (machine_code_unavailable() or "")
     Cache("onnxplug-cpu").store("one", b"")
@@ -343,7 +343,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from test_jit import kernel, expect_factor
 from onnxplug_cpu.compiler import jit
-jit._source_state = lambda: "this source"
+jit.source_state = lambda: "this source"
 addresses = jit.Library.host().addresses([kernel(factor) for factor in range(12)])
 print("llvmlite.binding" in sys.modules)
 expect_factor(addresses[kernel(5)], 5)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler import cores, pool, program
+from onnxplug_cpu.compiler import pool, program
 from onnxplug_cpu.compiler.cores import default_workers
 from onnxplug_cpu.compiler.isa import AVX2, NEON
 from onnxplug_cpu.compiler.jit import Library, compile_object
@@ -408,24 +408,23 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def topology(*cores: str) -> dict[str, str]:
-    """Processors by core: ``"0,4"`` are two hardware threads of one core."""
+def topology(cores: dict[str, list[int]]) -> dict[str, str]:
+    """Files of processors by core, as Linux has them: ``"0,4"`` are two hardware
+    threads of one core."""
     folder = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     return {
         folder.format(processor): core + "\n"
-        for core in cores
-        for processor in cores_of(core)
+        for core, processors in cores.items()
+        for processor in processors
     }
-
-
-def cores_of(core: str) -> list[int]:
-    return sorted(cores._parse_list(core))
 
 
 @pytest.fixture
 def processors(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def allow(*numbers: int) -> None:
-        monkeypatch.setattr(cores, "_affinity", lambda: frozenset(numbers))
+        monkeypatch.setattr(
+            os, "sched_getaffinity", lambda process: {*numbers}, raising=False
+        )
 
     return allow
 
@@ -433,7 +432,7 @@ def processors(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_hardware_threads_of_a_core_count_once(
     processors: Callable[..., None], tmp_path: Path
 ) -> None:
-    write(tmp_path, topology("0,4", "1,5", "2-3"))
+    write(tmp_path, topology({"0,4": [0, 4], "1,5": [1, 5], "2-3": [2, 3]}))
     processors(0, 1, 2, 3, 4, 5)
     assert default_workers(tmp_path) == 3
     processors(0, 4)

@@ -27,7 +27,7 @@ def host(isa: Isa | None = None, problem: str | None = None) -> Iterator[None]:
     isa = isa or EMULATED[0]
     found = mock.Mock(return_value=(isa, problem), cache_clear=lambda: None)
     with (
-        mock.patch.object(isa_module, "_host_isa", found),
+        mock.patch.object(isa_module, "detect", found),
         mock.patch.object(jit, "_hosts", {}),
         mock.patch.object(jit, "_told", set()),
         mock.patch.object(trial, "_tried", {}),

@@ -237,7 +237,7 @@ class Driver:
     """
 
     def __init__(self, library: Library) -> None:
-        _check_layout()
+        check_layout()
         table = [0] * 6
         table[_SAVE_THREAD] = c_api("PyEval_SaveThread")
         table[_RESTORE_THREAD] = c_api("PyEval_RestoreThread")
@@ -299,7 +299,7 @@ def c_api(name: str) -> int:
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
-def _check_layout() -> None:
+def check_layout() -> None:
     """Make sure that objects are in memory as native code reads them.
 
     Raises:

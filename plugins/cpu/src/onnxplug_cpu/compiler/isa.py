@@ -109,7 +109,7 @@ def host_isa(limit: str | None = None) -> Isa | None:
     Raises:
         OptionError: the limit is none of these.
     """
-    return _host_isa(_checked(limit))[0]
+    return detect(_checked(limit))[0]
 
 
 def amx_problem() -> str | None:
@@ -119,7 +119,7 @@ def amx_problem() -> str | None:
     Raises:
         OptionError: ``ONNXPLUG_CPU_ISA`` has a value that is not understood.
     """
-    return _host_isa(_checked(None))[1]
+    return detect(_checked(None))[1]
 
 
 def _checked(limit: str | None) -> str:
@@ -130,7 +130,12 @@ def _checked(limit: str | None) -> str:
 
 
 @functools.cache
-def _host_isa(limit: str) -> tuple[Isa | None, str | None]:
+def detect(limit: str) -> tuple[Isa | None, str | None]:
+    """What :func:`host_isa` and :func:`amx_problem` tell, found once in a process.
+
+    Args:
+        limit: as :func:`host_isa` takes it; empty for none.
+    """
     from onnxplug_cpu.compiler import processor
 
     found = processor.read_processor()

@@ -113,8 +113,8 @@ class Library:
     def __init__(self, isa: Isa, cache: Cache | None = None) -> None:
         self.isa = isa
         self.cache = cache or Cache(_DISTRIBUTION)
-        self.compiler = _llvmlite_version()
-        self._identity = f"{__version__}\0{_source_state()}\0{isa!r}\0"
+        self.compiler = llvmlite_version()
+        self._identity = f"{__version__}\0{source_state()}\0{isa!r}\0"
         self._lock = new_lock()
         self._addresses: dict[str, int] = {}
         self._warned: set[str] = set()
@@ -259,7 +259,7 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
             return _emit_object(text, isa)
         except (ImportError, OSError, RuntimeError) as error:
             raise KernelUnavailable(
-                f"llvmlite {_llvmlite_version()} cannot compile {kernel.key}: {error}"
+                f"llvmlite {llvmlite_version()} cannot compile {kernel.key}: {error}"
             ) from error
 
 
@@ -285,7 +285,8 @@ def _target_machine(llvm: Any, isa: Isa) -> Any:
     return _target_machines[isa]
 
 
-def _llvmlite_version() -> str | None:
+def llvmlite_version() -> str | None:
+    """Of the llvmlite that would compile; ``None`` if it is not installed."""
     try:
         import llvmlite  # the package alone is light
     except ImportError:
@@ -293,7 +294,7 @@ def _llvmlite_version() -> str | None:
     return str(llvmlite.__version__)
 
 
-def _source_state() -> str:
+def source_state() -> str:
     """What changes whenever the source of this package does.
 
     Names, sizes and times of the files; reading them all would take ten times as long.

@@ -72,11 +72,12 @@ def _linux_features(root: str) -> frozenset[str]:
     text = _read(os.path.join(root, "proc/cpuinfo"), 8192)
     for line in text.splitlines():
         if line.startswith("flags"):
-            return _llvm_names(line.partition(":")[2].split())
+            return llvm_names(line.partition(":")[2].split())
     return frozenset()
 
 
-def _llvm_names(names: Iterable[str]) -> frozenset[str]:
+def llvm_names(names: Iterable[str]) -> frozenset[str]:
+    """Features by LLVM's names, from those that operating systems give them."""
     return frozenset(
         _LLVM_NAMES.get(name, name.replace("amx_", "amx-").replace("sse4_", "sse4."))
         for name in names
@@ -111,21 +112,21 @@ def _read(path: str, size: int = 256) -> str:
 def _macos_features() -> frozenset[str]:
     # Apple's names are those of Linux in capitals, apart from AVX1.0 and a few others
     texts = (
-        _sysctl(f"machdep.cpu.{name}")
+        sysctl(f"machdep.cpu.{name}")
         for name in ("features", "leaf7_features", "extfeatures")
     )
-    return _llvm_names(" ".join(text.decode() for text in texts).lower().split())
+    return llvm_names(" ".join(text.decode() for text in texts).lower().split())
 
 
 def _macos_caches() -> tuple[int, int, int]:
     first, second, third = (
-        int.from_bytes(_sysctl(f"hw.{name}"), "little")
+        int.from_bytes(sysctl(f"hw.{name}"), "little")
         for name in ("l1dcachesize", "l2cachesize", "l3cachesize")
     )
     return first, second, third
 
 
-def _sysctl(name: str) -> bytes:
+def sysctl(name: str) -> bytes:
     """A value of macOS's kernel, a trailing zero removed; empty if it has none."""
     find = ctypes.CDLL(None).sysctlbyname
     value = ctypes.create_string_buffer(4096)
