@@ -103,3 +103,14 @@ def at_least(
             f"{what} has {len(result)} values {list(result)}; expected {count}"
         )
     return result
+
+
+def sliced_range(size: int, start: int, end: int, step: int) -> range:
+    """The positions that a Slice takes of an axis of *size* elements.
+
+    As ONNX has it (Slice-13), a slice backwards that begins before the first element
+    has that element, where Python's has none.
+    """
+    if step < 0 and start < -size:
+        start = -size
+    return range(*slice(start, end, step).indices(size))

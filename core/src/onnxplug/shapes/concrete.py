@@ -5,7 +5,6 @@ What EPs ask while they plan, once for each node, so it has to be quick.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,13 +62,16 @@ def infer(node: Node, inputs: Given, opset: int) -> Given:
 class _ConcreteCall(NodeCall):
     """A node, and what is said of its inputs by position."""
 
-    __slots__ = ("_given", "_scope")
+    __slots__ = ("_given", "_scope", "_values")
 
     def __init__(self, node: Node, given: Given, opset: int) -> None:
         # no call to the base class, which keeps what a graph knows instead
         self.node = node
         self.opset = opset
         self._given = given
+        self._values = [
+            UNKNOWN if each is None else Value(each.dtype, each.shape) for each in given
+        ]
         self._scope: Scope | None = None
 
     @property
@@ -84,8 +86,7 @@ class _ConcreteCall(NodeCall):
 
     def value(self, position: int = 0) -> Value:
         """What is known of an input; of one that is not there, nothing."""
-        given = self._at(position)
-        return UNKNOWN if given is None else Value(given.dtype, given.shape)
+        return self._values[position] if position < len(self._values) else UNKNOWN
 
     def fact(self, position: int = 0) -> Fact:
         """As :meth:`value`: nothing is said of what is no tensor."""
@@ -93,8 +94,10 @@ class _ConcreteCall(NodeCall):
 
     def values(self) -> list[Value]:
         """What is known of the inputs that are there."""
-        names = enumerate(self.node.inputs)
-        return [self.value(place) for place, name in names if name is not None]
+        inputs = self.node.inputs
+        if None not in inputs and len(inputs) == len(self._values):
+            return self._values
+        return [self.value(at) for at, name in enumerate(inputs) if name is not None]
 
     def content(self, position: int = 0) -> Content | None:
         """The elements of an input of integers, if it is given, and not too large."""
@@ -117,17 +120,16 @@ def _in_numbers(fact: Fact) -> TensorFacts | None:
     if type(fact) is not Value or fact.shape is None:
         return None
     for size in fact.shape:
-        if not isinstance(size, int) or not 0 <= size <= MOST_ELEMENTS:
+        if type(size) is not int or size < 0 or size > MOST_ELEMENTS:
             return None
     return TensorFacts(fact.dtype, fact.shape)  # type: ignore[arg-type]
 
 
 def _all_few(found: Given) -> bool:
     """Whether all outputs are tensors that are followed element by element."""
-    return all(
-        value is not None
-        and value.dtype in COUNTS
-        and len(value.shape) < 2
-        and math.prod(value.shape) <= FEW
-        for value in found
-    )
+    for value in found:
+        if value is None or len(value.shape) > 1 or value.dtype not in COUNTS:
+            return False
+        if value.shape and value.shape[0] > FEW:
+            return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
@@ -17,12 +17,12 @@ Rule: TypeAlias = Callable[[NodeCall], "Fact | Sequence[Fact] | None"]
 
 def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
     """The shape that *shapes* have in common; None if one has no known rank."""
-    known: list[Shape] = []
-    for shape in shapes:
-        if shape is None:
+    found, *rest = shapes
+    for shape in rest:
+        if found is None or shape is None:
             return None
-        known.append(shape)
-    return reduce(_broadcast_two, known)
+        found = _broadcast_two(found, shape)
+    return found
 
 
 def _broadcast_two(one: Shape, other: Shape) -> Shape:
@@ -76,7 +76,10 @@ def _one_of_axes(call: NodeCall) -> Value:
 
 
 def _one_of(values: Sequence[Value]) -> DataType | None:
-    return next((value.dtype for value in values if value.dtype is not None), None)
+    for value in values:
+        if value.dtype is not None:
+            return value.dtype
+    return None
 
 
 def _broadcasting(call: NodeCall, dtype: DataType | None = None) -> Value:

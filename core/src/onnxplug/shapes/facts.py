@@ -400,14 +400,3 @@ def countable(shape: Shape, what: str) -> Shape:
     """
     sizes((size for size in shape if isinstance(size, int)), what=what)
     return shape
-
-
-def sliced_range(size: int, start: int, end: int, step: int) -> range:
-    """The positions that a Slice takes of an axis of *size* elements.
-
-    As ONNX has it (Slice-13), a slice backwards that begins before the first element
-    has that element, where Python's has none.
-    """
-    if step < 0 and start < -size:
-        start = -size
-    return range(*slice(start, end, step).indices(size))

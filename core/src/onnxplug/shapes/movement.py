@@ -14,6 +14,7 @@ from onnxplug.ep.bounds import (
     normal_axes,
     normal_axis,
     permutation,
+    sliced_range,
 )
 from onnxplug.ep.size import (
     Extent,
@@ -32,7 +33,6 @@ from onnxplug.shapes.facts import (
     Value,
     check_known,
     countable,
-    sliced_range,
 )
 
 _INT64 = DataType.INT64
@@ -342,10 +342,13 @@ def _even_parts(
 ) -> list[Extent | None]:
     """The sizes of the first *outputs* of *count* parts.
 
-    The last of all may be smaller since opset 18.
+    The last ones may be smaller since opset 18; before, no part may be.
     """
-    part = quotient(size + (count - 1) if call.opset >= 18 else size, count)
-    if isinstance(size, int) and isinstance(part, int) and call.opset >= 18:
+    if call.opset < 18:
+        uneven = isinstance(size, int) and size % count
+        return [None if uneven else quotient(size, count)] * outputs
+    part = quotient(size + (count - 1), count)
+    if isinstance(size, int) and isinstance(part, int):
         return [min(part, max(0, size - part * place)) for place in range(outputs)]
     if part is None or outputs < count:
         return [part] * outputs

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from onnxplug.ep import DataType
+from onnxplug.ep.bounds import sliced_range
 from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TERMS,
@@ -29,7 +30,6 @@ from onnxplug.shapes.facts import (
     Content,
     NodeCall,
     content_of,
-    sliced_range,
 )
 
 Element: TypeAlias = Extent | None

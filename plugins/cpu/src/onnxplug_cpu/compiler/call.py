@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug import ep
+
+Infer: TypeAlias = Callable[
+    [Sequence[ep.TensorFacts | None]], Sequence[ep.TensorFacts | None]
+]
 
 
 class NotCompiled(Exception):
@@ -38,6 +43,10 @@ class Call:
         dtypes: of the outputs; ``None`` where unknown.
         function: computes the call on arrays, on the array tier; ``None`` for a call
             that a pattern made.
+        infer: what follows for the outputs by the host's rules; ``None`` for a call
+            that a pattern made, which gives what those did that it stands for.
+        kind: the same for calls of which the same follows from the same inputs;
+            ``None`` for one that is like no other.
     """
 
     op_type: str
@@ -49,6 +58,8 @@ class Call:
     nodes: tuple[int, ...]
     dtypes: tuple[np.dtype[Any] | None, ...]
     function: Callable[..., Any] | None = field(default=None, repr=False)
+    infer: Infer | None = field(default=None, repr=False)
+    kind: int | None = None
 
     def input(self, position: int) -> str | None:
         """The name of an input, ``None`` also beyond the last one."""
@@ -59,12 +70,21 @@ class Call:
         return self.outputs[position] if position < len(self.outputs) else None
 
 
-def call_of(partition: ep.Partition, node: ep.Node, kernel: Any, function: Any) -> Call:
+def call_of(
+    partition: ep.Partition,
+    node: ep.Node,
+    kernel: Any,
+    function: Any,
+    kinds: dict[Any, int],
+) -> Call:
     """The call of *node*, which *kernel* of the array tier computes.
 
     The kernel's signature is the operator's schema, and has the attributes' defaults.
+
+    Args:
+        kinds: numbers of kinds, the same for all calls of the partition; grows.
     """
-    return Call(
+    call = Call(
         node.op_type,
         node.domain,
         partition.graph.opset(node.domain),
@@ -74,7 +94,20 @@ def call_of(partition: ep.Partition, node: ep.Node, kernel: Any, function: Any) 
         (node.index,),
         tuple(numpy_dtype(partition, name) for name in node.outputs),
         function,
+        functools.partial(partition.infer, node),
     )
+    signature = (
+        call.domain,
+        call.op_type,
+        tuple(node.attributes.items()),
+        tuple(name is None for name in call.inputs),
+        call.dtypes,
+    )
+    try:
+        call.kind = kinds.setdefault(signature, len(kinds))
+    except TypeError:  # an array, say
+        call.kind = None
+    return call
 
 
 def numpy_dtype(partition: ep.Partition, name: str | None) -> np.dtype[Any] | None:
@@ -100,8 +133,16 @@ def attribute_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
     return _known_defaults[function]
 
 
-class Abstract(NamedTuple):
-    """What is known of a value when a plan is made.
+_FEW: Final = 64
+"""Elements of contents that are compared, rather than whose they are."""
+
+# asked for at every input of every call, and numpy takes a while to name a dtype
+data_type = functools.cache(ep.DataType.from_numpy)
+
+
+@dataclass(slots=True, eq=False)
+class Abstract:
+    """What is known of a value when a plan is made; it never changes.
 
     Attributes:
         dtype: the elements' dtype.
@@ -116,6 +157,26 @@ class Abstract(NamedTuple):
     shape: tuple[int, ...]
     content: np.ndarray[Any, Any] | None = None
     varies: bool = False
+    _facts: ep.TensorFacts | None = field(default=None, repr=False)
+    _key: Hashable = field(default=None, repr=False)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal only for values from which the same follows."""
+        if self._key is None:
+            self._key = self._made_key()
+        return self._key
+
+    def _made_key(self) -> Hashable:
+        content = self.content
+        if content is not None:
+            if content.dtype.hasobject:
+                return self
+            if content.size <= _FEW:
+                return self.dtype, self.shape, content.tobytes()
+            if content.ndim < 2 and content.dtype.kind in "iub":
+                return self  # sizes, of which rules read any number
+        return self.dtype, self.shape
 
     @property
     def size(self) -> int:
@@ -124,6 +185,20 @@ class Abstract(NamedTuple):
         for extent in self.shape:
             size *= extent
         return size
+
+    @property
+    def facts(self) -> ep.TensorFacts:
+        """The same, as rules take it."""
+        if self._facts is None:
+            dtype = data_type(self.dtype)
+            self._facts = ep.TensorFacts(dtype, self.shape, self.content)
+        return self._facts
+
+    @classmethod
+    def following(cls, facts: ep.TensorFacts, dtype: np.dtype[Any]) -> Abstract:
+        """What *facts* say of a value of *dtype*."""
+        shape, content = facts.shape, facts.content
+        return cls(dtype, shape, content, content is not None, facts)
 
     @classmethod
     def known(cls, content: np.ndarray[Any, Any], *, varies: bool = False) -> Abstract:
@@ -157,6 +232,14 @@ def integer(call: Call, value: Abstract | None, what: str) -> int:
     """
     (number,) = integers(call, value, what, 0 if value and not value.shape else 1)
     return number
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether an array of *shape* can be repeated to one of *target*."""
+    lead = len(target) - len(shape)
+    return lead >= 0 and all(
+        size in (1, wanted) for size, wanted in zip(shape, target[lead:], strict=True)
+    )
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

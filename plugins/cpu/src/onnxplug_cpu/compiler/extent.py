@@ -41,7 +41,7 @@ _PRODUCTS: Final = frozenset(
 Contents = Sequence["np.ndarray[Any, Any] | None"]
 
 
-def extent(call: Call, contents: Contents, inferred: Callable[[], int]) -> float:
+def extent(call: Call, contents: Contents, inferred: Callable[[], float]) -> float:
     """At most about how many elements *call* makes of *contents*; ``inf`` if unknown.
 
     Args:

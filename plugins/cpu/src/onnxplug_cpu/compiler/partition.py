@@ -56,8 +56,9 @@ class ProgramPartition(ep.CompiledPartition):
         self._lock = new_lock()
         # an index is a node's only as long as the host does not rewrite the graph
         self._nodes = {node.index: node for node in partition.nodes}
+        kinds: dict[Any, int] = {}
         self._calls = [
-            _as_call(partition, node, find_function) for node in partition.nodes
+            _as_call(partition, node, find_function, kinds) for node in partition.nodes
         ]
         read = {name for call in self._calls for name in call.inputs if name}
         self._constants = Constants(partition, {*read, *partition.outputs})
@@ -264,7 +265,10 @@ def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
 
 
 def _as_call(
-    partition: ep.Partition, node: ep.Node, find_function: FindFunction
+    partition: ep.Partition,
+    node: ep.Node,
+    find_function: FindFunction,
+    kinds: dict[Any, int],
 ) -> Call:
     function = find_function(partition.graph, node)
     if isinstance(function, ep.Reason):
@@ -272,7 +276,7 @@ def _as_call(
             f"{ep.describe(node)} was claimed, and now has no kernel: {function}"
         )
     kernel = find_kernel(node.domain, node.op_type, partition.graph.opset(node.domain))
-    return call_of(partition, node, kernel, function)
+    return call_of(partition, node, kernel, function, kinds)
 
 
 def _is_static(shape: Sequence[Any]) -> bool:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import zip_longest
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.ep.bounds import sizes
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
+from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, data_type
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.groups import record_group
 from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.left_factor import left_factor, rows_collide
-from onnxplug_cpu.compiler.operations.elementwise import LIKE_FIRST, StepForm
-from onnxplug_cpu.compiler.operations.registry import find_operation
+from onnxplug_cpu.compiler.operations.elementwise import StepForm, check_form
+from onnxplug_cpu.compiler.operations.registry import Inputs, Results, find_operation
 from onnxplug_cpu.compiler.operations.views import permutation
 from onnxplug_cpu.compiler.patterns import rewrite
 from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
@@ -117,6 +119,8 @@ class _Planner:
         self.readers: defaultdict[str, list[Call]] = defaultdict(list)
         self.positions = {name: place for place, name in enumerate(outputs)}
         self.written: set[str] = set()
+        self.made: dict[Call, Results] = {}
+        self.followed: dict[tuple[Hashable, ...], Results] = {}
 
     def make(self) -> Planned:
         """Infer, group, record."""
@@ -169,23 +173,28 @@ class _Planner:
         inputs = [None if name is None else self.known(name) for name in call.inputs]
         results = self._computed(call, inputs)
         if results is None:
-            results = self._inferred(call, inputs)
+            results = self._planned(call, inputs)
         if len(results) < len(call.outputs):
             raise NotCompiled(
                 f"{call.op_type} makes {len(results)} outputs, and not "
                 f"{len(call.outputs)}",
                 call,
             )
+        self.made[call] = results
+        is_known = True
         for name, dtype, result in zip(
             call.outputs, call.dtypes, results, strict=False
         ):
             if name is None:
                 continue
+            if result is None:
+                raise NotCompiled(f"the shape of {name!r} does not follow", call)
             sizes(result.shape, itemsize=result.dtype.itemsize, what=repr(name))
             if dtype is not None and dtype != result.dtype:
                 raise NotCompiled(f"{name!r} is {result.dtype}, not {dtype}", call)
             self.abstracts[name] = result
-        return all(result.content is not None for result in results)
+            is_known = is_known and result.content is not None
+        return is_known
 
     def _needed(self, calls: Sequence[Call]) -> list[Call]:
         """Without calls of whose results nothing but the shape is read."""
@@ -197,29 +206,53 @@ class _Planner:
                 wanted.update(name for name in call.inputs if name is not None)
         return needed[::-1]
 
-    def _inferred(
-        self, call: Call, inputs: Sequence[Abstract | None]
-    ) -> Sequence[Abstract]:
-        if call in self.forms:
-            # not the inputs: CastLike takes only a type from one of them
-            operands = self.forms[call].operands
-            shapes = [self.known(n).shape for n in operands if isinstance(n, str)]
-            dtype = call.dtypes[0]
-            assert dtype is not None
-            shape = broadcast_shape(shapes)
-            if call.op_type in LIKE_FIRST and shape != shapes[0]:
-                raise NotCompiled(f"{shapes[1:]} do not broadcast to {shapes[0]}", call)
-            if call.op_type == "Clip" and any(math.prod(s) != 1 for s in shapes[1:]):
-                raise NotCompiled(f"{shapes[1:]} are no limits of Clip", call)
-            return [Abstract(dtype, shape)]
-        operation = find_operation(call)
-        if operation is None:
-            raise NotCompiled(f"{call.op_type} has no kernel", call)
-        return operation.infer(call, inputs)
+    def _planned(self, call: Call, inputs: Inputs) -> Results:
+        """What follows for the outputs of a call that a kernel is to compute."""
+        key = (call.kind, *[None if value is None else value.key for value in inputs])
+        results = self.followed.get(key)
+        if results is None:
+            results = self._inferred(call, inputs)
+            if any(value is None or value.content is None for value in results):
+                self._check(call, inputs, results)
+            if call.kind is not None:  # networks repeat their layers
+                self.followed[key] = results
+        return results
 
-    def _computed(
-        self, call: Call, inputs: Sequence[Abstract | None]
-    ) -> Sequence[Abstract] | None:
+    def _inferred(self, call: Call, inputs: Inputs) -> Results:
+        """What follows for the outputs by the host's rules."""
+        if call.infer is None:
+            raise NotCompiled(f"{call.op_type} has no rule", call)
+        follows = call.infer([None if v is None else v.facts for v in inputs])
+        results: list[Abstract | None] = []
+        for found, dtype in zip_longest(follows[: len(call.outputs)], call.dtypes):
+            if found is None:
+                results.append(None)
+                continue
+            # mostly it is what the graph says, which has a dtype object already
+            if found.dtype is not None and (
+                dtype is None or data_type(dtype) is not found.dtype
+            ):
+                dtype = found.dtype.numpy
+            known = None if dtype is None else Abstract.following(found, dtype)
+            results.append(known)
+        return results
+
+    def _check(self, call: Call, inputs: Inputs, results: Results) -> None:
+        """Raise what hinders a kernel from taking inputs of these sizes."""
+        form = self.forms.get(call)
+        operation = find_operation(call) if form is None else None
+        if form is None and operation is None:
+            raise NotCompiled(f"{call.op_type} has no kernel", call)
+        if results[0] is None:
+            raise NotCompiled(f"the shape of {call.outputs[0]!r} does not follow", call)
+        if form is not None:
+            # not the inputs: CastLike takes only a type from one of them
+            operands = [self.known(n) for n in form.operands if isinstance(n, str)]
+            check_form(call, operands, results[0])
+        elif operation is not None and operation.check is not None:
+            operation.check(call, inputs, results)
+
+    def _computed(self, call: Call, inputs: Inputs) -> Results | None:
         """The outputs, if they follow from shapes and constants and are small."""
         if call.function is None or not inputs:
             return None
@@ -233,7 +266,7 @@ class _Planner:
         most = extent(
             call,
             contents,
-            lambda: sum(result.size for result in self._inferred(call, inputs)),
+            lambda: _size(self._inferred(call, inputs)),
         )
         if most > min(MAX_KNOWN, MAX_ALL_KNOWN - self.known_elements):
             return None
@@ -247,6 +280,10 @@ class _Planner:
         arrays = [np.asarray(array) for array in results]
         self.known_elements += sum(array.size for array in arrays)
         return [Abstract.known(array, varies=True) for array in arrays]
+
+    def results(self, call: Call) -> Results:
+        """What is known of the call's outputs, also of those that nobody wants."""
+        return self.made[call]
 
     # where values are
 
@@ -304,7 +341,7 @@ class _Planner:
         if reader.op_type == "Transpose" and self._wants_order(name):
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
-                inverse = tuple(int(axis) for axis in np.argsort(perm))
+                inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
                 return self._place(name, follower, apart, views).transpose(inverse)
         return None
 
@@ -406,6 +443,11 @@ class _Planner:
             target = View.contiguous(buffer, value.dtype, value.shape)
             record_copy(self.recorder, view, target)
         return Result(value.dtype, value.shape)
+
+
+def _size(results: Results) -> float:
+    """The elements of all *results*; ``inf`` if one is not known."""
+    return sum(inf if value is None else value.size for value in results)
 
 
 def _has_rows(view: View) -> bool:

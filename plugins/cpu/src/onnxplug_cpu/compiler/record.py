@@ -7,6 +7,7 @@ their values.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from onnxplug_cpu.compiler.arena import Block
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.pool import MAX_CHUNKS
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which numpy puts together each time
 
 
 class Buffer:
@@ -260,6 +266,11 @@ class View:
     def size(self) -> int:
         """How many elements."""
         return math.prod(self.shape)
+
+    @property
+    def dtype_name(self) -> str:
+        """numpy's name of the dtype."""
+        return _name_of(self.dtype)
 
     @property
     def nbytes(self) -> int:

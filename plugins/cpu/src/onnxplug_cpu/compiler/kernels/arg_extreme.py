@@ -50,7 +50,7 @@ def record_arg_extreme(
         label: for profiles.
     """
     element = element_of(x)
-    if element == "i1" or out.dtype.name != "int64" or not x.shape[axis]:
+    if element == "i1" or out.dtype_name != "int64" or not x.shape[axis]:
         raise ValueError(
             f"no kernel for positions {out.dtype} in {x.dtype} {x.shape} along {axis}"
         )

@@ -110,7 +110,7 @@ def record_attention(
 
 def _check(q: View, k: View, v: View, out: View) -> None:
     for name, view in (("q", q), ("k", k), ("v", v), ("out", out)):
-        if view.dtype.name != "float32" or len(view.shape) != 4:
+        if view.dtype_name != "float32" or len(view.shape) != 4:
             raise ValueError(
                 f"{name} of attention is {view.dtype} {view.shape}; expected float32 "
                 f"of rank 4"

@@ -277,7 +277,7 @@ def _record(
     label: str,
 ) -> None:
     """Move between *dense* and *data*, both seen in the shape of *dense*."""
-    if indices.dtype.name not in ("int32", "int64"):
+    if indices.dtype_name not in ("int32", "int64"):
         raise ValueError(f"indices are int32 or int64; got {indices.dtype}")
     if dense.size == 0:
         return
@@ -291,7 +291,7 @@ def _record(
     row = Axis(1, (itemsize, 0, itemsize))
     if axes and axes[-1].strides[1] == 0:
         row = axes.pop()
-    index = I32 if indices.dtype.name == "int32" else I64
+    index = I32 if indices.dtype_name == "int32" else I64
     if row.strides[0] == row.strides[2] == itemsize:
         class_ = row_class(row.size * itemsize)
         words["nbytes"] = row.size * itemsize

@@ -190,7 +190,7 @@ class _Product:
         self.batches = out.shape[0] * out.shape[1]
         self.rows, self.columns = out.shape[2:]
         self.depth = a.shape[3]
-        self.element = _ELEMENTS[a.dtype.name]
+        self.element = _ELEMENTS[a.dtype_name]
         self.itemsize = a.dtype.itemsize
         self.tile = tile_shape(recorder.isa)
         self.flops = 2 * self.batches * self.rows * self.columns * self.depth
@@ -488,7 +488,7 @@ class _Product:
         if isinstance(b.buffer, Constant):
             address = self.recorder.packed(
                 b,
-                f"matmul({b.offset},{b.shape},{b.strides},{b.dtype.name},"
+                f"matmul({b.offset},{b.shape},{b.strides},{b.dtype_name},"
                 f"{self.tile.vectors})",
                 matrices * matrix,
                 lambda filling, target: self._record_pack(filling, b, target, matrix),

@@ -87,7 +87,7 @@ def record_norm(
     ]
     for name, view in [*given, *columns]:
         shape = x.shape if (name, view) in given else (*x.shape[:-1], 1)
-        if view.shape != shape or view.dtype.name != "float32":
+        if view.shape != shape or view.dtype_name != "float32":
             raise ValueError(
                 f"{name} of a normalisation is {view.dtype} {view.shape}; expected "
                 f"float32 {shape}"

@@ -356,7 +356,7 @@ def element_of(view: View) -> str:
     Raises:
         ValueError: kernels of rows do not compute in its dtype.
     """
-    element = _ELEMENTS.get(view.dtype.name)
+    element = _ELEMENTS.get(view.dtype_name)
     if element is None:
         raise ValueError(
             f"no kernel for rows of {view.dtype}; expected one of {sorted(_ELEMENTS)}"

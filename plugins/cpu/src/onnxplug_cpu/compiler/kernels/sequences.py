@@ -140,9 +140,9 @@ def record_trilu(
 
 
 def _element(view: View) -> str:
-    if view.dtype.name not in _ELEMENTS:
+    if view.dtype_name not in _ELEMENTS:
         raise ValueError(f"expected one of {', '.join(_ELEMENTS)}; got {view.dtype}")
-    return _ELEMENTS[view.dtype.name]
+    return _ELEMENTS[view.dtype_name]
 
 
 def _reversed(view: View, axis: int) -> View:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled
+from onnxplug_cpu.compiler.call import Call, NotCompiled
 from onnxplug_cpu.compiler.kernels.attention import record_attention
 from onnxplug_cpu.compiler.kernels.layout import record_concat, record_copy
 from onnxplug_cpu.compiler.operations.registry import (
@@ -15,16 +15,11 @@ from onnxplug_cpu.compiler.operations.registry import (
     Inputs,
     Operation,
     Plan,
+    Results,
     only_f32,
     register,
 )
 from onnxplug_cpu.compiler.record import View
-
-
-def _infer(call: Call, inputs: Inputs) -> list[Abstract]:
-    q, v = inputs[0], inputs[2]
-    assert q is not None and v is not None
-    return [Abstract(q.dtype, (*q.shape[:-1], v.shape[-1]))]
 
 
 def _record(plan: Plan, call: Call) -> None:
@@ -69,7 +64,7 @@ def _of_rank_4(view: View) -> View:
     return whole
 
 
-register("ScaledDotProduct", Operation(_infer, _record, only_f32))
+register("ScaledDotProduct", Operation(_record, only_f32))
 
 
 # the operator of opset 23
@@ -109,29 +104,17 @@ def _heads(call: Call, inputs: Inputs) -> _Heads:
     return _Heads(q, k, v, past)
 
 
-def _infer_operator(call: Call, inputs: Inputs) -> list[Abstract]:
+def _check_operator(call: Call, inputs: Inputs, results: Results) -> None:
     heads = _heads(call, inputs)
-    q = inputs[0]
-    assert q is not None
-    batch, count, queries, _ = heads.q
     if (
         heads.k[3] != heads.q[3]
         or heads.k[:3] != heads.v[:3]
-        or heads.k[0] != batch
+        or heads.k[0] != heads.q[0]
         or not heads.k[1]
-        or count % heads.k[1]
+        or heads.q[1] % heads.k[1]
         or not heads.q[3]
     ):
         raise NotCompiled(f"attention of {heads.q}, {heads.k} and {heads.v}", call)
-    width = heads.v[3]
-    shape: tuple[int, ...] = (batch, count, queries, width)
-    if len(q.shape) == 3:
-        shape = (batch, queries, count * width)
-    results = [Abstract(q.dtype, shape)]
-    for part in (heads.k, heads.v):
-        present = (*part[:2], part[2] + heads.past, part[3])
-        results.append(Abstract(q.dtype, present))
-    return results[: len(call.outputs)]
 
 
 def _split_heads(plan: Plan, view: View, heads: tuple[int, int, int, int]) -> View:
@@ -218,4 +201,4 @@ def _accepts_operator(call: Call, dtypes: Dtypes) -> str | None:
     return only_f32(call, [d for i, d in enumerate(dtypes) if i != 3 and d is not None])
 
 
-register("Attention", Operation(_infer_operator, _record_operator, _accepts_operator))
+register("Attention", Operation(_record_operator, _accepts_operator, _check_operator))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.ep import DataType
-from onnxplug_cpu.compiler.call import Abstract, Call
+from onnxplug_cpu.compiler.call import (
+    Abstract,
+    Call,
+    NotCompiled,
+    broadcasts_to,
+)
 from onnxplug_cpu.compiler.kernels.operators import supports
 
 ELEMENTS: Final = {
@@ -24,10 +30,6 @@ ELEMENTS: Final = {
 
 _BROADCAST_SINCE: Final = 7
 """The opset before which two inputs were broadcast by an attribute ``axis``."""
-
-
-LIKE_FIRST: Final = frozenset({"Clip", "PRelu"})
-"""Operators whose result has the first input's shape, to which others broadcast."""
 
 
 @functools.cache
@@ -89,6 +91,18 @@ def step_form(call: Call, dtypes: tuple[np.dtype[Any] | None, ...]) -> StepForm 
     if elements is None or not supports(operator, elements, element, attributes):
         return None
     return StepForm(operator, operands, element, tuple(sorted(attributes.items())))
+
+
+def check_form(call: Call, operands: Sequence[Abstract], result: Abstract) -> None:
+    """Raise ``NotCompiled`` unless the operands of *call* broadcast to its result."""
+    shape = result.shape
+    for operand in operands:
+        if operand.shape != shape and not broadcasts_to(operand.shape, shape):
+            shapes = [operand.shape for operand in operands]
+            raise NotCompiled(f"{shapes} do not broadcast to {shape}", call)
+    if call.op_type == "Clip" and any(limit.size != 1 for limit in operands[1:]):
+        shapes = [limit.shape for limit in operands[1:]]
+        raise NotCompiled(f"{shapes} are no limits of Clip", call)
 
 
 def _operand_elements(

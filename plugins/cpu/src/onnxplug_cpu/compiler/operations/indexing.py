@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least, normal_axis
+from onnxplug.ep.bounds import normal_axis
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled
 from onnxplug_cpu.compiler.kernels.gather import (
     record_gather,
@@ -18,9 +18,10 @@ from onnxplug_cpu.compiler.operations.registry import (
     Inputs,
     Operation,
     Plan,
+    Results,
     any_fixed_size,
+    given,
     register,
-    same_as_first,
 )
 from onnxplug_cpu.compiler.record import View
 
@@ -52,14 +53,10 @@ def _views(plan: Plan, call: Call) -> tuple[list[View], View]:
 # taking
 
 
-def _gather(call: Call, inputs: Inputs) -> list[Abstract]:
-    data, indices = inputs[0], inputs[1]
-    assert data is not None and indices is not None
-    axis = _axis(call, len(data.shape))
-    if data.shape[axis] == 0:
+def _check_gather(call: Call, inputs: Inputs, results: Results) -> None:
+    data = given(inputs)
+    if data.shape[_axis(call, len(data.shape))] == 0:
         raise NotCompiled("nothing to gather from", call)
-    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    return [Abstract(data.dtype, shape)]
 
 
 def _record_gather(plan: Plan, call: Call) -> None:
@@ -91,7 +88,7 @@ def _record_row(plan: Plan, call: Call) -> bool:
     return True
 
 
-register("Gather", Operation(_gather, _record_gather, _accepts))
+register("Gather", Operation(_record_gather, _accepts, _check_gather))
 
 
 def _covers(data: Abstract, indices: Abstract, axis: int) -> bool:
@@ -103,13 +100,11 @@ def _covers(data: Abstract, indices: Abstract, axis: int) -> bool:
     )
 
 
-def _gather_elements(call: Call, inputs: Inputs) -> list[Abstract]:
-    data, indices = inputs[0], inputs[1]
-    assert data is not None and indices is not None
+def _check_gather_elements(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices = given(inputs), given(inputs, 1)
     axis = _axis(call, len(data.shape))
     if not _covers(data, indices, axis) or (data.shape[axis] == 0 and indices.size):
         raise NotCompiled(f"indices {indices.shape} for data {data.shape}", call)
-    return [Abstract(data.dtype, indices.shape)]
 
 
 def _record_gather_elements(plan: Plan, call: Call) -> None:
@@ -119,25 +114,20 @@ def _record_gather_elements(plan: Plan, call: Call) -> None:
 
 
 register(
-    "GatherElements", Operation(_gather_elements, _record_gather_elements, _accepts)
+    "GatherElements",
+    Operation(_record_gather_elements, _accepts, _check_gather_elements),
 )
 
 
-def _gather_nd(call: Call, inputs: Inputs) -> list[Abstract]:
-    data, indices = inputs[0], inputs[1]
-    assert data is not None and indices is not None
+def _check_gather_nd(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices = given(inputs), given(inputs, 1)
     batch = int(call.attributes.get("batch_dims", 0))
-    at_least(0, [batch], "batch_dims")
-    count = indices.shape[-1] if indices.shape else 0
-    rest = data.shape[batch + count :]
     if (
-        not 0 < count <= len(data.shape) - batch
-        or batch >= len(indices.shape)
+        not indices.shape[-1]
         or data.shape[:batch] != indices.shape[:batch]
         or 0 in data.shape
     ):
         raise NotCompiled(f"indices {indices.shape} for data {data.shape}", call)
-    return [Abstract(data.dtype, (*indices.shape[:-1], *rest))]
 
 
 def _record_gather_nd(plan: Plan, call: Call) -> None:
@@ -146,15 +136,14 @@ def _record_gather_nd(plan: Plan, call: Call) -> None:
     record_gather_nd(plan.recorder, data, indices, target, batch)
 
 
-register("GatherND", Operation(_gather_nd, _record_gather_nd, _accepts))
+register("GatherND", Operation(_record_gather_nd, _accepts, _check_gather_nd))
 
 
 # putting
 
 
-def _scatter(call: Call, inputs: Inputs) -> list[Abstract]:
-    data, indices, updates = inputs[0], inputs[1], inputs[2]
-    assert data is not None and indices is not None and updates is not None
+def _check_scatter(call: Call, inputs: Inputs, results: Results) -> None:
+    data, indices, updates = (given(inputs, position) for position in range(3))
     if call.op_type == "ScatterND":
         count = indices.shape[-1] if indices.shape else 0
         wanted = (*indices.shape[:-1], *data.shape[count:])
@@ -166,7 +155,6 @@ def _scatter(call: Call, inputs: Inputs) -> list[Abstract]:
         raise NotCompiled(
             f"updates {updates.shape} at {indices.shape} of {data.shape}", call
         )
-    return same_as_first(call, inputs)
 
 
 def _record_scatter(plan: Plan, call: Call) -> None:
@@ -178,4 +166,6 @@ def _record_scatter(plan: Plan, call: Call) -> None:
     record_scatter_elements(plan.recorder, data, indices, updates, target, axis)
 
 
-register("ScatterElements ScatterND", Operation(_scatter, _record_scatter, _accepts))
+register(
+    "ScatterElements ScatterND", Operation(_record_scatter, _accepts, _check_scatter)
+)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, broadcast_shape
+from onnxplug_cpu.compiler.call import Call, NotCompiled, broadcast_shape, broadcasts_to
 from onnxplug_cpu.compiler.operations.registry import (
     Inputs,
     Operation,
     Plan,
+    Results,
+    given,
     only_f32,
     register,
 )
 from onnxplug_cpu.compiler.record import View
+
+_BROADCAST_SINCE: Final = 7
+"""The opset before which Gemm broadcast its addend by an attribute."""
 
 
 class Product(NamedTuple):
@@ -97,53 +102,36 @@ def foldings(product: Product) -> Iterator[tuple[Folding, View, View]]:
             yield Folding(*batch, rows), folded_a, folded_b
 
 
-def _matmul(call: Call, inputs: Inputs) -> list[Abstract]:
-    a, b = inputs[0], inputs[1]
-    assert a is not None and b is not None
-    if not a.shape or not b.shape:
-        raise NotCompiled("MatMul of a scalar", call)
-    left = a.shape if len(a.shape) > 1 else (1, *a.shape)
-    right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
-    if left[-1] != right[-2]:
-        raise NotCompiled(f"{a.shape} and {b.shape} do not multiply", call)
-    lead = broadcast_shape([left[:-2], right[:-2]])
-    shape = (
-        *lead,
-        *(left[-2:-1] if len(a.shape) > 1 else ()),
-        *(right[-1:] if len(b.shape) > 1 else ()),
-    )
-    return [Abstract(a.dtype, shape)]
+def _check_matmul(call: Call, inputs: Inputs, results: Results) -> None:
+    a, b = given(inputs).shape, given(inputs, 1).shape
+    if a[-1] != (b[-2] if len(b) > 1 else b[-1]):
+        raise NotCompiled(f"{a} and {b} do not multiply", call)
+    if len(a) > 2 or len(b) > 2:
+        lead = given(results).shape
+        lead = lead[: len(lead) - (len(a) > 1) - (len(b) > 1)]
+        if not (broadcasts_to(a[:-2], lead) and broadcasts_to(b[:-2], lead)):
+            raise NotCompiled(f"{a} and {b} do not broadcast", call)
 
 
-def _gemm(call: Call, inputs: Inputs) -> list[Abstract]:
-    a, b = inputs[0], inputs[1]
-    assert a is not None and b is not None
-    left: Sequence[int] = a.shape
-    right: Sequence[int] = b.shape
-    if len(left) != 2 or len(right) != 2:
-        raise NotCompiled(f"Gemm of {a.shape} and {b.shape}", call)
-    if call.attributes["transA"]:
-        left = left[::-1]
-    if call.attributes["transB"]:
-        right = right[::-1]
-    if left[1] != right[0]:
-        raise NotCompiled(f"{a.shape} and {b.shape} do not multiply", call)
-    shape = (left[0], right[1])
-    if (
-        len(inputs) > 2
-        and inputs[2] is not None
-        and (
-            (call.version < 7 and inputs[2].shape != shape)
-            or broadcast_shape([shape, inputs[2].shape]) != shape
-        )
+def _check_gemm(call: Call, inputs: Inputs, results: Results) -> None:
+    a, b, shape = given(inputs).shape, given(inputs, 1).shape, given(results).shape
+    if len(a) != 2 or len(b) != 2:
+        raise NotCompiled(f"Gemm of {a} and {b}", call)
+    inner = a[0 if call.attributes["transA"] else 1]
+    if inner != b[1 if call.attributes["transB"] else 0]:
+        raise NotCompiled(f"{a} and {b} do not multiply", call)
+    addend = inputs[2] if len(inputs) > 2 else None
+    if addend is not None and not (
+        addend.shape == shape
+        if call.version < _BROADCAST_SINCE
+        else broadcasts_to(addend.shape, shape)
     ):
-        raise NotCompiled(f"{inputs[2].shape} does not broadcast to {shape}", call)
-    return [Abstract(a.dtype, shape)]
+        raise NotCompiled(f"{addend.shape} does not broadcast to {shape}", call)
 
 
 def _record(plan: Plan, call: Call) -> None:
     raise AssertionError("products are recorded with their chains")
 
 
-register("MatMul", Operation(_matmul, _record, only_f32))
-register("Gemm", Operation(_gemm, _record, only_f32))
+register("MatMul", Operation(_record, only_f32, _check_matmul))
+register("Gemm", Operation(_record, only_f32, _check_gemm))

@@ -8,7 +8,6 @@ import numpy as np
 
 from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
 from onnxplug_cpu.compiler.call import (
-    Abstract,
     Call,
     NotCompiled,
     integer,
@@ -25,18 +24,13 @@ from onnxplug_cpu.compiler.operations.registry import (
     Inputs,
     Operation,
     Plan,
+    Results,
     all_alike,
     any_fixed_size,
+    given,
     register,
-    same_as_first,
 )
 from onnxplug_cpu.compiler.record import View
-
-
-def _first(inputs: Inputs) -> Abstract:
-    first = inputs[0]
-    assert first is not None
-    return first
 
 
 def _border(plan: Plan, call: Call) -> tuple[View, View]:
@@ -48,16 +42,14 @@ def _border(plan: Plan, call: Call) -> tuple[View, View]:
 # Concat
 
 
-def _concat(call: Call, inputs: Inputs) -> list[Abstract]:
+def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
+    joined = given(results).shape
+    axis = normal_axis(int(call.attributes.get("axis", 1)), len(joined))
     shapes = [value.shape for value in inputs if value is not None]
-    first = _first(inputs)
-    axis = normal_axis(int(call.attributes.get("axis", 1)), len(first.shape))
-    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
-    if len(rest) != 1:
-        raise NotCompiled(f"shapes {shapes} do not concatenate", call)
-    size = sum(shape[axis] for shape in shapes)
-    shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
-    return [Abstract(first.dtype, shape)]
+    for shape in shapes:
+        rest = (*shape[:axis], joined[axis], *shape[axis + 1 :])
+        if len(shape) != len(joined) or rest != joined:
+            raise NotCompiled(f"shapes {shapes} do not concatenate", call)
 
 
 def _record_concat(plan: Plan, call: Call) -> None:
@@ -73,18 +65,14 @@ def _record_concat(plan: Plan, call: Call) -> None:
     )
 
 
-register("Concat", Operation(_concat, _record_concat, all_alike))
+register("Concat", Operation(_record_concat, all_alike, _check_concat))
 
 
 # Tile
 
 
-def _tile(call: Call, inputs: Inputs) -> list[Abstract]:
-    x = _first(inputs)
-    wanted = integers(call, inputs[1], "the repeats")
-    repeats = at_least(0, wanted, "the repeats", count=len(x.shape))
-    shape = tuple(n * size for n, size in zip(repeats, x.shape, strict=True))
-    return [Abstract(x.dtype, shape)]
+def _check_tile(call: Call, inputs: Inputs, results: Results) -> None:
+    integers(call, given(inputs, 1), "the repeats")
 
 
 def _record_tile(plan: Plan, call: Call) -> None:
@@ -105,7 +93,9 @@ def _accepts_tile(call: Call, dtypes: Dtypes) -> str | None:
     return any_fixed_size(call, dtypes)
 
 
-register("Tile", Operation(_tile, _record_tile, _accepts_tile, known=frozenset({1})))
+register(
+    "Tile", Operation(_record_tile, _accepts_tile, _check_tile, known=frozenset({1}))
+)
 
 
 # Pad
@@ -113,7 +103,7 @@ register("Tile", Operation(_tile, _record_tile, _accepts_tile, known=frozenset({
 
 def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     """How much is added before and after each axis."""
-    rank = len(_first(inputs).shape)
+    rank = len(given(inputs).shape)
     if call.attributes.get("pads") is not None:
         pads = [int(size) for size in call.attributes["pads"]]
     else:
@@ -128,11 +118,8 @@ def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     return before, after
 
 
-def _pad(call: Call, inputs: Inputs) -> list[Abstract]:
-    x = _first(inputs)
-    before, after = _pads(call, inputs)
-    shape = tuple(sum(sizes) for sizes in zip(before, x.shape, after, strict=True))
-    return [Abstract(x.dtype, shape)]
+def _check_pad(call: Call, inputs: Inputs, results: Results) -> None:
+    _pads(call, inputs)
 
 
 def _record_pad(plan: Plan, call: Call) -> None:
@@ -156,16 +143,17 @@ def _accepts_pad(call: Call, dtypes: Dtypes) -> str | None:
     return any_fixed_size(call, dtypes[:1])
 
 
-register("Pad", Operation(_pad, _record_pad, _accepts_pad, known=frozenset({1, 2, 3})))
+register(
+    "Pad", Operation(_record_pad, _accepts_pad, _check_pad, known=frozenset({1, 2, 3}))
+)
 
 
 # Trilu
 
 
-def _trilu(call: Call, inputs: Inputs) -> list[Abstract]:
-    if len(_first(inputs).shape) < 2:
+def _check_trilu(call: Call, inputs: Inputs, results: Results) -> None:
+    if len(given(inputs).shape) < 2:
         raise NotCompiled("Trilu of what is no matrix", call)
-    return same_as_first(call, inputs)
 
 
 def _record_trilu(plan: Plan, call: Call) -> None:
@@ -180,7 +168,7 @@ def _record_trilu(plan: Plan, call: Call) -> None:
 
 register(
     "Trilu",
-    Operation(_trilu, _record_trilu, any_fixed_size, known=frozenset({1})),
+    Operation(_record_trilu, any_fixed_size, _check_trilu, known=frozenset({1})),
 )
 
 
@@ -215,5 +203,5 @@ def _accepts_cumsum(call: Call, dtypes: Dtypes) -> str | None:
 
 register(
     "CumSum",
-    Operation(same_as_first, _record_cumsum, _accepts_cumsum, known=frozenset({1})),
+    Operation(_record_cumsum, _accepts_cumsum, known=frozenset({1})),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxplug.ep.bounds import normal_axes
-from onnxplug_cpu.compiler.call import Abstract, Call, integers
+from onnxplug_cpu.compiler.call import Call, integers
 from onnxplug_cpu.compiler.kernels.reduce import KINDS, record_reduce
 from onnxplug_cpu.compiler.operations.registry import (
     F32,
@@ -35,19 +35,6 @@ def _axes(call: Call, inputs: Inputs) -> tuple[int, ...]:
     return tuple(sorted(normal_axes(axes, len(x.shape))))
 
 
-def _infer(call: Call, inputs: Inputs) -> list[Abstract]:
-    x = inputs[0]
-    assert x is not None
-    axes = _axes(call, inputs)
-    keep = bool(call.attributes.get("keepdims", 1))
-    shape = tuple(
-        1 if axis in axes else size
-        for axis, size in enumerate(x.shape)
-        if keep or axis not in axes
-    )
-    return [Abstract(x.dtype, shape)]
-
-
 def _record(plan: Plan, call: Call) -> None:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
@@ -69,4 +56,4 @@ def _accepts(call: Call, dtypes: Dtypes) -> str | None:
     return f"{call.op_type} is not compiled for {dtypes[0]}"
 
 
-register(" ".join(KINDS), Operation(_infer, _record, _accepts, known=frozenset({1})))
+register(" ".join(KINDS), Operation(_record, _accepts, known=frozenset({1})))

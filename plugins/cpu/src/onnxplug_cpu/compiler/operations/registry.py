@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Inputs: TypeAlias = Sequence[Abstract | None]
 """What is known of a call's inputs, by position."""
 
+Results: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's outputs, by position."""
+
 Dtypes: TypeAlias = Sequence["np.dtype[Any] | None"]
 
 F32: Final = np.dtype(np.float32)
@@ -29,6 +32,9 @@ class Plan(Protocol):
 
     def known(self, name: str) -> Abstract:
         """What is known of a value of the plan."""
+
+    def results(self, call: Call) -> Results:
+        """What is known of the call's outputs, also of those that nobody wants."""
 
     def view(self, name: str) -> View:
         """Where a value is."""
@@ -50,16 +56,17 @@ class Operation(NamedTuple):
     """How one operator is planned.
 
     Attributes:
-        infer: what is known of the outputs, from what is known of the inputs.
         record: records the commands, or the alias, of a call.
         accepts: why a call with these dtypes of inputs is not compiled, ``None`` if it
             is; looks at what is known before shapes are.
+        check: raises ``NotCompiled`` for inputs whose sizes do not go together, or are
+            none that the kernel takes, whatever the host's rules say of the outputs.
         known: positions of inputs whose content must be known when planning.
     """
 
-    infer: Callable[[Call, Inputs], list[Abstract]]
     record: Callable[[Plan, Call], None]
     accepts: Callable[[Call, Dtypes], str | None]
+    check: Callable[[Call, Inputs, Results], None] | None = None
     known: frozenset[int] = frozenset()
 
 
@@ -93,11 +100,11 @@ def _load() -> None:
         importlib.import_module(f"onnxplug_cpu.compiler.operations.{module}")
 
 
-def same_as_first(call: Call, inputs: Inputs) -> list[Abstract]:
-    """The output is like the first input."""
-    first = inputs[0]
-    assert first is not None
-    return [Abstract(first.dtype, first.shape)]
+def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
+    """The input or output at *position*, which is there."""
+    value = values[position]
+    assert value is not None
+    return value
 
 
 def only_f32(call: Call, dtypes: Dtypes) -> str | None:

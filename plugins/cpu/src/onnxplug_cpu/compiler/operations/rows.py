@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from onnxplug.ep.bounds import normal_axis
-from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled
+from onnxplug_cpu.compiler.call import Call, NotCompiled
 from onnxplug_cpu.compiler.kernels.norm import record_norm
 from onnxplug_cpu.compiler.kernels.softmax import record_softmax
 from onnxplug_cpu.compiler.operations.registry import (
-    F32,
     Dtypes,
     Inputs,
     Operation,
     Plan,
+    Results,
+    given,
     only_f32,
     register,
-    same_as_first,
 )
 from onnxplug_cpu.compiler.record import View
 
@@ -49,21 +49,15 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
     return reshaped
 
 
-register("Softmax LogSoftmax", Operation(same_as_first, _record_softmax, only_f32))
+register("Softmax LogSoftmax", Operation(_record_softmax, only_f32))
 
 
 # norms
 
 
-def _norm(call: Call, inputs: Inputs) -> list[Abstract]:
-    x = inputs[0]
-    assert x is not None
-    axis = normal_axis(int(call.attributes["axis"]), len(x.shape))
-    rest = (*x.shape[:axis], *(1 for _ in x.shape[axis:]))
-    if len(call.outputs) > 1 and not x.size:
+def _check_norm(call: Call, inputs: Inputs, results: Results) -> None:
+    if len(call.outputs) > 1 and not given(inputs).size:
         raise NotCompiled("statistics of no elements", call)
-    results = [Abstract(x.dtype, x.shape), Abstract(F32, rest), Abstract(F32, rest)]
-    return results[: len(call.outputs)]
 
 
 def _record_norm(plan: Plan, call: Call) -> None:
@@ -116,5 +110,6 @@ def _accepts_norm(call: Call, dtypes: Dtypes) -> str | None:
 
 
 register(
-    "LayerNormalization RMSNormalization", Operation(_norm, _record_norm, _accepts_norm)
+    "LayerNormalization RMSNormalization",
+    Operation(_record_norm, _accepts_norm, _check_norm),
 )
