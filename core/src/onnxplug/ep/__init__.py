@@ -18,6 +18,7 @@ from onnxplug.ep.capability import (
     RefusalCode,
 )
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
+from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
 from onnxplug.ep.factory import (
     EpFactory,
     Finding,
@@ -61,6 +62,7 @@ from onnxplug.ep.types import (
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
     Declined,
+    InvalidModel,
     LoadCancelled,
     NodeError,
     OptionError,
@@ -86,15 +88,19 @@ __all__ = [
     "Declined",
     "DeviceType",
     "Dimension",
+    "Domain",
     "EpDevice",
     "EpFactory",
     "ExecutionProvider",
     "ExportedModel",
     "Finding",
+    "FunctionBody",
     "Graph",
     "HardwareDevice",
     "Host",
     "HostFunction",
+    "InferTypes",
+    "InvalidModel",
     "KernelExecutionProvider",
     "KernelSequence",
     "Level",
@@ -104,6 +110,7 @@ __all__ = [
     "ModelInfo",
     "Node",
     "NodeError",
+    "Operator",
     "OperatorSupport",
     "Option",
     "OptionError",

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-SPI_VERSION: Final = (0, 4)
+SPI_VERSION: Final = (0, 5)
 """A plugin is accepted when its major equals this and its minor is not greater."""

@@ -231,11 +231,13 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
     return infer_types(graph, every_size=every_size)
 
 
-def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+def expand_nodes(
+    graph: Graph, nodes: Iterable[Node], budget: Budget | None = None
+) -> list[Node]:
     """Replace nodes by function bodies; see :mod:`onnxplug.prepare.expand`."""
     from onnxplug.prepare.expand import expand_nodes
 
-    return expand_nodes(graph, nodes)
+    return expand_nodes(graph, nodes, budget)
 
 
 def expand_node(graph: Graph, node: Node) -> bool:
@@ -244,11 +246,10 @@ def expand_node(graph: Graph, node: Node) -> bool:
 
 
 def why_not_expanded(graph: Graph, node: Node) -> str | None:
-    """What keeps :func:`expand_nodes` from replacing *node*, where it knows more than
-    that the operator has no function body."""
-    from onnxplug.functions import why_not
+    """Why there is no function body; see :mod:`onnxplug.prepare.expand`."""
+    from onnxplug.prepare.expand import why_not_expanded
 
-    return why_not(graph, node)
+    return why_not_expanded(graph, node)
 
 
 def _check_names(disabled: Collection[str]) -> None:
