@@ -14,8 +14,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := kernels cpu
-# for tests and checks only, not for the demo: EPs to test with, and a large engine
-FOR_TESTS := testing openvino
+# for tests and checks only, not for the demo: EPs to test with, a large engine, and
+# operators that few models use
+FOR_TESTS := testing openvino training
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 

@@ -74,7 +74,7 @@ PAGES = {
                 "SelectionPolicy", "SPI_VERSION",
             ),
             "Operators of a domain": (
-                "Domain", "Operator", "FunctionBody", "InferTypes",
+                "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
                 "EpDevice", "Option", "OptionValue", "CapabilityReport",
@@ -101,7 +101,7 @@ PAGES = {
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
                 "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",
-                "InvalidModel",
+                "InvalidModel", "UnsupportedModel",
             ),
         },
     ),

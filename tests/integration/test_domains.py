@@ -66,7 +66,33 @@ FOREVER = """<domain: "com.example", opset_import: ["" : 17, "com.example" : 1]>
              Forever (x) => (y) { z = com.example.Forever (x)  y = Neg (z) }"""
 
 
-def broken(graph, node, *rest):
+def scaled(graph, node, xp):
+    """A kernel over any arrays."""
+    if "by" not in node.attributes:
+        return ep.Reason(ep.RefusalCode.ATTRIBUTE, "Scaled needs the attribute 'by'")
+    by = node.attributes["by"]
+    return lambda x: xp.asarray(x * by)
+
+
+def twice(editor):
+    """Twice (x) becomes Add (x, x), but the first one becomes a Mul by a constant."""
+    import numpy as np
+
+    replaced, nodes = [], []
+    for node in editor.graph.nodes:
+        if node.op_type == "Twice":
+            operands = [node.inputs[0]] * 2
+            if not replaced:
+                operands[1] = editor.add_constant("two", np.float32(2))
+            op_type = "Mul" if not replaced else "Add"
+            replaced.append(ep.describe(node))
+            node = editor.make_node(op_type, operands, node.outputs)
+        nodes.append(node)
+    editor.replace_nodes(nodes)
+    return replaced
+
+
+def broken(graph, node=None, *rest):
     raise RuntimeError("no idea")
 
 
@@ -84,6 +110,14 @@ def onnxplug_domains(host):
                 ep.Operator(op_type="Forever", function=FOREVER),
                 ep.Operator(op_type="Never", refused="it was never meant to be"),
                 ep.Operator(op_type="Untold"),
+                ep.Operator(op_type="Scaled", kernel=scaled),
+                *(
+                    ep.Operator(op_type=name, kernel=scaled)
+                    for name in ("Relu", "Add", "Transpose", "Softmax")
+                ),
+                ep.Operator(op_type="Twice", rewrite=twice),
+                ep.Operator(op_type="Miskerneled", kernel=broken),
+                ep.Operator(op_type="Miswritten", rewrite=broken),
                 ep.Operator(op_type="Broken", function=broken),
                 ep.Operator(op_type="Misruled", function=CLAMP, infer_types=broken),
                 ep.Operator(op_type="NoText", function="Nothing that ONNX reads"),
@@ -169,6 +203,63 @@ def test_a_rule_of_types(supply) -> None:
         run("y = com.example.Joined (a, b)", inputs="float[A,3] a, float[B] b")
 
 
+def test_a_kernel(supply) -> None:
+    supply()
+    nodes = "s = com.example.Scaled <by = 3.0> (x)  y = Neg (s)"
+    np.testing.assert_array_equal(run(nodes, X), X * -3)
+    session = onnxplug.InferenceSession(model(nodes))
+    assert session.explain().partitions[0].tiers == {"array": 2}
+    assert "Scaled needs the attribute 'by'" in refusal("y = com.example.Scaled (x)")
+    said = "acme-operators, in kernel of Miskerneled, failed: RuntimeError: no idea"
+    assert said in refusal("y = com.example.Miskerneled (x)")
+
+
+@pytest.mark.parametrize("name", ["Relu", "Add", "Transpose", "Softmax"])
+def test_a_kernel_of_an_operator_that_is_called_as_one_of_onnx(
+    supply, name: str
+) -> None:
+    supply()
+    nodes = f"s = com.example.{name} <by = 3.0> (x)  n = Neg (s)  y = Abs (n)"
+    np.testing.assert_array_equal(run(nodes, X), abs(X * 3))
+
+
+def test_a_rewrite(supply) -> None:
+    supply()
+    nodes = """t = com.example.Twice (x)  c = Constant <value = bool {1}> ()
+               y = If (b) <then_branch = t () => (u) { u = com.example.Twice (t) },
+                           else_branch = e () => (v) { v = Neg (t) }>"""
+    inputs = "float[N,3] x, bool b"
+    result = run(nodes, X, np.array(True), inputs=inputs)
+    np.testing.assert_array_equal(result, X * 4)
+    session = onnxplug.InferenceSession(model(nodes, inputs=inputs))
+    assert session.explain().passes["rewrite"] == [
+        "com.example.Twice giving 't'",
+        "com.example.Twice giving 'u'",
+    ]
+    with pytest.raises(UnassignedNode, match="replaces it in the pass 'rewrite' only"):
+        onnxplug.InferenceSession(
+            model("y = com.example.Twice (x)"), disabled_optimizers=["rewrite"]
+        )
+
+
+@pytest.mark.parametrize(
+    "operator", ['Gradient <xs = ["x"], y = "x">', "Adam", "GraphCall"]
+)
+def test_a_domain_that_onnxplug_publishes(
+    monkeypatch: pytest.MonkeyPatch, operator: str
+) -> None:
+    monkeypatch.setattr("onnxplug.plugins.domains.find_plugins", lambda group: [])
+    registry.refresh()
+    training = "ai.onnx.preview.training"
+    asking = model(f"y = {training}.{operator} (x)")
+    asking.opset_import.add(domain=training, version=1)
+    with pytest.raises(
+        UnassignedNode, match=f"operators of '{training}'; install onnxplug-training"
+    ):
+        onnxplug.InferenceSession(asking)
+    registry.refresh()
+
+
 def test_nothing_is_imported_before_an_operator_is_used(supply) -> None:
     supply()
     session = onnxplug.InferenceSession(model("y = Neg (x)"))
@@ -233,6 +324,7 @@ def test_a_function_that_calls_itself(supply) -> None:
     [
         ("Broken", r"acme-operators, in function of Broken, failed: Runtime.*no idea"),
         ("Misruled", r"acme-operators, in infer_types of Misruled, failed: .*no idea"),
+        ("Miswritten", r"acme-operators, in rewrite of Miswritten, failed: .*no idea"),
         ("NoText", r"acme-operators, in function of NoText, failed: ParseError"),
     ],
 )
@@ -298,3 +390,5 @@ def test_the_operators_are_listed(supply) -> None:
     assert found["Late", 3] == [("acme-operators", "function")]
     assert found["Never", 1] == [("acme-operators", "refused")]
     assert found["Untold", 1] == []
+    assert found["Scaled", 1] == [("acme-operators", "kernel")]
+    assert found["Twice", 1] == [("acme-operators", "rewrite")]

@@ -12,7 +12,7 @@ from typing import Final
 from onnxplug import functions
 from onnxplug.graph import Graph, Node
 from onnxplug.plugins import registry
-from onnxplug.plugins.domains import SuppliedOperator
+from onnxplug.plugins.domains import PUBLISHED, SuppliedOperator
 
 HOST: Final = "onnxplug"
 """Who supplies the operators that the host knows itself."""
@@ -36,12 +36,12 @@ def find(graph: Graph, node: Node) -> SuppliedOperator | None:
 
 def why_not(graph: Graph, node: Node) -> str | None:
     """Why nothing is known of the operator of *node*; ``None`` if it is ONNX's own."""
-    if node.domain in _ONNX or node.since_version:
+    domain, op_type = node.domain, node.op_type
+    if domain in _ONNX or (node.since_version and domain not in PUBLISHED):
         return None
-    if node.domain in functions.DOMAINS and not registry.domains.suppliers(node.domain):
-        return f"{HOST} supplies {node.domain!r} without an operator {node.op_type!r}"
-    version = graph.opset(node.domain)
-    return registry.domains.why_not(node.domain, node.op_type, version)
+    if domain in functions.DOMAINS and not registry.domains.suppliers(domain):
+        return f"{HOST} supplies {domain!r} without an operator {op_type!r}"
+    return registry.domains.why_not(domain, op_type, graph.opset(domain))
 
 
 def listed() -> Iterator[tuple[str, SuppliedOperator]]:

@@ -16,7 +16,6 @@ from onnxplug.ep import DataType, EpFactory, OperatorSupport
 from onnxplug.guard import blaming
 from onnxplug.operators import CONTROL_FLOW
 from onnxplug.plugins.domains import SuppliedOperator
-from onnxplug.prepare.differentiate import is_gradient_operator
 
 
 class Way(NamedTuple):
@@ -25,10 +24,10 @@ class Way(NamedTuple):
     Attributes:
         runner: the EP's name, or who supplies what the host does instead, ``onnxplug``
             or another distribution.
-        tier: the EP's tier, empty if it has only one; of the host ``function``: it is
+        tier: the EP's tier, empty if it has only one; of the host ``kernel``: any EP
+            that asks for kernels on arrays runs it, ``function``: it is
             replaced by the operators of its body, ``control flow``: its bodies are run,
-            ``derivative``: it is replaced by what computes the derivative, or
-            ``refused``.
+            ``rewrite``: it is replaced before EPs see the model, or ``refused``.
         types: the element types by type variable; empty where nothing is said of them.
         reason: why the operator is refused.
         by_host: it is what the host does when no EP takes the node.
@@ -134,8 +133,6 @@ def _of_host(schema: Any) -> Way | None:
     """How the host itself does with an operator that ONNX defines."""
     if schema.domain == "" and schema.name in CONTROL_FLOW:
         return Way(HOST, "control flow", by_host=True)
-    if is_gradient_operator(schema.domain, schema.name):
-        return Way(HOST, "derivative", by_host=True)
     if schema.has_function or schema.has_context_dependent_function:
         return Way(HOST, "function", by_host=True)
     return None
@@ -150,6 +147,10 @@ def _of_suppliers(offers: Sequence[SuppliedOperator], number: int) -> Iterator[W
     for supplier, (operator, _) in newest.items():
         if operator.refused:
             yield Way(supplier, "refused", reason=operator.refused, by_host=True)
+        if operator.rewrite is not None:
+            yield Way(supplier, "rewrite", by_host=True)
+        if operator.kernel is not None:
+            yield Way(supplier, "kernel", by_host=True)
         if operator.function is not None:
             yield Way(supplier, "function", by_host=True)
 

@@ -19,6 +19,7 @@ from onnxplug.ep.capability import (
 )
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
 from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
+from onnxplug.ep.editor import GraphEditor
 from onnxplug.ep.factory import (
     EpFactory,
     Finding,
@@ -70,6 +71,7 @@ from onnxplug.errors import (
     OutputMismatch,
     RunCancelled,
     SessionRefused,
+    UnsupportedModel,
 )
 
 hookimpl = pluggy.HookimplMarker("onnxplug")
@@ -96,6 +98,7 @@ __all__ = [
     "Finding",
     "FunctionBody",
     "Graph",
+    "GraphEditor",
     "HardwareDevice",
     "Host",
     "HostFunction",
@@ -133,6 +136,7 @@ __all__ = [
     "SparseTensorType",
     "Stream",
     "TensorType",
+    "UnsupportedModel",
     "ValueInfo",
     "ValueType",
     "cache_directory",

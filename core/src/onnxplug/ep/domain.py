@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from onnxplug.ep.capability import Reason
+from onnxplug.ep.editor import GraphEditor
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.types import ValueType
 
@@ -37,7 +38,15 @@ class Operator:
             nodes that no EP takes; or what makes the function for a node of a graph, or
             tells why it has none in this form.  If a node leaves out an input of the
             function, so do the nodes of the body that read it.
+        rewrite: replaces its nodes in a graph by others before EPs see them, and tells
+            which, in words.  It may look at the graph, and expand other nodes.  Called
+            for each graph that has such nodes, while values have their names still.
         infer_types: the rule for the types of its outputs; see :data:`InferTypes`.
+        kernel: what makes a function of the inputs for a node, over arrays of the array
+            namespace that it is given (numpy, or one that follows the Array API), or
+            tells why there is none.  The function is as that of
+            ``KernelExecutionProvider.find_kernel``.  It serves EPs that ask for it, by
+            ``SessionContext.find_kernel``.
         refused: why it cannot be replaced in any form, where users may expect it.
     """
 
@@ -46,7 +55,9 @@ class Operator:
     function: FunctionBody | Callable[[Graph, Node], FunctionBody | Reason] | None = (
         None
     )
+    rewrite: Callable[[GraphEditor], Sequence[str]] | None = None
     infer_types: InferTypes | None = None
+    kernel: Callable[[Graph, Node, Any], Callable[..., Any] | Reason] | None = None
     refused: str = ""
 
 

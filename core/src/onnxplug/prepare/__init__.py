@@ -71,12 +71,12 @@ def _constants(task: Task) -> list[str]:
     return lift_constants(task.model.graph)
 
 
-def _differentiate(task: Task) -> list[str]:
-    if not any(node.op_type == "Gradient" for node in _nodes(task)):
+def _rewrite(task: Task) -> list[str]:
+    if not any(node.domain for node in _nodes(task)):
         return []
-    from onnxplug.prepare.differentiate import differentiate
+    from onnxplug.prepare.rewrite import rewrite
 
-    return differentiate(task.model.graph, task.budget)
+    return rewrite(task.model.graph, task.budget)
 
 
 def _infer(task: Task) -> list[str]:
@@ -141,7 +141,7 @@ Pass: TypeAlias = Callable[[Task], list[str]]
 PASSES: Final[Mapping[str, Pass]] = {
     "inline": _inline,
     "constants": _constants,
-    "differentiate": _differentiate,
+    "rewrite": _rewrite,
     "infer": _infer,
     "fold": _fold,
     "branches": _branches,

@@ -76,6 +76,8 @@ def why_not_expanded(graph: Graph, node: Node) -> str | None:
         why = found.operator.refused
     else:
         made = _supplied(graph, node, found)
+        if made is None and found.operator.rewrite is not None:
+            return f"{found.supplier} replaces it in the pass 'rewrite' only"
         if made is None:
             return f"{found.supplier} supplies it without a function"
         if isinstance(made, Function):

@@ -28,7 +28,6 @@ from onnxplug.shapes import (
     making,
     movement,
     neural,
-    optimizers,
     signal,
     text,
     windows,
@@ -58,7 +57,6 @@ _TABLES: Final = {
         windows.RULES,
     ),
     "ai.onnx.ml": (learned.RULES,),
-    "ai.onnx.preview.training": (optimizers.RULES,),
     "com.microsoft": (
         attention.MICROSOFT,
         elementwise.MICROSOFT,

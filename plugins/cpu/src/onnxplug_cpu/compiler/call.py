@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_kernels import Kernel
 
 
 class NotCompiled(Exception):
@@ -59,18 +60,23 @@ class Call:
         return self.outputs[position] if position < len(self.outputs) else None
 
 
-def call_of(partition: ep.Partition, node: ep.Node, kernel: Any, function: Any) -> Call:
-    """The call of *node*, which *kernel* of the array tier computes.
+def call_of(
+    partition: ep.Partition, node: ep.Node, kernel: Kernel | None, function: Any
+) -> Call:
+    """The call of *node*, which *function* computes on arrays.
 
-    The kernel's signature is the operator's schema, and has the attributes' defaults.
+    The signature of the *kernel* that the function is of is the operator's schema, and
+    has the attributes' defaults; ``None``: it is of none of ``onnxplug_kernels``, and
+    nothing is known of the operator.
     """
+    defaults = {} if kernel is None else attribute_defaults(kernel.function)
     return Call(
         node.op_type,
         node.domain,
         partition.graph.opset(node.domain),
         tuple(node.inputs),
         tuple(node.outputs),
-        {**attribute_defaults(kernel.function), **node.attributes},
+        {**defaults, **node.attributes},
         (node.index,),
         tuple(numpy_dtype(partition, name) for name in node.outputs),
         function,
