@@ -15,8 +15,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := kernels cpu
-# for tests and checks only, not for the demo: EPs to test with, and a large engine
-FOR_TESTS := testing openvino
+# for tests and checks only, not for the demo: EPs to test with, a large engine, and
+# operators that few models use
+FOR_TESTS := testing openvino training
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
 # each process collects all tests, so many of them do not help

@@ -21,7 +21,7 @@ FLOORS: Final = (
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "warn"},
     {"graph"},
-    {"shapes", "functions", "operators", "selection"},
+    {"shapes", "functions", "domains", "operators", "selection"},
     {"prepare", "options", "queries", "process"},
     {"run"},
     {"session"},

@@ -73,6 +73,9 @@ PAGES = {
                 "EpFactory", "ExecutionProvider", "CompiledPartition", "hookimpl",
                 "SelectionPolicy", "SPI_VERSION",
             ),
+            "Operators of a domain": (
+                "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
+            ),
             "Facts that it returns": (
                 "EpDevice", "Option", "OptionValue", "CapabilityReport",
                 "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
@@ -100,6 +103,7 @@ PAGES = {
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
                 "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",
+                "InvalidModel", "UnsupportedModel",
             ),
         },
     ),
@@ -110,7 +114,7 @@ OPERATORS = "operators.md"
 
 HOOKS = """\
 A plugin's module, named by an entry point of the group
-`onnxplug.execution_providers`, implements these, each marked with
+`onnxplug.execution_providers` or `onnxplug.domains`, implements these, each marked with
 `onnxplug.ep.hookimpl`. An implementation may leave out arguments that it does not use.
 An entry point that names an `EpFactory`, as `package.module:Factory`, needs no hooks,
 and is loaded without pluggy, whose import takes time.

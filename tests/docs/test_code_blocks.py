@@ -24,6 +24,7 @@ import pytest
 
 from onnxplug.cli.main import main
 from onnxplug.plugins import FoundPlugin, find_plugins, registry
+from onnxplug.plugins.domains import DomainRegistry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -91,11 +92,17 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return [plugin for plugin in find_plugins() if plugin.distribution in known]
 
     monkeypatch.setattr(registry.table, "_find", find)
-    monkeypatch.setattr(registry.table, "_records", None)
+    forget_plugins(monkeypatch)
     if "CPUExecutionProvider" not in [record.name for record in registry.records()]:
         pytest.skip("onnxplug-cpu is not installed")
     shutil.copytree(ROOT / "demo", tmp_path / "demo")
     monkeypatch.chdir(tmp_path)
+
+
+def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the registry look anew for what is installed, and again after the test."""
+    monkeypatch.setattr(registry.table, "_records", None)
+    monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings))
 
 
 def write_file(block: Block) -> None:
@@ -138,11 +145,11 @@ class Site:
         for module in folder.glob("*.py"):
             shutil.copy(module, self.folder)
             self._patch.delitem(sys.modules, module.stem, raising=False)
-        self._patch.setattr(registry.table, "_records", None)
+        forget_plugins(self._patch)
 
     def _uninstall(self, name: str) -> None:
         shutil.rmtree(self._info(name))
-        self._patch.setattr(registry.table, "_records", None)
+        forget_plugins(self._patch)
 
     def _info(self, name: str) -> Path:
         # a folder's name as pip writes it; the version plays no part

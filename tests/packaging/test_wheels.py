@@ -17,15 +17,17 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
+TRAINING = "onnxplug-training"
 EVERY = pytest.mark.parametrize(
-    "name", ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO, TESTING)
+    "name",
+    ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO, TESTING, TRAINING),
 )
 
 
 @pytest.fixture(scope="module")
 def every_wheel(wheels, build_wheel) -> dict[str, Path]:
     """The wheels for the CPU, and the others."""
-    others = {OPENVINO: "openvino", TESTING: "testing"}
+    others = {OPENVINO: "openvino", TESTING: "testing", TRAINING: "training"}
     return {
         **wheels,
         **{
@@ -171,3 +173,38 @@ def test_eps_to_test_with_are_there_for_those_who_register_them(
         "['CPUExecutionProvider']\n"
         "['SimulatedExecutionProvider', 'CPUExecutionProvider']\n"
     )
+
+
+def test_installing_a_domain_makes_models_run_that_use_it(
+    call, every_wheel, installed: Path
+) -> None:
+    script = """
+import numpy as np, onnx.parser, onnxplug
+model = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>'
+    'g (float x) => (dx) { y = Mul (x, x)'
+    ' dx = ai.onnx.preview.training.Gradient <xs = ["x"], y = "y"> (x) }'
+)
+try:
+    session = onnxplug.InferenceSession(model)
+except NotImplementedError as error:
+    print(str(error).splitlines()[-1].strip())
+else:
+    print(session.run(None, {"x": np.float32(3)}))
+"""
+
+    def run() -> str:
+        return call(installed / "python", "-c", script)
+
+    def pip(*words: object) -> None:
+        call(installed / "python", "-m", "pip", *words)
+
+    lacking = (
+        "and no installed distribution supplies operators of "
+        "'ai.onnx.preview.training'; install onnxplug-training\n"
+    )
+    assert run() == lacking
+    pip("install", "--no-index", "--no-deps", every_wheel[TRAINING])
+    assert run() == "[array(6., dtype=float32)]\n"
+    pip("uninstall", "--yes", TRAINING)
+    assert run() == lacking

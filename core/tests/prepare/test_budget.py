@@ -14,7 +14,6 @@ from onnxplug.graph import Weight
 from onnxplug.graph.load import load_model
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare import Budget, Limits, prepare
-from onnxplug.prepare.differentiate import differentiate
 from onnxplug.prepare.fold import LARGE, NotFolded, fold
 from onnxplug.prepare.inline import inline_functions
 
@@ -177,20 +176,6 @@ def test_bodies_given_on_from_call_to_call_do_not_nest_without_end():
     model = functions(bodies, last, top)
     with pytest.raises(UnsupportedModel, match="more than 64 deep"):
         inline_functions(model)
-
-
-def test_gradients_of_gradients_do_not_grow_without_end(parse):
-    nested = " ".join(
-        f'v{i + 1} = ai.onnx.preview.training.Gradient <xs = ["x"], y = "v{i}"> (x)'
-        for i in range(40)
-    )
-    model = parse(
-        f"""<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
-        g (float[1] x) => (v40)
-        {{ a = Sin (x) b = Exp (x) v0 = Mul (a, b) {nested} }}"""
-    )
-    with pytest.raises(UnsupportedModel, match="more nodes than onnxplug allows"):
-        differentiate(model.graph, Budget(Limits(nodes=500)))
 
 
 def test_inlining_can_be_ended():

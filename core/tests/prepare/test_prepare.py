@@ -90,7 +90,7 @@ def test_all_that_can_go_goes(parse, ops, evaluate):
     assert report.changed("fold") == ("Mul giving 'm'",)
     assert report.changed("constants") == ("two",)
     assert "Exp giving 'unused'" in report.changed("eliminate")
-    assert str(report).startswith("prepared: inline 2, constants 1, differentiate 0")
+    assert str(report).startswith("prepared: inline 2, constants 1, rewrite 0")
 
 
 def test_the_report_says_in_which_round_what_was_done(parse, evaluate):

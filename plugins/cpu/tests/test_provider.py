@@ -110,7 +110,7 @@ def test_threads_are_limited_while_a_session_runs() -> None:
     found = capability.Found(capability.Tier.ARRAY, threads)
     with (
         mock.patch.object(capability, "find", lambda *_: found),
-        mock.patch("onnxplug_cpu.provider.find", lambda *_: found),
+        mock.patch("onnxplug_cpu.provider.find", lambda *_, **__: found),
     ):
         session = onnxplug.InferenceSession(
             parse("y = Relu (x)"), options, providers=ON_ARRAYS

@@ -1,42 +1,43 @@
 """Every operator and its versions, and what runs each: EPs, or the host itself.
 
-The operators are those of ONNX's schemas, those that EPs name, and those that the host
-replaces by others.
+The operators are those of ONNX's schemas, those that EPs name, and those of domains
+that the host knows or an installed distribution supplies.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from onnxplug import domains
+from onnxplug.domains import HOST
 from onnxplug.ep import DataType, EpFactory, OperatorSupport
-from onnxplug.functions import listed_operators
 from onnxplug.guard import blaming
 from onnxplug.operators import CONTROL_FLOW
-from onnxplug.prepare.differentiate import is_gradient_operator
-
-HOST: Final = "onnxplug"
-"""The runner of what the host does itself."""
+from onnxplug.plugins.domains import SuppliedOperator
 
 
 class Way(NamedTuple):
     """One way in which an operator is run.
 
     Attributes:
-        runner: the EP's name, or :data:`HOST`.
-        tier: the EP's tier, empty if it has only one; of the host ``function``: it is
+        runner: the EP's name, or who supplies what the host does instead, ``onnxplug``
+            or another distribution.
+        tier: the EP's tier, empty if it has only one; of the host ``kernel``: any EP
+            that asks for kernels on arrays runs it, ``function``: it is
             replaced by the operators of its body, ``control flow``: its bodies are run,
-            ``derivative``: it is replaced by what computes the derivative, or
-            ``refused``.
+            ``rewrite``: it is replaced before EPs see the model, or ``refused``.
         types: the element types by type variable; empty where nothing is said of them.
         reason: why the operator is refused.
+        by_host: it is what the host does when no EP takes the node.
     """
 
     runner: str
     tier: str
     types: Mapping[str, tuple[DataType, ...]] = {}
     reason: str = ""
+    by_host: bool = False
 
 
 class Version(NamedTuple):
@@ -77,11 +78,12 @@ def list_operators(factories: Iterable[EpFactory]) -> Listing:
     """
     support = {factory.name: _ask(factory) for factory in factories}
     known = _known_versions()
-    replaced = {
-        (domain, op_type): Way(HOST, "refused" if reason else "function", reason=reason)
-        for domain, op_type, reason in listed_operators()
-    }
-    first = {key: {1} for key in replaced}
+    first: dict[tuple[str, str], set[int]] = {}
+    supplied: defaultdict[tuple[str, str], list[SuppliedOperator]] = defaultdict(list)
+    for domain, found in domains.listed():
+        key = domain, found.operator.op_type
+        first.setdefault(key, set()).add(found.operator.since)
+        supplied[key].append(found)
     for each in (each for said in support.values() for each in said or ()):
         if (each.domain, each.op_type) not in known:
             first.setdefault((each.domain, each.op_type), set()).add(each.since)
@@ -101,11 +103,11 @@ def list_operators(factories: Iterable[EpFactory]) -> Listing:
                 and each.since <= number
                 and (each.until is None or number <= each.until)
             ]
-            own = (
-                replaced.get((domain, op_type)) if schema is None else _of_host(schema)
-            )
-            until = None if later is None else later - 1
+            own = None if schema is None else _of_host(schema)
             ways += [] if own is None else [own]
+            if schema is None or domain:  # what ONNX defines is not ONNX Runtime's
+                ways += _of_suppliers(supplied[domain, op_type], number)
+            until = None if later is None else later - 1
             versions.append(Version(domain, op_type, number, until, tuple(ways)))
     silent = tuple(ep for ep, said in support.items() if said is None)
     return Listing(tuple(versions), silent)
@@ -130,12 +132,27 @@ def _known_versions() -> dict[tuple[str, str], dict[int, Any]]:
 def _of_host(schema: Any) -> Way | None:
     """How the host itself does with an operator that ONNX defines."""
     if schema.domain == "" and schema.name in CONTROL_FLOW:
-        return Way(HOST, "control flow")
-    if is_gradient_operator(schema.domain, schema.name):
-        return Way(HOST, "derivative")
+        return Way(HOST, "control flow", by_host=True)
     if schema.has_function or schema.has_context_dependent_function:
-        return Way(HOST, "function")
+        return Way(HOST, "function", by_host=True)
     return None
+
+
+def _of_suppliers(offers: Sequence[SuppliedOperator], number: int) -> Iterator[Way]:
+    """What the host does with version *number* of an operator that is supplied."""
+    newest: dict[str, SuppliedOperator] = {}
+    for offer in sorted(offers, key=lambda offer: offer.operator.since):
+        if offer.operator.since <= number:
+            newest[offer.supplier] = offer
+    for supplier, (operator, _) in newest.items():
+        if operator.refused:
+            yield Way(supplier, "refused", reason=operator.refused, by_host=True)
+        if operator.rewrite is not None:
+            yield Way(supplier, "rewrite", by_host=True)
+        if operator.kernel is not None:
+            yield Way(supplier, "kernel", by_host=True)
+        if operator.function is not None:
+            yield Way(supplier, "function", by_host=True)
 
 
 def summary(versions: Iterable[Version]) -> Iterator[tuple[str, str, int]]:

@@ -148,9 +148,7 @@ def rows(versions: Iterable[Version]) -> Iterator[Row]:
 
 def ways_shown(version: Version) -> list[Way]:
     """The ways of a version, without the host's where an EP has one."""
-    from onnxplug.cli.operators import HOST
-
-    by_eps = [way for way in version.ways if way.runner != HOST]
+    by_eps = [way for way in version.ways if not way.by_host]
     return by_eps or list(version.ways)
 
 

@@ -20,6 +20,8 @@ from onnxplug.ep.capability import (
     RefusalCode,
 )
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
+from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
+from onnxplug.ep.editor import GraphEditor
 from onnxplug.ep.factory import (
     EpFactory,
     Finding,
@@ -65,6 +67,7 @@ from onnxplug.ep.types import (
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
     Declined,
+    InvalidModel,
     LoadCancelled,
     NodeError,
     OptionError,
@@ -72,6 +75,7 @@ from onnxplug.errors import (
     OutputMismatch,
     RunCancelled,
     SessionRefused,
+    UnsupportedModel,
 )
 
 if TYPE_CHECKING:
@@ -91,15 +95,20 @@ __all__ = [
     "Declined",
     "DeviceType",
     "Dimension",
+    "Domain",
     "EpDevice",
     "EpFactory",
     "ExecutionProvider",
     "ExportedModel",
     "Finding",
+    "FunctionBody",
     "Graph",
+    "GraphEditor",
     "HardwareDevice",
     "Host",
     "HostFunction",
+    "InferTypes",
+    "InvalidModel",
     "KernelExecutionProvider",
     "KernelSequence",
     "Level",
@@ -109,6 +118,7 @@ __all__ = [
     "ModelInfo",
     "Node",
     "NodeError",
+    "Operator",
     "OperatorSupport",
     "Option",
     "OptionError",
@@ -133,6 +143,7 @@ __all__ = [
     "Stream",
     "TensorFacts",
     "TensorType",
+    "UnsupportedModel",
     "ValueInfo",
     "ValueType",
     "cache_directory",

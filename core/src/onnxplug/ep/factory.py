@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+from onnxplug.ep.capability import Reason
 from onnxplug.ep.devices import EpDevice, HardwareDevice
+from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation, Stream
 from onnxplug.ep.operators import OperatorSupport
 from onnxplug.ep.provider import ExecutionProvider
@@ -96,6 +98,21 @@ class SessionContext(Protocol):
     @property
     def intra_op_num_threads(self) -> int:
         """How many threads a node may use; 0 leaves it to the EP."""
+
+    def find_kernel(
+        self, graph: Graph, node: Node, xp: Any
+    ) -> Callable[..., Any] | Reason | None:
+        """The function that whoever supplies a node's operator has for it.
+
+        For EPs that compute on arrays, of nodes that they have no function for.
+
+        Args:
+            xp: the namespace of the arrays, such as ``numpy``.
+
+        Returns:
+            as ``KernelExecutionProvider.find_kernel``; ``None`` if nobody supplies the
+            operator with a kernel.
+        """
 
     @property
     def config(self) -> Mapping[str, str]:

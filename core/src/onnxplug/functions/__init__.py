@@ -9,15 +9,17 @@ A table rather than imports, so that a model pays only for the families it uses.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
+
+from onnxplug.ep import SPI_VERSION, Domain, Operator, Reason
 
 if TYPE_CHECKING:
     from onnxplug.graph import Function, Graph, Node
 
-__all__ = ["DOMAIN", "knows", "listed_operators", "make_function", "why_not"]
+__all__ = ["DOMAINS", "find"]
 
-DOMAIN: Final = "com.microsoft"
+_MICROSOFT: Final = "com.microsoft"
 
 _FAMILIES: Final[dict[str, str]] = {
     "gelu": (
@@ -43,56 +45,65 @@ _FAMILIES: Final[dict[str, str]] = {
     "rotary": "RotaryEmbedding",
     "attention": "Attention DecoderMaskedMultiHeadAttention MultiHeadAttention",
     "grouped": "GroupQueryAttention",
-    "search": "BeamSearch GreedySearch Sampling WhisperBeamSearch",
 }
 
-_OPERATORS: Final[dict[tuple[str, str], str]] = {
-    (DOMAIN, op_type): family
-    for family, operators in _FAMILIES.items()
-    for op_type in operators.split()
-} | {
-    # ONNX Runtime adds these to ONNX's domain
-    ("", "LayerNormalization"): "norm",
-    ("", "SimplifiedLayerNormalization"): "norm",
+_ADDED_TO_ONNX: Final[dict[str, str]] = {
+    "norm": "LayerNormalization SimplifiedLayerNormalization"
 }
+"""What ONNX Runtime adds to ONNX's domain."""
+
+_SEARCHES: Final = "BeamSearch GreedySearch Sampling WhisperBeamSearch"
+_WHY_NO_SEARCH: Final = (
+    "it runs the decoder in its attributes once for each token, which is a loop of the "
+    "application's: export the encoder and the decoder as models of their own, and "
+    "choose tokens between runs, as Optimum, transformers and onnxruntime-genai do"
+)
 
 
-def knows(node: Node) -> bool:
-    """Whether *node* is of an operator that is in the table."""
-    return (node.domain, node.op_type) in _OPERATORS
+def find(domain: str, op_type: str) -> Operator | None:
+    """What the host knows of an operator itself."""
+    return _OPERATORS.get((domain, op_type))
 
 
-def listed_operators() -> Iterator[tuple[str, str, str]]:
-    """The domain and name of each operator, and why it never has a function, if so."""
-    from onnxplug.functions.operators import refusal
+def _operators(families: Mapping[str, str]) -> Iterator[Operator]:
+    for family, op_types in families.items():
+        function = _made_in(family)
+        for op_type in op_types.split():
+            yield Operator(op_type=op_type, function=function)
 
-    for (domain, op_type), family in _OPERATORS.items():
+
+def _made_in(family: str) -> Callable[[Graph, Node], Function | Reason]:
+    """What makes the functions of a family, its module imported when first needed."""
+
+    def function(graph: Graph, node: Node) -> Function | Reason:
+        from onnxplug.functions.operators import make
+
         importlib.import_module(f"{__name__}.{family}")
-        yield domain, op_type, refusal(op_type)
+        return make(graph, node)
+
+    return function
 
 
-def make_function(graph: Graph, node: Node) -> Function | None:
-    """A function for *node* of *graph*, of *graph*'s opset.
+DOMAINS: Final[Mapping[str, Domain]] = {
+    name: Domain(name=name, spi_version=SPI_VERSION, operators=operators)
+    for name, operators in (
+        ("", [*_operators(_ADDED_TO_ONNX)]),
+        (
+            _MICROSOFT,
+            [
+                *_operators(_FAMILIES),
+                *(
+                    Operator(op_type=op_type, refused=_WHY_NO_SEARCH)
+                    for op_type in _SEARCHES.split()
+                ),
+            ],
+        ),
+    )
+}
+"""The domains that the host itself knows operators of."""
 
-    Returns:
-        ``None`` for an operator that is none of these, and for a form of one that has
-        no function, or needs types that are not known; :func:`why_not` tells.
-    """
-    found = _made(graph, node)
-    return None if isinstance(found, str) else found
-
-
-def why_not(graph: Graph, node: Node) -> str | None:
-    """Why *node*, of one of these operators, has no function; ``None`` otherwise."""
-    found = _made(graph, node)
-    return found if isinstance(found, str) else None
-
-
-def _made(graph: Graph, node: Node) -> Function | str | None:
-    family = _OPERATORS.get((node.domain, node.op_type))
-    if family is None or (not node.domain and node.since_version):
-        return None  # what ONNX defines in this opset is not ONNX Runtime's
-    from onnxplug.functions.operators import make
-
-    importlib.import_module(f"{__name__}.{family}")
-    return make(graph, node)
+_OPERATORS: Final = {
+    (name, operator.op_type): operator
+    for name, domain in DOMAINS.items()
+    for operator in domain.operators
+}

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep import DataType
-from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node, Weight
+from onnxplug.graph import Function, Graph, Node, Weight
+from onnxplug.graph.typed import typed
 
 _NEWEST: Final = 23
 """The opset of bodies in models that import none of ONNX's own."""
@@ -142,7 +143,7 @@ class Body:
                 inputs,
                 outputs,
                 {
-                    name: _attribute(value)
+                    name: typed(value)
                     for name, value in attributes.items()
                     if value is not None
                 },
@@ -273,17 +274,3 @@ class Body:
     def count(self, end: str) -> str:
         """0, 1, … up to before *end*, int64 of shape [1]: rank 1."""
         return self.op("Range", self.index(0), self.scalar(end), self.index(1))
-
-
-def _attribute(value: Any) -> Attribute:
-    if isinstance(value, Weight):
-        return Attribute(AttributeType.TENSOR, value)
-    if isinstance(value, str | bytes):
-        return Attribute(AttributeType.STRING, value)
-    if isinstance(value, int):
-        return Attribute(AttributeType.INT, int(value))
-    if isinstance(value, float):
-        return Attribute(AttributeType.FLOAT, value)
-    if all(isinstance(item, int) for item in value):
-        return Attribute(AttributeType.INTS, tuple(value))
-    return Attribute(AttributeType.FLOATS, tuple(float(item) for item in value))

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from onnxplug.ep import Reason, RefusalCode
 from onnxplug.functions.body import Body, NoFunction
 from onnxplug.graph import AttributeType, Function, Graph, Node
 
@@ -31,7 +32,6 @@ class _Operator(NamedTuple):
 
 
 _OPERATORS: Final[dict[str, _Operator]] = {}
-_REFUSED: Final[dict[str, str]] = {}
 
 
 def operator(*op_types: str, since: int = _OLDEST) -> Callable[[_Maker], _Maker]:
@@ -47,17 +47,6 @@ def operator(*op_types: str, since: int = _OLDEST) -> Callable[[_Maker], _Maker]
         return maker
 
     return declare
-
-
-def refuse(op_types: str, reason: str) -> None:
-    """Declare operators, separated by spaces, that have no function in any form."""
-    for op_type in op_types.split():
-        _REFUSED[op_type] = reason
-
-
-def refusal(op_type: str) -> str:
-    """Why an operator, whose module is imported, has no function in any form."""
-    return _REFUSED.get(op_type, "")
 
 
 def together(**inputs: str | None) -> bool:
@@ -76,10 +65,13 @@ def together(**inputs: str | None) -> bool:
     return bool(given)
 
 
-def make(graph: Graph, node: Node) -> Function | str:
+def make(graph: Graph, node: Node) -> Function | Reason:
     """The function of *node*, or why there is none."""
-    if node.op_type in _REFUSED:
-        return _REFUSED[node.op_type]
+    made = _make(graph, node)
+    return Reason(RefusalCode.OTHER, made) if isinstance(made, str) else made
+
+
+def _make(graph: Graph, node: Node) -> Function | str:
     known = _OPERATORS[node.op_type]
     opset = graph.opset()
     if 0 < opset < known.since:

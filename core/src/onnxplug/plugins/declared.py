@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnxplug.ep import EpFactory, Option
+    from onnxplug.ep import Domain, EpFactory, Option
 
 
-def spi_version_of(factory: EpFactory) -> tuple[int, int]:
-    """The SPI that *factory* was written for.
+def spi_version_of(supplied: EpFactory | Domain) -> tuple[int, int]:
+    """The SPI that *supplied* was written for.
 
     Raises:
         TypeError: it says that in another form than two numbers.
     """
-    version: object = getattr(factory, "spi_version", None)
+    version: object = getattr(supplied, "spi_version", None)
     match version:
         case (int(major), int(minor)):
             return major, minor
     raise TypeError(
-        f"spi_version of {factory.name} is {version!r}; expected two numbers, such as "
+        f"spi_version of {supplied.name} is {version!r}; expected two numbers, such as "
         "(0, 3)"
     )
 
@@ -51,6 +51,35 @@ def check_declared(factory: EpFactory) -> None:
                 "and an Option"
             )
         _check_option(f"option {name!r} of {factory.name}", option)
+
+
+def check_domain(domain: Domain) -> None:
+    """Check what *domain* declares of its operators.
+
+    Raises:
+        TypeError: something is of another type than it should be.
+        ValueError: one version of an operator is there twice.
+    """
+    from onnxplug.ep import Operator
+
+    seen: set[tuple[str, int]] = set()
+    for operator in domain.operators:
+        if not isinstance(operator, Operator):
+            raise TypeError(
+                f"operators of the domain {domain.name} have {operator!r}; expected "
+                "onnxplug.ep.Operator"
+            )
+        key = operator.op_type, operator.since
+        if not isinstance(key[0], str) or not isinstance(key[1], int):
+            raise TypeError(
+                f"the domain {domain.name} has {operator!r}; expected a text for "
+                "op_type, and a whole number for since"
+            )
+        if key in seen:
+            raise ValueError(
+                f"the domain {domain.name} has {key[0]} since {key[1]} twice"
+            )
+        seen.add(key)
 
 
 def _check_option(name: str, option: Option) -> None:

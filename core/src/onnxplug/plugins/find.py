@@ -13,10 +13,10 @@ GROUP: Final = "onnxplug.execution_providers"
 
 
 class FoundPlugin:
-    """An EP that an installed distribution says it supplies.
+    """An EP, or a domain, that an installed distribution says it supplies.
 
     Attributes:
-        name: the EP's name, ``CPUExecutionProvider``.
+        name: the EP's name, ``CPUExecutionProvider``, or the domain's.
         module: the module with the hook implementations.
     """
 
@@ -30,7 +30,7 @@ class FoundPlugin:
 
     @property
     def distribution(self) -> str:
-        """The name of the distribution that advertises the EP."""
+        """The name of the distribution that advertises it."""
         return next(self._lines("Name"), "an unnamed distribution")
 
     @property
@@ -60,16 +60,16 @@ class FoundPlugin:
         return lines[: lines.index("")] if "" in lines else lines
 
 
-def find_plugins() -> list[FoundPlugin]:
-    """Every advertised EP, sorted by name."""
+def find_plugins(group: str = GROUP) -> list[FoundPlugin]:
+    """What is advertised in *group*, sorted by name."""
     distributions = installed_distributions()
     if distributions is None:
-        entry_points = list(_of_the_library())
+        entry_points = list(_of_the_library(group))
     else:
         entry_points = [
             entry_point
             for distribution in distributions
-            for entry_point in _read(distribution, lambda d: d.entry_points(GROUP))
+            for entry_point in _read(distribution, lambda d: d.entry_points(group))
         ]
     found = [
         FoundPlugin(entry_point.name, entry_point.value, entry_point.dist)
@@ -79,7 +79,7 @@ def find_plugins() -> list[FoundPlugin]:
     return sorted(found, key=lambda plugin: (plugin.name, plugin.module))
 
 
-def _of_the_library() -> Iterator[Any]:
+def _of_the_library(group: str) -> Iterator[Any]:
     """The entry points of those distributions that ``importlib_metadata`` can read."""
     # imported here and nowhere else; see onnxplug.plugins.installed
     import importlib_metadata
@@ -88,7 +88,7 @@ def _of_the_library() -> Iterator[Any]:
     # one by one: a malformed entry_points.txt, be it of no plugin of ours, would break
     # the listing of all
     for distribution in importlib_metadata.distributions(path=search_path()):
-        entry_points = _read(distribution, lambda d: d.entry_points.select(group=GROUP))
+        entry_points = _read(distribution, lambda d: d.entry_points.select(group=group))
         if not entry_points:
             continue
         # as in importlib_metadata, the first on sys.path wins

@@ -1,4 +1,5 @@
-"""The hooks that a plugin implements, all but the first optional."""
+"""The hooks that a plugin implements: the first, the last, or both, and what it likes
+of the others."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import pluggy
 
-from onnxplug.ep import EpFactory, HardwareDevice, Host, SelectionPolicy
+from onnxplug.ep import Domain, EpFactory, HardwareDevice, Host, SelectionPolicy
 
 hookspec = pluggy.HookspecMarker("onnxplug")
 
@@ -28,3 +29,12 @@ def onnxplug_probe_hardware(host: Host) -> Iterable[HardwareDevice]:  # type: ig
 @hookspec(firstresult=True)
 def onnxplug_selection_policies() -> Mapping[str, SelectionPolicy]:  # type: ignore[empty-body]
     """(optional) Selection policies by name."""
+
+
+@hookspec(firstresult=True)
+def onnxplug_domains(host: Host) -> Iterable[Domain]:  # type: ignore[empty-body]
+    """The domains whose operators the library supplies.
+
+    Called once, when a model first uses an operator of one of them.  The name of each
+    entry point of the library in the group ``onnxplug.domains`` is that of a domain.
+    """

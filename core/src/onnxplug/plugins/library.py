@@ -10,7 +10,14 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host, SelectionPolicy
+from onnxplug.ep import (
+    SPI_VERSION,
+    Domain,
+    EpFactory,
+    HardwareDevice,
+    Host,
+    SelectionPolicy,
+)
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
@@ -68,6 +75,35 @@ class Library:
             target = target()
         if isinstance(target, EpFactory):
             return {target.name: target}
+        manager = self._hooks_of(target, "EP: it is no EpFactory, and")
+        made = manager.hook.onnxplug_ep_factories(host=PluginHost(self._logger))
+        factories = _by_name(self.source, list(made or ()))
+        self._manager = manager
+        return factories
+
+    def domains(self) -> dict[str, Domain]:
+        """Import it and ask for its domains, by name; called once.
+
+        Raises:
+            Exception: whatever the library raises.
+        """
+        manager = self._hooks_of(self._find(), "domain:")
+        made = manager.hook.onnxplug_domains(host=PluginHost(self._logger))
+        domains: dict[str, Domain] = {}
+        for domain in made or ():
+            if not isinstance(domain, Domain):
+                raise TypeError(
+                    f"onnxplug_domains of {self.source} returned {domain!r}; expected "
+                    "instances of onnxplug.ep.Domain"
+                )
+            if domain.name in domains:
+                raise ValueError(
+                    f"{self.source} supplies two domains named {domain.name!r}"
+                )
+            domains[domain.name] = domain
+        return domains
+
+    def _hooks_of(self, target: object, lacking: str) -> pluggy.PluginManager:
         # most plugins have no hooks, and pluggy takes long to import
         import pluggy
 
@@ -78,14 +114,11 @@ class Library:
         manager.register(target)
         if not manager.get_hookcallers(target):
             raise TypeError(
-                f"{self.source} supplies no EP: it is no EpFactory, and nothing in it "
-                "is marked with onnxplug.ep.hookimpl"
+                f"{self.source} supplies no {lacking} nothing in it is marked with "
+                "onnxplug.ep.hookimpl"
             )
         manager.check_pending()
-        made = manager.hook.onnxplug_ep_factories(host=PluginHost(self._logger))
-        factories = _by_name(self.source, list(made or ()))
-        self._manager = manager
-        return factories
+        return manager
 
     def policies(self) -> Mapping[str, SelectionPolicy]:
         """Its selection policies; the hook is called once.
@@ -169,7 +202,18 @@ def check_factory(factory: EpFactory) -> None:
         PluginIncompatible: it is of another version.
         TypeError, ValueError: it declares something that is not what it should be.
     """
-    major, minor = spi_version_of(factory)
+    check_spi_version(factory)
+    check_declared(factory)
+
+
+def check_spi_version(supplied: EpFactory | Domain) -> None:
+    """Accept what was written for this major version and a minor one not newer.
+
+    Raises:
+        PluginIncompatible: it is of another version.
+        TypeError: it says that in another form than two numbers.
+    """
+    major, minor = spi_version_of(supplied)
     if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
         raise PluginIncompatible(
             f"written for SPI {major}.{minor}, and this onnxplug speaks "
@@ -179,9 +223,8 @@ def check_factory(factory: EpFactory) -> None:
                 if (major, minor) > SPI_VERSION
                 else "upgrade the plugin"
             ),
-            plugin=factory.name,
+            plugin=supplied.name,
         )
-    check_declared(factory)
 
 
 def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onnxplug.ep import EpFactory
-from onnxplug.errors import PluginError, PluginIncompatible, PluginLoadError
+from onnxplug.errors import PluginError, PluginLoadError
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.outcome import accept, error_of, fail, log
 from onnxplug.plugins.record import PluginRecord, PluginState
-from onnxplug.plugins.requires import unmet_requirement
+from onnxplug.plugins.requires import check_requirements
 from onnxplug.plugins.table import PluginTable
 
 
@@ -134,15 +134,7 @@ def _load_found(record: PluginRecord) -> dict[str, EpFactory]:
         PluginIncompatible: its distribution needs another onnxplug.
         Exception: whatever the library raises.
     """
-    from onnxplug import __version__
-
     (supplier,) = record.suppliers
     # before importing: what a newer onnxplug has would be an ImportError otherwise
-    unmet = unmet_requirement(supplier.requirements, "onnxplug", __version__)
-    if unmet:
-        raise PluginIncompatible(
-            f"{supplier.distribution} needs {unmet!r}, and this is onnxplug "
-            f"{__version__}; install versions of the two that fit",
-            plugin=record.name,
-        )
+    check_requirements(supplier)
     return record.library.load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
     from onnxplug.ep import HardwareDevice, Host, SelectionPolicy
+    from onnxplug.plugins.domains import DomainRegistry
     from onnxplug.plugins.target import LibraryRecord
 
 
@@ -65,6 +67,14 @@ class PluginRegistry:
         For programs that install a plugin or change a variable while they run.
         """
         self.table.refresh()
+        self.__dict__.pop("domains", None)
+
+    @functools.cached_property
+    def domains(self) -> DomainRegistry:
+        """The domains whose operators installed distributions supply."""
+        from onnxplug.plugins.domains import DomainRegistry
+
+        return DomainRegistry(self.settings)
 
     def resolve(self, name: str) -> PluginRecord:
         """The record of an EP, by its name, the name without its suffix, or what

@@ -7,14 +7,35 @@ versions that are not plain release numbers, are left to the installer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnxplug.errors import PluginIncompatible
 from onnxplug.plugins.names import normal_distribution
+
+if TYPE_CHECKING:
+    from onnxplug.plugins.find import FoundPlugin
 
 _Release: TypeAlias = tuple[int, ...]
 
 # the longer ones first: "<" begins "<="
 _OPERATORS: Final = ("===", ">=", "<=", "==", "~=", "!=", ">", "<")
+
+
+def check_requirements(plugin: FoundPlugin) -> None:
+    """Accept a plugin whose distribution this onnxplug will do for.
+
+    Raises:
+        PluginIncompatible: it needs another one.
+    """
+    from onnxplug import __version__
+
+    unmet = unmet_requirement(plugin.requirements, "onnxplug", __version__)
+    if unmet:
+        raise PluginIncompatible(
+            f"{plugin.distribution} needs {unmet!r}, and this is onnxplug "
+            f"{__version__}; install versions of the two that fit",
+            plugin=plugin.name,
+        )
 
 
 def unmet_requirement(requirements: Iterable[str], name: str, version: str) -> str:

@@ -70,12 +70,12 @@ def _constants(task: Task) -> list[str]:
     return lift_constants(task.model.graph)
 
 
-def _differentiate(task: Task) -> list[str]:
-    if not any(node.op_type == "Gradient" for node in _nodes(task)):
+def _rewrite(task: Task) -> list[str]:
+    if not any(node.domain for node in _nodes(task)):
         return []
-    from onnxplug.prepare.differentiate import differentiate
+    from onnxplug.prepare.rewrite import rewrite
 
-    return differentiate(task.model.graph, task.budget)
+    return rewrite(task.model.graph, task.budget)
 
 
 def _infer(task: Task) -> list[str]:
@@ -140,7 +140,7 @@ Pass: TypeAlias = Callable[[Task], list[str]]
 PASSES: Final[Mapping[str, Pass]] = {
     "inline": _inline,
     "constants": _constants,
-    "differentiate": _differentiate,
+    "rewrite": _rewrite,
     "infer": _infer,
     "fold": _fold,
     "branches": _branches,
@@ -230,19 +230,20 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
     return infer_types(graph, every_size=every_size)
 
 
-def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+def expand_nodes(
+    graph: Graph, nodes: Iterable[Node], budget: Budget | None = None
+) -> list[Node]:
     """Replace nodes by function bodies; see :mod:`onnxplug.prepare.expand`."""
     from onnxplug.prepare.expand import expand_nodes
 
-    return expand_nodes(graph, nodes)
+    return expand_nodes(graph, nodes, budget)
 
 
 def why_not_expanded(graph: Graph, node: Node) -> str | None:
-    """What keeps :func:`expand_nodes` from replacing *node*, where it knows more than
-    that the operator has no function body."""
-    from onnxplug.functions import why_not
+    """Why there is no function body; see :mod:`onnxplug.prepare.expand`."""
+    from onnxplug.prepare.expand import why_not_expanded
 
-    return why_not(graph, node)
+    return why_not_expanded(graph, node)
 
 
 def _check_names(disabled: Collection[str]) -> None:

@@ -20,9 +20,10 @@ class Limits(NamedTuple):
     """The limits of one session.
 
     Attributes:
-        nodes: that calls of the model's functions may become, and that gradients may
-            take; unrolled models have tens of thousands, and more is as easily written
-            by two functions that call each other.
+        nodes: that calls of the model's functions and operators with function bodies
+            may become, and that rewrites may take; unrolled models have tens of
+            thousands, and more is as easily written by two functions that call each
+            other.
         depth: bodies of control flow within each other; a file has 32 at most, and
             calls within bodies make more.
         nbytes: of results of folding that are kept, beside as many as the model's own
@@ -93,7 +94,7 @@ class Budget:
         self._kept += nbytes
 
     def make_nodes(self, count: int) -> bool:
-        """Note that nodes were made of a function or a gradient; whether they may."""
+        """Note that nodes were made of a function or a rewrite; whether they may."""
         self._nodes += count
         return self._nodes <= self.limits.nodes
 

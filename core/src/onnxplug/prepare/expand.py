@@ -1,8 +1,8 @@
 """Operators that ONNX defines by other operators become these.
 
 Used for nodes that no EP takes.  The bodies are those of the operator schemas
-(``OpSchema`` with a function body, fixed or made for the types of a call), and for ONNX
-Runtime's operators those of :mod:`~onnxplug.functions`.
+(``OpSchema`` with a function body, fixed or made for the types of a call), and for
+operators that ONNX does not define those of :mod:`~onnxplug.domains`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onnxplug import functions
+from onnxplug import domains
+from onnxplug.ep import Reason, RefusalCode
+from onnxplug.errors import ModelError, PluginError
 from onnxplug.graph import Function, Graph, Node
 from onnxplug.graph.scopes import Names
+from onnxplug.plugins.domains import SuppliedOperator
+from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import lift_constants
 from onnxplug.prepare.inline import adopt_imports, find_conflict
 from onnxplug.prepare.instantiate import instantiate
@@ -31,17 +35,26 @@ def expand_node(graph: Graph, node: Node) -> bool:
     return bool(expand_nodes(graph, (node,)))
 
 
-def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+def expand_nodes(
+    graph: Graph, nodes: Iterable[Node], budget: Budget | None = None
+) -> list[Node]:
     """As :func:`expand_node` for several nodes of one graph, in one go.
+
+    Args:
+        budget: how many nodes may be made; ``None``: as many as the bodies have.
 
     Returns:
         Those of *nodes* that were replaced.
+
+    Raises:
+        PluginError: who supplies an operator failed to make its function.
+        UnsupportedModel: there are more nodes than *budget* allows.
     """
     names = Names(graph)
     bodies: dict[int, list[Node]] = {}
     expanded: list[Node] = []
     for node in nodes:
-        body = _body(graph, node, names)
+        body = _body(graph, node, names, budget)
         if body is not None:
             bodies[node.index] = body
             expanded.append(node)
@@ -53,20 +66,43 @@ def expand_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     return expanded
 
 
-def _body(graph: Graph, node: Node, names: Names) -> list[Node] | None:
+def why_not_expanded(graph: Graph, node: Node) -> str | None:
+    """What keeps :func:`expand_nodes` from replacing *node*, where more is known than
+    that the operator has no function body."""
+    found = domains.find(graph, node)
+    if found is None:
+        return domains.why_not(graph, node)
+    if found.operator.refused:
+        why = found.operator.refused
+    else:
+        made = _supplied(graph, node, found)
+        if made is None and found.operator.rewrite is not None:
+            return f"{found.supplier} replaces it in the pass 'rewrite' only"
+        if made is None:
+            return f"{found.supplier} supplies it without a function"
+        if isinstance(made, Function):
+            return None
+        why = made.detail
+    return f"it cannot be replaced by a function: {why}"
+
+
+def _body(
+    graph: Graph, node: Node, names: Names, budget: Budget | None
+) -> list[Node] | None:
     for function in _functions(graph, node):
         if find_conflict(function, graph) is None:
             adopt_imports(function, graph)
-            return instantiate(function, node, graph, names)
+            return instantiate(function, node, graph, names, budget)
     return None
 
 
 def _functions(graph: Graph, node: Node) -> Iterator[Function]:
     """The bodies of *node*'s operator for *graph*'s opset, newest first."""
-    if functions.knows(node):
-        function = functions.make_function(graph, node)
-        if function is not None:
-            yield function
+    found = domains.find(graph, node)
+    if found is not None:
+        supplied = _supplied(graph, node, found)
+        if isinstance(supplied, Function):
+            yield supplied
             return
     import onnx.defs
 
@@ -94,6 +130,54 @@ def _functions(graph: Graph, node: Node) -> Iterator[Function]:
             except (RuntimeError, ValueError):
                 continue  # for inputs that are no such types, ONNX has no body
             yield from _complete(data, schema, node)
+
+
+def _supplied(
+    graph: Graph, node: Node, found: SuppliedOperator
+) -> Function | Reason | None:
+    """The function that is supplied for *node*, or why there is none in this form;
+    ``None`` if there is none in any."""
+    made = found.operator.function
+    if callable(made):
+        made = found.ask("function", made, graph, node)
+    if made is None or isinstance(made, Function | Reason):
+        return made
+    function: Function = found.ask("function", _read, made, found)
+    unknown = sorted(
+        node.typed_attributes.keys()
+        - {*function.attributes, *function.attribute_defaults}
+    )
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        return Reason(RefusalCode.ATTRIBUTE, f"its function knows no attribute {names}")
+    conflict = find_conflict(function, graph)
+    if conflict is not None:
+        domain = conflict.domain
+        return Reason(
+            RefusalCode.OTHER,
+            f"its function is written for opset {function.body.opset(domain)} of "
+            f"{domain or 'ai.onnx'}, and {conflict.op_type} means something else in "
+            f"opset {graph.opset(domain)}, which the model imports",
+        )
+    return function
+
+
+def _read(made: Any, found: SuppliedOperator) -> Function:
+    """A function as it is supplied: a text, or a ``FunctionProto``."""
+    import onnx.parser
+
+    from onnxplug.graph.load import parse_function
+
+    proto = onnx.parser.parse_function(made) if isinstance(made, str) else made
+    if not isinstance(proto, onnx.FunctionProto):
+        raise TypeError(f"it is {made!r:.200}; expected an onnx.FunctionProto or text")
+    try:
+        return parse_function(proto.SerializeToString())
+    except ModelError as error:
+        raise PluginError(
+            f"the function of {found.operator.op_type} that {found.supplier} supplies "
+            f"is not valid: {error}"
+        ) from error
 
 
 def _complete(data: bytes, schema: Any, node: Node) -> Iterator[Function]:

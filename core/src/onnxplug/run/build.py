@@ -133,7 +133,7 @@ class _Builder:
 
     def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
         """Replace *nodes* by function bodies, and prepare the graph with these."""
-        if not expand_nodes(graph, nodes):
+        if not expand_nodes(graph, nodes, self._budget):
             return False
         if graph.parent is None:
             self._prepare()

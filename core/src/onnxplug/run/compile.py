@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -18,7 +18,7 @@ from onnxplug.ep import (
     Reason,
     describe,
 )
-from onnxplug.errors import UnassignedNode
+from onnxplug.errors import UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
 from onnxplug.operators import is_control_flow
@@ -47,6 +47,9 @@ from onnxplug.run.partition.report import (
     PassedOver,
 )
 from onnxplug.run.profiling import Profile, stage
+
+_DEEPEST: Final = 64
+"""How often what came of functions may be replaced by functions again."""
 
 Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
 """Replaces nodes by their operators' function bodies; whether any was replaced."""
@@ -150,6 +153,7 @@ class _Compiler:
         self.unprofitable: set[tuple[int, Node]] = set()
         self.kept: set[Node] = set()
         self.used: set[int] = set()
+        self.expansions = 0
 
     def compile(self) -> CompiledGraph:
         """Divide the graph until all of its partitions are compiled.
@@ -239,6 +243,13 @@ class _Compiler:
         if not nodes:
             return False
         refusals = {node: tuple(assignment.passed_over[node.index]) for node in nodes}
+        self.expansions += 1
+        if self.expansions > _DEEPEST:
+            raise UnsupportedModel(
+                f"{describe(nodes[0])} came of operators whose functions are made of "
+                f"each other, more than {_DEEPEST} deep, which is onnxplug's limit; "
+                "does a function call itself?"
+            )
         if self.expand(self.graph, nodes):
             left = set(self.graph.nodes)
             self.explanation.expanded.extend(
@@ -266,7 +277,7 @@ class _Compiler:
                 )
             reason = why_not_expanded(self.graph, node)
             if reason is not None:
-                lines.append(f"  and it cannot be replaced by a function: {reason}")
+                lines.append(f"  and {reason}")
         if len(nodes) > 5:
             lines.append(f"and {len(nodes) - 5} more nodes")
         for expanded in self.explanation.expanded[:5]:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from onnxplug.ep import EpDevice, EpFactory, ExecutionProvider, HardwareDevice
+from onnxplug.ep import (
+    EpDevice,
+    EpFactory,
+    ExecutionProvider,
+    HardwareDevice,
+    Reason,
+    RefusalCode,
+)
 from onnxplug.errors import (
     EpError,
     OnnxplugError,
@@ -29,6 +36,9 @@ if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
+    from onnxplug import ep
+    from onnxplug.graph import Graph, Node
+
 WHY: Final = {
     Origin.LIST: "was asked for",
     Origin.POLICY: "was chosen by the policy",
@@ -50,6 +60,22 @@ class SessionContext:
         self.model_path = model_path
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
+
+    def find_kernel(
+        self, graph: ep.Graph, node: ep.Node, xp: Any
+    ) -> Callable[..., Any] | Reason | None:
+        """The function that whoever supplies the operator of *node* has for it."""
+        from onnxplug import domains  # which few models need
+
+        found = domains.find(cast("Graph", graph), cast("Node", node))
+        if found is None or found.operator.kernel is None:
+            return None
+        made: Callable[..., Any] | Reason
+        try:
+            made = found.ask("kernel", found.operator.kernel, graph, node, xp)
+        except PluginError as error:  # no failure of the EP that asks
+            return Reason(RefusalCode.OTHER, str(error))
+        return made
 
     @property
     def logger(self) -> logging.Logger:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import MapType, OptionalType, SequenceType, describe
+from onnxplug.ep import (
+    InferTypes,
+    MapType,
+    OptionalType,
+    SequenceType,
+    ValueType,
+    describe,
+)
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import InvalidModel, ModelError
-from onnxplug.graph import Graph
+from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes import (
     attention,
@@ -20,7 +28,6 @@ from onnxplug.shapes import (
     making,
     movement,
     neural,
-    optimizers,
     signal,
     text,
     windows,
@@ -32,6 +39,9 @@ from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope, Value
 from onnxplug.shapes.stated import names_of_sizes
 from onnxplug.shapes.values import RULES as CONTENT_RULES
 from onnxplug.shapes.values import contents
+
+if TYPE_CHECKING:
+    from onnxplug.plugins.domains import SuppliedOperator
 
 _TABLES: Final = {
     "": (
@@ -47,7 +57,6 @@ _TABLES: Final = {
         windows.RULES,
     ),
     "ai.onnx.ml": (learned.RULES,),
-    "ai.onnx.preview.training": (optimizers.RULES,),
     "com.microsoft": (
         attention.MICROSOFT,
         elementwise.MICROSOFT,
@@ -115,7 +124,7 @@ def _read(graph: Graph, facts: Facts) -> Facts:
     outputs = frozenset(graph.outputs)
     for node in graph.nodes:
         call = NodeCall(node, facts, opset)
-        rule = RULES.get((node.domain, node.op_type))
+        rule = _rule(graph, node)
         believes = bool(believed) and not believed.isdisjoint(node.inputs)
         found = _types(call, rule, proven=is_main and not believes)
         if node.op_type in CONTENT_RULES:
@@ -137,13 +146,47 @@ def _read(graph: Graph, facts: Facts) -> Facts:
     return facts
 
 
+def _rule(graph: Graph, node: Node) -> Rule | None:
+    """The rule of a node's operator: the host's, or that of who supplies it."""
+    rule = RULES.get((node.domain, node.op_type))
+    if rule is not None or not node.domain:
+        return rule
+    from onnxplug import domains  # which few models need
+
+    found = domains.find(graph, node)
+    if found is None or found.operator.infer_types is None:
+        return None
+    return partial(_supplied, found, found.operator.infer_types)
+
+
+def _supplied(
+    found: SuppliedOperator, infer_types: InferTypes, call: NodeCall
+) -> Sequence[Fact]:
+    """What the rule of who supplies an operator says.
+
+    Raises:
+        InvalidModel: the rule says that the node is wrong.
+        PluginError: it failed.
+    """
+    node, scope = call.node, call.facts.scope
+    given = tuple(call.type(position) for position in range(len(node.inputs)))
+
+    def ask() -> list[Fact]:
+        types = infer_types(call.facts.graph, node, given)
+        for type in types:
+            if type is not None and not isinstance(type, ValueType):
+                raise TypeError(f"it gave {type!r}; expected types of onnxplug.ep")
+        return [scope.fact(type) for type in types]
+
+    facts: list[Fact] = found.ask("infer_types", ask)
+    return facts
+
+
 def types_of(call: NodeCall) -> Sequence[Fact]:
     """The types of a node's outputs, as far as they follow; never raises for a node
     that is wrong."""
     try:
-        return _types(
-            call, RULES.get((call.node.domain, call.node.op_type)), proven=False
-        )
+        return _types(call, _rule(call.facts.graph, call.node), proven=False)
     except ModelError:
         return ()
 

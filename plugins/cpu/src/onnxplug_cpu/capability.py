@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from onnxplug_cpu.arrays import reference
 from onnxplug_kernels import UnsupportedAttribute, WrongInputs, find_kernel
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+_REFERRED = frozenset({"", "ai.onnx.ml"})
+"""Domains whose operators the reference implementation runs; those of others are run by
+the kernels of who supplies them, or not at all."""
 
 
 class Tier(StrEnum):
@@ -34,8 +38,22 @@ class Found(NamedTuple):
     function: Callable[..., Any]
 
 
-def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
-    """What computes *node*, or why nothing does."""
+class FindSupplied(Protocol):
+    """``ep.SessionContext.find_kernel``."""
+
+    def __call__(
+        self, graph: ep.Graph, node: ep.Node, xp: Any, /
+    ) -> Callable[..., Any] | ep.Reason | None: ...
+
+
+def find(
+    graph: ep.Graph, node: ep.Node, supplied: FindSupplied | None = None
+) -> Found | ep.Reason:
+    """What computes *node*, or why nothing does.
+
+    Args:
+        supplied: finds the kernels of operators that other distributions supply.
+    """
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
         return ep.Reason(ep.RefusalCode.OP, "the host runs the bodies of control flow")
     version = graph.opset(node.domain)
@@ -53,6 +71,9 @@ def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
         except WrongInputs as error:
             return ep.Reason(ep.RefusalCode.OTHER, str(error))
         return Found(Tier.ARRAY, function)
+    other = supplied(graph, node, np) if node.domain and supplied else None
+    if other is not None:
+        return other if isinstance(other, ep.Reason) else Found(Tier.ARRAY, other)
     schema = reference.find_schema(node.domain, node.op_type, version)
     if schema is None:
         domain = node.domain or "ai.onnx"
@@ -63,6 +84,8 @@ def find(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
         return ep.Reason(
             ep.RefusalCode.OP, "no kernel; the operator is defined by a function body"
         )
+    if node.domain not in _REFERRED:
+        return ep.Reason(ep.RefusalCode.OP, "no kernel")
     referred = reference.find(schema, node, version)
     return (
         referred if isinstance(referred, ep.Reason) else Found(Tier.REFERENCE, referred)

@@ -12,7 +12,7 @@ from onnxplug_cpu import __version__
 class CpuFactory(ep.EpFactory):
     """Drives the processor; takes every ONNX operator on host memory."""
 
-    spi_version = (0, 3)
+    spi_version = (0, 4)
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__
@@ -57,6 +57,7 @@ class CpuFactory(ep.EpFactory):
             session.intra_op_num_threads,
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
+            supplied=session.find_kernel,
         )
 
     def diagnose(self) -> Iterable[ep.Finding]:

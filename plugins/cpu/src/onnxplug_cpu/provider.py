@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
-from onnxplug_cpu.capability import find
+from onnxplug_cpu.capability import FindSupplied, Found, find
 from onnxplug_cpu.settled import NOTE, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
@@ -30,6 +31,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
+        supplied: finds the kernels of operators that other distributions supply.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         arenas: Arenas | None = None,
+        supplied: FindSupplied | None = None,
     ) -> None:
+        self._find = partial(find, supplied=supplied)
         self._arenas = arenas
         self.threads = threads
         self.compiles = compiles
@@ -50,7 +54,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         self, graph: ep.Graph, node: ep.Node
     ) -> Callable[..., Any] | ep.Reason:
         """The array tier's function of *node*, or the reference tier's."""
-        found = find(graph, node)
+        found = self._find(graph, node)
         if isinstance(found, ep.Reason):
             return found
         # a body would compute what the kernel knows to be wrong
@@ -69,7 +73,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         # what has no inputs runs once, to be folded, and is not worth compiling
         if self.compiles and partition.inputs:
             return self._compile(partition)
-        return ArrayPartition(partition, self.threads)
+        return ArrayPartition(partition, self.threads, self._find)
 
     def _compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         from onnxplug_cpu.compiler.jit import (
@@ -96,10 +100,12 @@ class CpuProvider(ep.KernelExecutionProvider):
             else:
                 if "compiled" in program.tiers:
                     return program
-                return ArrayPartition(partition, self.threads, program.notes)
+                return ArrayPartition(
+                    partition, self.threads, self._find, program.notes
+                )
         warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
-        return ArrayPartition(partition, self.threads, notes)
+        return ArrayPartition(partition, self.threads, self._find, notes)
 
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
@@ -127,6 +133,7 @@ class ArrayPartition(ep.KernelSequence):
     Args:
         partition: what to run.
         threads: of a run; 0 for no limit.
+        find: what computes a node, or why nothing does.
         notes: why nodes, by their position, are not compiled.
     """
 
@@ -134,6 +141,7 @@ class ArrayPartition(ep.KernelSequence):
         self,
         partition: ep.Partition,
         threads: int,
+        find: Callable[[ep.Graph, ep.Node], Found | ep.Reason],
         notes: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         places = {node.index: n for n, node in enumerate(partition.nodes)}

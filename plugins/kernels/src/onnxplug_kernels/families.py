@@ -85,8 +85,6 @@ _ONNX_ML: Final[dict[str, str]] = {
     "ml.tree": "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor",
 }
 
-_TRAINING: Final[dict[str, str]] = {"optimizer": "Adagrad Adam Momentum"}
-
 _MICROSOFT: Final[dict[str, str]] = {
     "microsoft.linear": (
         "QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearSigmoid "
@@ -111,7 +109,6 @@ FAMILIES: Final[dict[tuple[str, str], str]] = {
     for domain, table in (
         ("", _ONNX),
         ("ai.onnx.ml", _ONNX_ML),
-        ("ai.onnx.preview.training", _TRAINING),
         ("com.microsoft", _MICROSOFT),
     )
     for family, operators in table.items()

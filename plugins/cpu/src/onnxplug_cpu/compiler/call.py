@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_kernels import Kernel
 
 Infer: TypeAlias = Callable[
     [Sequence[ep.TensorFacts | None]], Sequence[ep.TensorFacts | None]
@@ -73,24 +74,27 @@ class Call:
 def call_of(
     partition: ep.Partition,
     node: ep.Node,
-    kernel: Any,
+    kernel: Kernel | None,
     function: Any,
     kinds: dict[Any, int],
 ) -> Call:
-    """The call of *node*, which *kernel* of the array tier computes.
+    """The call of *node*, which *function* computes on arrays.
 
-    The kernel's signature is the operator's schema, and has the attributes' defaults.
+    The signature of the *kernel* that the function is of is the operator's schema, and
+    has the attributes' defaults; ``None``: it is of none of ``onnxplug_kernels``, and
+    nothing is known of the operator.
 
     Args:
         kinds: numbers of kinds, the same for all calls of the partition; grows.
     """
+    defaults = {} if kernel is None else attribute_defaults(kernel.function)
     call = Call(
         node.op_type,
         node.domain,
         partition.graph.opset(node.domain),
         tuple(node.inputs),
         tuple(node.outputs),
-        {**attribute_defaults(kernel.function), **node.attributes},
+        {**defaults, **node.attributes},
         (node.index,),
         tuple(numpy_dtype(partition, name) for name in node.outputs),
         function,

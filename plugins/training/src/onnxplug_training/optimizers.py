@@ -1,15 +1,19 @@
-"""One step of a gradient based optimizer, over several tensors at once."""
+"""One step of a gradient based optimizer, over several tensors at once.
+
+An optimizer is given a learning rate, a count of updates, and for each of n tensors
+itself, its gradient and its states; it gives out all but the gradients.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from onnxplug_kernels.registry import operator
+from onnxplug.ep import Graph, Node, Reason, RefusalCode, ValueType
+from onnxplug_kernels import Kernel, UnsupportedAttribute, WrongInputs
+from onnxplug_training.names import DOMAIN
 
-_DOMAIN = "ai.onnx.preview.training"
 
-
-@operator("Adagrad", since=1, domain=_DOMAIN)
 def adagrad(
     xp: Any,
     learning_rate: Any,
@@ -30,7 +34,6 @@ def adagrad(
     return _arrays(xp, *values, *squares)
 
 
-@operator("Adam", since=1, domain=_DOMAIN)
 def adam(
     xp: Any,
     learning_rate: Any,
@@ -58,7 +61,6 @@ def adam(
     return _arrays(xp, *values, *averages, *squares)
 
 
-@operator("Momentum", since=1, domain=_DOMAIN)
 def momentum(
     xp: Any,
     learning_rate: Any,
@@ -106,3 +108,36 @@ def _groups(tensors: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
 def _arrays(xp: Any, *values: Any) -> tuple[Any, ...]:
     # arithmetic on 0-d arrays gives scalars
     return tuple(xp.asarray(value) for value in values)
+
+
+_KERNELS: Final = {
+    name: Kernel(DOMAIN, name, 1, None, False, function)
+    for name, function in (
+        ("Adagrad", adagrad),
+        ("Adam", adam),
+        ("Momentum", momentum),
+    )
+}
+_STATES: Final[Mapping[str, int]] = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
+"""How many states an optimizer has of each tensor."""
+
+
+def kernel(graph: Graph, node: Node, xp: Any) -> Callable[..., Any] | Reason:
+    """The function of an optimizer's *node* over the arrays of *xp*."""
+    try:
+        return _KERNELS[node.op_type].bind(
+            xp, node.attributes, output_count=len(node.outputs), inputs=node.inputs
+        )
+    except UnsupportedAttribute as error:
+        return Reason(RefusalCode.ATTRIBUTE, str(error))
+    except WrongInputs as error:
+        return Reason(RefusalCode.OTHER, str(error))
+
+
+def types(
+    graph: Graph, node: Node, inputs: Sequence[ValueType | None]
+) -> Sequence[ValueType | None]:
+    """The types of an optimizer's outputs: those of all but the gradients."""
+    given = inputs[2:]
+    count = len(given) // (2 + _STATES[node.op_type])
+    return [*given[:count], *given[2 * count :]]

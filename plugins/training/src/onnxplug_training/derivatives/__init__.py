@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from onnxplug.prepare.derivatives.elementwise import ELEMENTWISE
-from onnxplug.prepare.derivatives.emit import Emitter, Rule, Step
-from onnxplug.prepare.derivatives.layout import LAYOUT
-from onnxplug.prepare.derivatives.pick import PICK
-from onnxplug.prepare.derivatives.products import PRODUCTS
+from onnxplug_training.derivatives.elementwise import ELEMENTWISE
+from onnxplug_training.derivatives.emit import Emitter, Rule, Step
+from onnxplug_training.derivatives.layout import LAYOUT
+from onnxplug_training.derivatives.pick import PICK
+from onnxplug_training.derivatives.products import PRODUCTS
 
 __all__ = ["RULES", "Emitter", "Rule", "Step"]
 

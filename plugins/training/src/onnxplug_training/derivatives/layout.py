@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug.prepare.derivatives.emit import Rule, Step
+from onnxplug_training.derivatives.emit import Rule, Step
 
 
 def _transpose(step: Step) -> Mapping[int, str]:

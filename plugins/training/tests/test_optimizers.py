@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from .node_oracles import run
+import onnxplug
+from onnxplug.ep import DataType, Reason, TensorType
+from onnxplug.graph import Graph, Node
+from onnxplug.graph.typed import typed
+from onnxplug_training.names import DOMAIN
+from onnxplug_training.optimizers import kernel, types
 
 RANDOM = np.random.default_rng(7)
 RATE = np.array(0.1)
@@ -33,15 +39,18 @@ def check(results: tuple[Any, ...], expected: list[list[Any]]) -> None:
 
 def step(op_type: str, count: int, groups: list[list[Any]], **attributes: Any) -> Any:
     flat = [array for group in groups for array in group]
-    return run(
-        op_type,
-        RATE,
-        np.array(count),
-        *flat,
-        domain="ai.onnx.preview.training",
-        version=1,
-        **attributes,
-    )
+    found = found_for(op_type, 2 + len(flat), **attributes)
+    assert callable(found)
+    return found(RATE, np.array(count), *flat)
+
+
+def found_for(op_type: str, inputs: int, **attributes: Any) -> Any:
+    """What computes a node with so many inputs."""
+    names = tuple(f"x{position}" for position in range(inputs))
+    typed_attributes = {name: typed(value) for name, value in attributes.items()}
+    node = Node(op_type, names, ("y",), typed_attributes, domain=DOMAIN)
+    graph = Graph("g", inputs=names, outputs=["y"], nodes=[node])
+    return kernel(graph, node, np)
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -102,3 +111,40 @@ def test_refusals() -> None:
         step("Momentum", 0, tensors(3), mode="fast", **attributes)
     with pytest.raises(ValueError, match=r"4 inputs per tensor.*got 9"):
         step("Adam", 0, tensors(3))
+
+
+def test_attributes_that_are_unknown_or_missing() -> None:
+    found = found_for("Adam", 6, gamma=0.5)
+    assert isinstance(found, Reason)
+    assert "no attribute 'gamma'" in found.detail
+    found = found_for("Momentum", 5, alpha=0.5)
+    assert isinstance(found, Reason)
+    assert "needs the attribute 'beta', 'mode'" in found.detail
+
+
+def test_the_types_are_those_of_all_but_the_gradients() -> None:
+    x, g, v, h = (TensorType(DataType.FLOAT32, (name,)) for name in "xgvh")
+    node = Node("Adam", ("r", "t", "x", "g", "v", "h"), ("a", "b", "c"), domain=DOMAIN)
+    graph = Graph("g", inputs=node.inputs, outputs=node.outputs, nodes=[node])
+    assert types(graph, node, [None, None, x, g, v, h]) == [x, v, h]
+
+
+def test_a_session_on_the_cpu_runs_them_on_arrays() -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21, "{DOMAIN}" : 1]>
+        g (float r, int64 t, float[N] x, float[N] target, float[N] h) => (new, squares)
+        {{ d = Sub (x, target)  s = Mul (d, d)
+           loss = ReduceSum <keepdims = 0> (s)
+           dx = {DOMAIN}.Gradient <xs = ["x"], zs = ["target"], y = "loss"> (x, target)
+           new, squares = {DOMAIN}.Adagrad <epsilon = 0.0> (r, t, x, dx, h) }}"""
+    )
+    session = onnxplug.InferenceSession(model)
+    x, target = np.float32([1, 2]), np.float32([0, 4])
+    feeds = {"r": np.float32(0.5), "t": np.int64(0), "x": x, "target": target}
+    new, squares = session.run(None, {**feeds, "h": np.float32([0, 0])})
+    np.testing.assert_allclose(squares, (2 * (x - target)) ** 2)
+    np.testing.assert_allclose(new, x - 0.5 * np.sign(x - target), rtol=1e-6)
+    (partition,) = session.explain().partitions
+    assert partition.tiers["array"] >= 1
+    assert "reference" not in partition.tiers
+    assert session.get_outputs()[0].shape == ["N"]

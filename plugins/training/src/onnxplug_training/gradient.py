@@ -9,36 +9,29 @@ the target needs is a constant.  A value that is not floating-point has no gradi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import NoReturn
 
-from onnxplug.ep import TensorType, describe
-from onnxplug.errors import InvalidModel, UnsupportedModel
-from onnxplug.graph import Function, Graph, Node
-from onnxplug.graph.scopes import Names, all_graphs, made_in, outermost
-from onnxplug.prepare.budget import Budget
-from onnxplug.prepare.expand import expand_node
-from onnxplug.prepare.infer import infer_types
-from onnxplug.prepare.instantiate import instantiate, label
+from onnxplug.ep import (
+    Graph,
+    GraphEditor,
+    InvalidModel,
+    Node,
+    TensorType,
+    UnsupportedModel,
+    describe,
+)
+from onnxplug_training.derivatives import RULES, Emitter, Rule, Step
+from onnxplug_training.derivatives.emit import label
+from onnxplug_training.names import DOMAIN
 
-if TYPE_CHECKING:
-    from onnxplug.prepare.derivatives import Emitter
 
-_DOMAIN: Final = "ai.onnx.preview.training"
+def differentiate(editor: GraphEditor) -> list[str]:
+    """Replace the ``Gradient`` nodes of a graph.
 
-
-def differentiate(graph: Graph, budget: Budget | None = None) -> list[str]:
-    """Replace the ``Gradient`` nodes of *graph* and of bodies within.
-
-    They name values in attributes, so this must come before any pass that renames or
-    removes values.  Types are inferred on the way.  A node on the way to a target
-    whose operator has no rule is itself replaced by its function body, if it has one.
-
-    Args:
-        graph: a main graph without calls of functions.
-        budget: how many nodes may be read and made, each time that one is replaced:
-            a gradient of a gradient has twice as many.
+    Types are inferred on the way.  A node on the way to a target whose operator has no
+    rule is itself replaced by its function body, if it has one.
 
     Returns:
         The nodes that were replaced, described in words.
@@ -46,25 +39,13 @@ def differentiate(graph: Graph, budget: Budget | None = None) -> list[str]:
     Raises:
         InvalidModel: a node names what the graph does not have, or depends on itself.
         UnsupportedModel: an operator on the way cannot be differentiated, or not in
-            the model's opset, or there are more nodes than *budget* allows.
+            the model's opset, or the graph becomes larger than the host allows.
     """
-    if not graph.opset(_DOMAIN):
-        return []
-    budget = budget or Budget()
     replaced: list[str] = []
-    for each in list(all_graphs(graph)):
-        while pending := [node for node in each.nodes if _is_gradient(node)]:
-            request = _first(each, pending)
-            replaced.append(describe(request.node))
-            budget.check()
-            _replace(each, request)
-            if not budget.make_nodes(len(each.nodes)):
-                raise UnsupportedModel(
-                    f"differentiating the model, at {describe(request.node)}, takes "
-                    f"more nodes than onnxplug allows, {budget.limits.nodes:,} of all "
-                    f"of its {len(replaced)} gradients so far together; the graph has "
-                    f"become {len(each.nodes):,}"
-                )
+    while pending := [node for node in editor.graph.nodes if _is_gradient(node)]:
+        request = _first(editor, pending)
+        replaced.append(describe(request.node))
+        _replace(editor, request)
     return replaced
 
 
@@ -86,20 +67,15 @@ class _Request:
     target: str
 
 
-def is_gradient_operator(domain: str, op_type: str) -> bool:
-    """Whether an operator is the one that :func:`differentiate` replaces."""
-    return op_type == "Gradient" and domain == _DOMAIN
-
-
 def _is_gradient(node: Node) -> bool:
-    return is_gradient_operator(node.domain, node.op_type)
+    return node.op_type == "Gradient" and node.domain == DOMAIN
 
 
-def _first(graph: Graph, pending: Sequence[Node]) -> _Request:
+def _first(editor: GraphEditor, pending: Sequence[Node]) -> _Request:
     """The first whose target depends on no other, as of higher orders the innermost."""
     for node in pending:
-        request = _read(graph, node)
-        needed = _needed(graph, request.target, request.independent)
+        request = _read(editor, node)
+        needed = _needed(editor.graph, request.target, request.independent)
         if not any(map(_is_gradient, needed)):
             return request
     raise InvalidModel(
@@ -107,7 +83,7 @@ def _first(graph: Graph, pending: Sequence[Node]) -> _Request:
     )
 
 
-def _read(graph: Graph, node: Node) -> _Request:
+def _read(editor: GraphEditor, node: Node) -> _Request:
     xs = tuple(node.attributes.get("xs", ()))
     independent = (*xs, *node.attributes.get("zs", ()))
     target = node.attributes.get("y")
@@ -125,9 +101,10 @@ def _read(graph: Graph, node: Node) -> _Request:
         raise InvalidModel(
             f"{describe(node)} has {len(node.outputs)} outputs for {len(xs)} 'xs'"
         )
-    own = made_in(graph)
+    graph = editor.graph
+    own = editor.names(graph)
     for name in (*independent, target):
-        if name not in own and not _is_around(graph, name):
+        if name not in own and not _is_around(editor, name):
             raise InvalidModel(
                 f"{describe(node)} names {name!r}, which is no value of graph "
                 f"{graph.name!r}"
@@ -140,10 +117,10 @@ def _read(graph: Graph, node: Node) -> _Request:
     return _Request(node, xs, independent, values, target)
 
 
-def _is_around(graph: Graph, name: str) -> bool:
-    outer = graph.parent
+def _is_around(editor: GraphEditor, name: str) -> bool:
+    outer = editor.graph.parent
     while outer is not None:
-        if name in made_in(outer):
+        if name in editor.names(outer):
             return True
         outer = outer.parent
     return False
@@ -190,9 +167,7 @@ def _way(
 
 def _smooth(node: Node) -> tuple[str, ...]:
     """What *node* reads, without that on which it does not depend smoothly."""
-    from onnxplug.prepare.derivatives import RULES
-
-    rule = None if node.domain else RULES.get(node.op_type)
+    rule = _rule(node)
     if rule is None or rule.passes is None:
         return _reads(node)
     given = [node.inputs[position] for position in rule.passes]
@@ -209,12 +184,11 @@ def _may_have_gradient(graph: Graph, name: str) -> bool:
 # replacing one node
 
 
-def _replace(graph: Graph, request: _Request) -> None:
-    from onnxplug.prepare.derivatives import Emitter
-
-    given, target = _at_values(graph, request, Names(graph))
+def _replace(editor: GraphEditor, request: _Request) -> None:
+    given, target = _at_values(editor, request)
     variables = given[: len(request.variables)]
-    infer_types(outermost(graph), every_size=True)
+    editor.infer_types()
+    graph = editor.graph
     for name in (*variables, target):
         if not _may_have_gradient(graph, name):
             raise InvalidModel(
@@ -223,24 +197,23 @@ def _replace(graph: Graph, request: _Request) -> None:
             )
     way, alive = _way(graph, target, variables, given)
     while missing := [node for node in way if not _has_rule(graph, node)]:
-        if not _expanded(graph, missing[0]):
+        if not editor.expand_node(missing[0]):
             _refuse(graph, request.node, missing[0])
+        editor.infer_types()
         way, alive = _way(graph, target, variables, given)
-    emit = Emitter(graph, Names(graph), request.node)
+    emit = Emitter(editor, request.node)
     found = _backward(emit, way, alive, target, variables)
     emit.about = describe(request.node)
     for output, variable in zip(request.node.outputs, variables, strict=False):
         if output is None:
             continue
         gradient = found.get(variable) or emit.filled(0, variable)
-        emit.nodes.append(Node("Identity", (gradient,), (output,)))
+        emit.nodes.append(editor.make_node("Identity", [gradient], [output]))
     kept = [node for node in graph.nodes if node is not request.node]
-    graph.replace_nodes([*kept, *emit.nodes])
+    editor.replace_nodes([*kept, *emit.nodes])
 
 
-def _at_values(
-    graph: Graph, request: _Request, names: Names
-) -> tuple[tuple[str, ...], str]:
+def _at_values(editor: GraphEditor, request: _Request) -> tuple[tuple[str, ...], str]:
     """Names of the independent values and of the target at the values given.
 
     Where these are not the values named, what depends on them is computed again.
@@ -251,13 +224,13 @@ def _at_values(
     for name, value in zip(request.independent, request.values, strict=True):
         if value != name:
             # under a name of its own, since other nodes may read the value too
-            new[name] = names.fresh(f"{prefix}/{name}")
-            nodes.append(Node("Identity", (value,), (new[name],)))
+            new[name] = editor.fresh_name(f"{prefix}/{name}")
+            nodes.append(editor.make_node("Identity", [value], [new[name]]))
     given = tuple(new.get(name, name) for name in request.independent)
     if not new:
         return given, request.target
     changed, again = set(new), list[Node]()
-    for node in _needed(graph, request.target, request.independent):
+    for node in _needed(editor.graph, request.target, request.independent):
         if not changed.isdisjoint(_reads(node)):
             again.append(node)
             changed.update(
@@ -267,68 +240,24 @@ def _at_values(
             )
     target = new.get(request.target, request.target)
     if again and request.target in changed and request.target not in new:
-        target = names.fresh(f"{prefix}/{request.target}")
-        nodes += _computed_again(graph, request, again, new, target, names)
-    graph.replace_nodes([*graph.nodes, *nodes])
+        target = editor.fresh_name(f"{prefix}/{request.target}")
+        reads = dict(zip(request.independent, given, strict=True))
+        nodes += editor.copy_nodes(again, reads, {request.target: target}, prefix)
+    editor.replace_nodes([*editor.graph.nodes, *nodes])
     return given, target
 
 
-def _computed_again(
-    graph: Graph,
-    request: _Request,
-    nodes: Sequence[Node],
-    new: Mapping[str, str],
-    target: str,
-    names: Names,
-) -> list[Node]:
-    """Copies of *nodes* for *new* values, as if they were a function that is called."""
-    independent, prefix = request.independent, label(request.node)
-    # what is given stays what is given, also where a copy makes it beside the rest
-    copies = [
-        Node(
-            node.op_type,
-            node.inputs,
-            tuple(
-                names.fresh(name) if name in independent else name
-                for name in node.outputs
-            ),
-            node.typed_attributes,
-            domain=node.domain,
-            name=node.name,
-            overload=node.overload,
-        )
-        for node in nodes
-    ]
-    body = Graph(
-        prefix,
-        inputs=list(new),
-        outputs=[request.target],
-        nodes=copies,
-        opset_imports=graph.opset_imports,
-    )
-    function = Function("", prefix, "", (), {}, body)
-    call = Node("Gradient", tuple(new.values()), (target,), name=prefix)
-    return instantiate(function, call, graph, names)
+def _rule(node: Node) -> Rule | None:
+    return None if node.domain else RULES.get(node.op_type)
 
 
 def _has_rule(graph: Graph, node: Node) -> bool:
-    from onnxplug.prepare.derivatives import RULES
-
-    rule = None if node.domain else RULES.get(node.op_type)
+    rule = _rule(node)
     return rule is not None and graph.opset() >= rule.since
 
 
-def _expanded(graph: Graph, node: Node) -> bool:
-    if not expand_node(graph, node):
-        return False
-    infer_types(outermost(graph), every_size=True)
-    return True
-
-
 def _refuse(graph: Graph, gradient: Node, node: Node) -> NoReturn:
-    from onnxplug.prepare.derivatives import RULES
-
-    rule = None if node.domain else RULES.get(node.op_type)
+    rule = _rule(node)
     if rule is not None:
         raise UnsupportedModel(
             f"{describe(gradient)} needs the derivative of {describe(node)}, which "
@@ -350,8 +279,6 @@ def _backward(
     variables: Sequence[str],
 ) -> dict[str, str]:
     """The gradient of *target* by each of *variables* that it depends on."""
-    from onnxplug.prepare.derivatives import RULES, Step
-
     if target not in alive:
         return {}
     parts: dict[str, list[str]] = {target: [emit.filled(1, target)]}

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug.prepare.derivatives.emit import Rule, Step
+from onnxplug_training.derivatives.emit import Rule, Step
 
 
 def _put_back(step: Step, *, repeated: bool) -> Mapping[int, str]:

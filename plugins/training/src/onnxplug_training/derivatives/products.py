@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxplug.prepare.derivatives.emit import Emitter, Rule, Shape, Step
+from onnxplug_training.derivatives.emit import Emitter, Rule, Shape, Step
 
 
 def _matmul(step: Step) -> Mapping[int, str]:

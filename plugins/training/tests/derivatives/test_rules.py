@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onnxplug.errors import UnsupportedModel
-from onnxplug.prepare.derivatives import RULES
-from onnxplug.prepare.differentiate import differentiate
+from onnxplug.prepare.rewrite import rewrite
+from onnxplug_training.derivatives import RULES
 
 GRADIENT = "ai.onnx.preview.training.Gradient"
 RNG = np.random.default_rng(5)
@@ -229,7 +229,7 @@ def test_rules_whose_operators_are_imprecise_in_the_reference(load, run, size):
            dx = {GRADIENT} <xs = ["x"], y = "y"> (x)
            dz = {GRADIENT} <xs = ["x"], y = "z"> (x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x = normal(3)
     dx, dz = run(model.graph, x)
     slopes = [(math.erf(v + 1e-6) - math.erf(v - 1e-6)) / 2e-6 for v in x]
@@ -269,7 +269,7 @@ def test_equal_shapes_need_no_nodes(load, ops):
             {{ y = Mul (a, b)
                da, db = {GRADIENT} <xs = ["a", "b"], y = "y"> (a, b) }}"""
         )
-        differentiate(model.graph)
+        rewrite(model.graph)
         emitted = ["Shape", "ConstantOfShape", "Mul", "Mul", "Identity", "Identity"]
         assert sorted(ops(model.graph)) == sorted(["Mul", *emitted])
 
@@ -282,7 +282,7 @@ def test_broadcasting_empty_tensors(load, declare, run):
             {{ y = Mul (a, b)
                da, db = {GRADIENT} <xs = ["a", "b"], y = "y"> (a, b) }}"""
         )
-        differentiate(model.graph)
+        rewrite(model.graph)
         da, db = run(model.graph, *feeds.values())
         assert da.shape == (0, 3)
         assert np.array_equal(db, np.zeros((1, 3)))
@@ -310,7 +310,7 @@ def test_where_formulas_would_break_down(load, run, nodes, at, expected):
         f"""g (double x, double zero, double two) => (dx)
         {{ {nodes}  dx = {GRADIENT} <xs = ["x"], y = "y"> (x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     values = (np.array(v) for v in (at, 0.0, 2.0))
     assert np.allclose(run(model.graph, *values)[0], expected)
 
@@ -382,4 +382,4 @@ def test_an_opset_that_is_too_old(load, opset, nodes, said):
         opset,
     )
     with pytest.raises(UnsupportedModel, match=rf"{said}.*opset {opset}"):
-        differentiate(model.graph)
+        rewrite(model.graph)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from onnxplug.prepare.derivatives.emit import FLOATING, Build, Emitter, Rule, Step
+from onnxplug_training.derivatives.emit import FLOATING, Build, Emitter, Rule, Step
 
 _Unary: TypeAlias = Callable[[Emitter, str, str, str], str]
 """From input, output and the output's gradient to the input's."""

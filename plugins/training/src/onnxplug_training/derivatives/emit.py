@@ -8,11 +8,14 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import DataType, Dimension, describe
-from onnxplug.errors import UnsupportedModel
-from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
-from onnxplug.graph.scopes import Names
-from onnxplug.prepare.instantiate import label
+from onnxplug.ep import (
+    DataType,
+    Dimension,
+    GraphEditor,
+    Node,
+    UnsupportedModel,
+    describe,
+)
 
 FLOATING: Final = frozenset(
     {DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64}
@@ -20,7 +23,7 @@ FLOATING: Final = frozenset(
 """Element types that gradients are computed in."""
 
 Shape: TypeAlias = tuple[Dimension, ...] | None
-Value: TypeAlias = int | float | str | Weight | tuple[int, ...]
+Value: TypeAlias = int | float | str | np.ndarray[Any, Any] | tuple[int, ...]
 """What attributes of emitted nodes hold."""
 
 _EMITTED_SINCE: Final = {
@@ -45,18 +48,18 @@ _ALLOWZERO: Final = 14
 
 
 class Emitter:
-    """Makes nodes and constants of *graph* on behalf of a Gradient node.
+    """Makes nodes and constants of a graph on behalf of a Gradient node.
 
     Attributes:
         nodes: those made so far, which the graph does not have yet.
         about: what is being differentiated, in words, for errors.
     """
 
-    def __init__(self, graph: Graph, names: Names, gradient: Node) -> None:
+    def __init__(self, editor: GraphEditor, gradient: Node) -> None:
         self.nodes: list[Node] = []
         self.about = describe(gradient)
-        self._graph = graph
-        self._names = names
+        self._editor = editor
+        self._graph = editor.graph
         self._prefix = label(gradient) + "/"
 
     # what is known
@@ -119,24 +122,21 @@ class Emitter:
     ) -> list[str]:
         """Call an operator; the names of its *count* outputs."""
         self.need(_EMITTED_SINCE.get(op_type, 0), op_type)
-        name = self._names.fresh(self._prefix + op_type)
+        name = self._editor.fresh_name(self._prefix + op_type)
         outputs = [
-            name if count == 1 else self._names.fresh(f"{name}/{position}")
+            name if count == 1 else self._editor.fresh_name(f"{name}/{position}")
             for position in range(count)
         ]
-        typed = {key: _typed(value) for key, value in (attributes or {}).items()}
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        node = Node(op_type, tuple(given), tuple(outputs), typed, name=name)
-        self.nodes.append(node)
+        made = self._editor.make_node(op_type, given, outputs, attributes, name=name)
+        self.nodes.append(made)
         return outputs
 
     def add_constant(self, array: np.ndarray[Any, Any]) -> str:
         """A constant that holds *array*."""
-        name = self._names.fresh(self._prefix + "constant")
-        self._graph.add_constant(name, Weight.from_array(array))
-        return name
+        return self._editor.add_constant(self._prefix + "constant", array)
 
     def scalar(self, value: float, like: str) -> str:
         """The scalar *value* in the element type of *like*."""
@@ -154,8 +154,8 @@ class Emitter:
 
     def filled_as(self, value: float, shape: str, like: str) -> str:
         """As :meth:`filled`, of the shape that the value *shape* holds."""
-        weight = Weight.from_array(np.full(1, value, self.dtype(like).numpy))
-        return self("ConstantOfShape", shape, attributes={"value": weight})
+        content = np.full(1, value, self.dtype(like).numpy)
+        return self("ConstantOfShape", shape, attributes={"value": content})
 
     def cast(self, value: str, like: str) -> str:
         """*value* in the element type of *like*."""
@@ -259,7 +259,7 @@ class Emitter:
         self.need(_AXES_ARE_INPUT, "ReduceSum over axes known only at run time")
         shape, target = self("Shape", value), self("Shape", like)
         missing = self("Sub", self("Shape", shape), self("Shape", target))
-        one = Weight.from_array(np.ones(1, np.int64))
+        one = np.ones(1, np.int64)
         ones = self("ConstantOfShape", missing, attributes={"value": one})
         padded = self("Concat", ones, target, attributes={"axis": 0})
         axes = self.flat(self("NonZero", self("Not", self("Equal", padded, shape))))
@@ -370,13 +370,6 @@ def _size(shape: Shape, axis: int) -> Dimension:
     )
 
 
-def _typed(value: Value) -> Attribute:
-    if isinstance(value, int):
-        return Attribute(AttributeType.INT, value)
-    if isinstance(value, float):
-        return Attribute(AttributeType.FLOAT, value)
-    if isinstance(value, str):
-        return Attribute(AttributeType.STRING, value)
-    if isinstance(value, Weight):
-        return Attribute(AttributeType.TENSOR, value)
-    return Attribute(AttributeType.INTS, value)
+def label(node: Node) -> str:
+    """The node's name, or its operator where it has none."""
+    return node.name or node.op_type

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from onnxplug.errors import InvalidModel, UnsupportedModel
+from onnxplug.prepare.budget import Budget, Limits
 from onnxplug.prepare.constants import lift_constants
-from onnxplug.prepare.differentiate import differentiate
+from onnxplug.prepare.rewrite import rewrite
 
 HEADER = (
     '<ir_version: 8, opset_import: ["" : {opset}, "ai.onnx.preview.training" : 1]>\n'
@@ -41,7 +42,7 @@ def test_the_cases_of_the_onnx_backend_suite(parse, run, kind):
         g (float a, float b) => ({y}, da, db) {{ c = Add (a, b)  {product}
         da, db = {GRADIENT} <xs = ["a", "b"], y = "{y}"> (a, b) }}"""
     )
-    assert differentiate(model.graph) == [f"{GRADIENT} giving 'da'"]
+    assert rewrite(model.graph) == [f"{GRADIENT} giving 'da'"]
     results = run(model.graph, np.float32(1), np.float32(2))
     assert [float(r) for r in results] == ([3, 4, 1] if product else [3, 1, 1])
     assert all(np.asarray(r).dtype == np.float32 and np.shape(r) == () for r in results)
@@ -53,7 +54,7 @@ def test_the_cases_of_the_onnx_backend_suite(parse, run, kind):
 def test_a_graph_without_gradients_is_left_alone(load):
     model = load("g (float[2] x) => (y) { y = Neg (x) }")
     nodes, types = list(model.graph.nodes), dict(model.graph.types)
-    assert differentiate(model.graph) == []
+    assert rewrite(model.graph) == []
     assert model.graph.nodes == nodes
     assert model.graph.types == types
 
@@ -64,7 +65,7 @@ def test_the_gradient_is_taken_at_the_values_given(load, run):
         {{ a = Mul (x, x)  b = Mul (a, z)  y = Exp (b)
            dx = {GRADIENT} <xs = ["x"], zs = ["z"], y = "y"> (u, v) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x, z, u, v = (RNG.normal(size=2) for _ in range(4))
     y, dx = run(model.graph, x, z, u, v)
     assert np.allclose(y, np.exp(x * x * z))
@@ -76,7 +77,7 @@ def test_values_may_be_of_another_shape_than_those_named(load, run):
         f"""g (double[2,3] x, double[3] w, double[1,3] u) => (dx, dw)
         {{ y = Mul (x, w)  dx, dw = {GRADIENT} <xs = ["x", "w"], y = "y"> (u, w) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x, w, u = normal(2, 3), normal(3), normal(1, 3)
     dx, dw = run(model.graph, x, w, u)
     assert np.allclose(dx, w[None])
@@ -89,7 +90,7 @@ def test_values_may_be_exchanged(load, run):
         {{ c = Exp (a)  y = Mul (c, b)
            da, db = {GRADIENT} <xs = ["a", "b"], y = "y"> (b, a) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     a, b = normal(2), normal(2)
     da, db = run(model.graph, a, b)
     assert np.allclose(da, np.exp(b) * a)
@@ -102,7 +103,7 @@ def test_a_value_given_that_is_used_elsewhere_is_not_taken_for_the_variable(load
         f"""g (double[2] x, double[2] k) => (y, dh)
         {{ h = Exp (x)  y = Mul (h, k)  dh = {GRADIENT} <xs = ["h"], y = "y"> (k) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x, k = normal(2), normal(2)
     assert np.allclose(run(model.graph, x, k)[1], k)
 
@@ -112,7 +113,7 @@ def test_one_value_for_two_variables(load, run):
         f"""g (double[2] a, double[2] b) => (da, db)
         {{ y = Mul (a, b)  da, db = {GRADIENT} <xs = ["a", "b"], y = "y"> (a, a) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     a, b = normal(2), normal(2)
     assert all(np.allclose(r, a) for r in run(model.graph, a, b))
 
@@ -123,7 +124,7 @@ def test_an_intermediate_value_is_independent_when_it_is_named(load, run):
         {{ h = Mul (x, x)  y = Mul (h, x)
            dx, dh = {GRADIENT} <xs = ["x", "h"], y = "y"> (x, h) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x = normal(2)
     dx, dh = run(model.graph, x)
     assert np.allclose(dx, x * x)
@@ -136,7 +137,7 @@ def test_what_is_named_in_zs_is_constant(load, run):
         {{ h = Mul (x, x)  y = Mul (h, x)
            dx = {GRADIENT} <xs = ["x"], zs = ["h"], y = "y"> (x, h) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x = normal(2)
     assert np.allclose(run(model.graph, x)[0], x * x)
 
@@ -147,7 +148,7 @@ def test_one_of_several_outputs_may_be_the_variable(load, run):
         {{ p, q = Split <num_outputs = 2> (x)  m = Mul (p, q)  y = Mul (m, p)
            dp = {GRADIENT} <xs = ["p", "x"], y = "y"> (u, x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x, u = normal(4), normal(2)
     assert np.allclose(run(model.graph, x, u)[0], 2 * u * x[2:])
 
@@ -157,7 +158,7 @@ def test_outputs_may_be_left_out(load, run):
         f"""g (double[2] a, double[2] b) => (db)
         {{ y = Mul (a, b)  , db = {GRADIENT} <xs = ["a", "b"], y = "y"> (a, b) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     a = normal(2)
     assert np.allclose(run(model.graph, a, normal(2))[0], a)
 
@@ -169,7 +170,7 @@ def test_a_variable_without_influence_has_gradient_zero(load, run, y):
         f"""g (double[2,N] a, double[3] b) => (da)
         {{ {y}  da = {GRADIENT} <xs = ["a"], y = "y"> (a) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     da = run(model.graph, normal(2, 5), normal(3))[0]
     assert da.dtype == np.float64
     assert np.array_equal(da, np.zeros((2, 5)))
@@ -180,7 +181,7 @@ def test_the_target_may_be_a_variable(load, run):
         f"""g (double[2] a, double[2] b) => (da, db)
         {{ da, db = {GRADIENT} <xs = ["a", "b"], y = "a"> (a, b) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     da, db = run(model.graph, normal(2), normal(2))
     assert np.array_equal(da, [1, 1])
     assert np.array_equal(db, [0, 0])
@@ -191,7 +192,7 @@ def test_the_node_may_come_before_its_target(load, run):
         f"""g (double[2] x) => (dx, y)
         {{ dx = {GRADIENT} <xs = ["x"], y = "y"> (x)  y = Mul (x, x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x = normal(2)
     assert np.allclose(run(model.graph, x)[0], 2 * x)
 
@@ -204,7 +205,7 @@ def test_whole_numbers_stop_the_way(load, run):
            i = ArgMax (x)  e = Gather (x, i)  y = Mul (w, e)
            dx = {GRADIENT} <xs = ["x"], y = "y"> (x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     x, b = np.array([1.0, -2, 3]), np.array([0.0, 0, 5])
     expected = np.array([2 * 1 * 3.0, -3, -3]) + np.array([0, 0, 1 + 2 - 3.0])
     assert np.allclose(run(model.graph, x, b)[0], expected)
@@ -217,7 +218,7 @@ def test_a_gradient_in_a_body(load, run):
              dx = {GRADIENT} <xs = ["x"], y = "y"> (x) }},
            else_branch = e () => (n) {{ n = Neg (x) }}> }}"""
     )
-    assert len(differentiate(model.graph)) == 1
+    assert len(rewrite(model.graph)) == 1
     x = normal(2)
     assert np.allclose(run(model.graph, np.array(True), x)[0], 2 * x)
 
@@ -229,7 +230,7 @@ def test_the_cross_entropy_of_a_classifier(load, run):
         {{ y = SoftmaxCrossEntropyLoss (x, labels)
            dx = {GRADIENT} <xs = ["x"], zs = ["labels"], y = "y"> (x, labels) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     exp = np.exp(feeds["x"])
     expected = (exp / exp.sum(1, keepdims=True) - np.eye(3)[feeds["labels"]]) / 4
     assert np.allclose(run(model.graph, *feeds.values())[0], expected)
@@ -247,7 +248,7 @@ def test_a_network_agrees_with_backpropagation_by_hand(load, run, batch):
            dw, db, dv, dc = {GRADIENT} <xs = ["w", "b", "v", "c"], zs = ["x", "t"],
                 y = "loss"> (w, b, v, c, x, t) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     shapes = [(8, 5), (8, 2), (5, 6), (6,), (2, 6), (2,)]
     x, t, w, b, v, c = (RNG.normal(size=s).astype(np.float32) for s in shapes)
     z = x @ w + b
@@ -296,7 +297,7 @@ def test_operators_that_cannot_be_differentiated(load, nodes, said):
         20,
     )
     with pytest.raises(UnsupportedModel, match=said) as caught:
-        differentiate(model.graph)
+        rewrite(model.graph)
     assert "Gradient 'my'" in str(caught.value)
 
 
@@ -306,7 +307,7 @@ def test_such_operators_elsewhere_do_no_harm(load, run):
         {{ d = Det (b)  y = Mul (x, d)  other = Det (y)
            dx = {GRADIENT} <xs = ["x"], y = "y"> (x) }}"""
     )
-    differentiate(model.graph)
+    rewrite(model.graph)
     b = normal(2, 2)
     assert np.allclose(run(model.graph, normal(2, 2), b)[0], np.linalg.det(b))
 
@@ -331,7 +332,7 @@ def test_nodes_that_make_no_sense(load, gradient, said):
         {{ y = Neg (x)  dx = {GRADIENT} {gradient}  after = Neg (dx) }}"""
     )
     with pytest.raises(InvalidModel, match=said):
-        differentiate(model.graph)
+        rewrite(model.graph)
 
 
 def test_more_outputs_than_variables(load):
@@ -340,7 +341,7 @@ def test_more_outputs_than_variables(load):
         {{ y = Neg (x)  a, b = {GRADIENT} <xs = ["x"], y = "y"> (x) }}"""
     )
     with pytest.raises(InvalidModel, match="2 outputs for 1"):
-        differentiate(model.graph)
+        rewrite(model.graph)
 
 
 def test_a_target_around_the_body_is_refused(load):
@@ -352,7 +353,7 @@ def test_a_target_around_the_body_is_refused(load):
            else_branch = e () => (n) {{ n = Neg (x) }}> }}"""
     )
     with pytest.raises(UnsupportedModel, match="move it to where its target is made"):
-        differentiate(model.graph)
+        rewrite(model.graph)
 
 
 def test_a_matrix_product_of_unknown_rank_is_refused(load):
@@ -361,4 +362,18 @@ def test_a_matrix_product_of_unknown_rank_is_refused(load):
         {{ y = MatMul (x, x)  dx = {GRADIENT} <xs = ["x"], y = "y"> (x) }}"""
     )
     with pytest.raises(UnsupportedModel, match="rank of its inputs must be known"):
-        differentiate(model.graph)
+        rewrite(model.graph)
+
+
+def test_gradients_of_gradients_do_not_grow_without_end(parse):
+    nested = " ".join(
+        f'v{i + 1} = ai.onnx.preview.training.Gradient <xs = ["x"], y = "v{i}"> (x)'
+        for i in range(40)
+    )
+    model = parse(
+        f"""<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
+        g (float[1] x) => (v40)
+        {{ a = Sin (x) b = Exp (x) v0 = Mul (a, b) {nested} }}"""
+    )
+    with pytest.raises(UnsupportedModel, match="more nodes than onnxplug allows"):
+        rewrite(model.graph, Budget(Limits(nodes=500)))
