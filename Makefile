@@ -3,7 +3,7 @@
 #
 #   make demo            classify a handwritten digit
 #   make test            run all tests but those of exporters, in several processes;
-#                        make test ARGS=… gives pytest the words, and runs one
+#                        with ARGS='…', what pytest is told to, in one process
 #   make test-exporters  run models as PyTorch, scikit-learn and others export them
 #   make lint            check style and types
 #   make bench           run the benchmarks

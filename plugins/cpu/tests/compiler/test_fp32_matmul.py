@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxplug
 from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import program as program_module
+from onnxplug_cpu.compiler import trial
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.cache import Cache
 from onnxplug_cpu.compiler.isa import AMX, AVX512, Isa
@@ -245,7 +246,7 @@ def test_a_failed_trial_leaves_a_session_with_fma(
     x = an_input()
     with (
         tiled.host(),
-        mock.patch("onnxplug_cpu.compiler.trial._try", lambda _: "it was off; report"),
+        mock.patch.object(trial, "attempt", lambda _: "it was off; report"),
     ):
         for _ in range(2):
             session = Session(perceptron())
@@ -262,41 +263,41 @@ def test_a_success_is_kept_for_other_processes_on_the_same_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
-    trial = mock.Mock(return_value="it was off; report")
-    monkeypatch.setattr("onnxplug_cpu.compiler.trial._try", trial)
+    attempt = mock.Mock(return_value="it was off; report")
+    monkeypatch.setattr(trial, "attempt", attempt)
 
     def in_a_new_process(isa: Isa = tiled.EMULATED[0]) -> bool:
-        trial.reset_mock()
+        attempt.reset_mock()
         with tiled.host(isa):
             return splits_well(Library(isa))
 
     assert not in_a_new_process()
     assert not in_a_new_process()  # failures are tried again
-    trial.assert_called_once()
-    trial.return_value = None
+    attempt.assert_called_once()
+    attempt.return_value = None
     assert in_a_new_process()
-    trial.assert_called_once()
+    attempt.assert_called_once()
     assert in_a_new_process()
-    trial.assert_not_called()
+    attempt.assert_not_called()
     assert in_a_new_process(tiled.EMULATED[0]._replace(l2=1 << 19))
-    trial.assert_called_once()
+    attempt.assert_called_once()
     monkeypatch.setattr("platform.release", lambda: "6.6.6")
     assert in_a_new_process()
-    trial.assert_called_once()
+    attempt.assert_called_once()
 
 
 def test_there_is_no_trial_without_need(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
-    trial = mock.Mock(return_value=None)
-    with tiled.host(), mock.patch("onnxplug_cpu.compiler.trial._try", trial):
+    attempt = mock.Mock(return_value=None)
+    with tiled.host(), mock.patch.object(trial, "attempt", attempt):
         Session(perceptron(), fp32_matmul="fma").run(an_input())
         Session(perceptron(rows=8)).run(an_input(8))
-        assert not trial.called
+        assert not attempt.called
         Session(perceptron())
         Session(perceptron())
-        assert trial.call_count == 1
+        assert attempt.call_count == 1
 
 
 # permission
@@ -334,13 +335,15 @@ def test_nobody_is_told_with_the_option_fma(caplog: pytest.LogCaptureFixture) ->
     assert not caplog.records
 
 
-def test_code_for_tiles_is_kept_apart() -> None:
-    from onnxplug_cpu.compiler.kernels.matmul_bf16x3_block import chunk_kernel
-
-    key = chunk_kernel().key
-    isas = [AMX, AVX512, *tiled.EMULATED]
-    names = {Library(isa, Cache("x", limit=0))._names([key])[key] for isa in isas}
-    assert len(names) == len(isas)
+def test_what_is_kept_for_tiles_is_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
+    for isa in (AMX, AVX512, *tiled.EMULATED):
+        library = Library(isa, Cache("x"))
+        assert not library.remembers("a note")
+        library.remember("a note")
+        assert library.remembers("a note")
 
 
 def test_processors_without_tiles_do_not_import_what_is_for_them() -> None:

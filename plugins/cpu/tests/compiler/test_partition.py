@@ -15,7 +15,7 @@ import pytest
 
 import onnxplug
 from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
-from onnxplug_cpu.compiler import jit, segment
+from onnxplug_cpu.compiler import segment
 from onnxplug_cpu.compiler.call import NotCompiled
 from onnxplug_cpu.compiler.jit import KernelUnavailable, Library
 from onnxplug_cpu.compiler.operations import rows
@@ -262,13 +262,12 @@ def test_a_shape_that_is_an_error_costs_other_shapes_nothing(more: str) -> None:
 def test_machine_code_that_is_unavailable_changes_nothing_but_the_speed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jit, "_told", set())
-    monkeypatch.setenv(COMPILE, "0")
+    monkeypatch.setenv(COMPILE, "oFF")  # each reason is told once in a process
     model = onnx.parser.parse_model(TEXT)
     with caplog.at_level(logging.WARNING, "onnxplug.cpu"):
         slow = [onnxplug.InferenceSession(model) for _ in range(2)]
     assert len(caplog.records) == 1
-    assert f"{COMPILE}=0 turns compiled code off" in caplog.text
+    assert f"{COMPILE}=oFF turns compiled code off" in caplog.text
     for runner in slow:
         assert "compiled" not in runner.explain().partitions[0].tiers
     fast = session(model, compiled=True)
@@ -279,32 +278,32 @@ def test_machine_code_that_is_unavailable_changes_nothing_but_the_speed(
 
 
 def test_a_kernel_that_is_unavailable_when_the_session_opens(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(jit, "_told", set())
     text = TEXT.replace("[B, S, 8]", "[2, 3, 8]")
+    unavailable = KernelUnavailable("none when it opens")
     with (
-        mock.patch.object(Library, "addresses", side_effect=KernelUnavailable("none")),
+        mock.patch.object(Library, "addresses", side_effect=unavailable),
         caplog.at_level(logging.WARNING, "onnxplug.cpu"),
     ):
         found = lowered(text)
-    assert "the CPU EP computes on numpy arrays: none" in caplog.text
+    assert "the CPU EP computes on numpy arrays: none when it opens" in caplog.text
     found.check(*feeds(2, 3).values())
 
 
 def test_a_kernel_that_is_unavailable_for_new_shapes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(jit, "_told", set())
     found = lowered(TEXT)
     found.check(*feeds(1, 3).values())
+    unavailable = KernelUnavailable("none for new shapes")
     with (
-        mock.patch.object(Library, "addresses", side_effect=KernelUnavailable("none")),
+        mock.patch.object(Library, "addresses", side_effect=unavailable),
         caplog.at_level(logging.WARNING, "onnxplug.cpu"),
     ):
         found.check(*feeds(2, 5).values())
         found.check(*feeds(2, 6).values())
-    assert caplog.text.count("the CPU EP computes on numpy arrays: none") == 1
+    assert caplog.text.count("on numpy arrays: none for new shapes") == 1
     assert set(found.tiers()) == {"array"}
     found.check(*feeds(1, 3).values())
 

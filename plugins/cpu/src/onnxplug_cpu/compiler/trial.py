@@ -47,7 +47,7 @@ def splits_well(library: Library) -> bool:
     if isa not in _tried:  # which two threads may find at a time; both find the same
         note = f"trial on {platform.node()} with {platform.release()}"
         if not library.remembers(note):
-            problem = _try(library)
+            problem = attempt(library)
             if problem is not None:
                 warn_of_amx(problem)
                 _tried[isa] = False
@@ -57,7 +57,7 @@ def splits_well(library: Library) -> bool:
     return _tried[isa]
 
 
-def _try(library: Library) -> str | None:
+def attempt(library: Library) -> str | None:
     """What is wrong with the products of *library*; ``None`` if nothing is."""
     a, b = _factors()
     try:
