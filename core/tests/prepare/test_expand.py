@@ -13,7 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from onnxplug.graph.export import export_graph
 from onnxplug.graph.load import load_model
 from onnxplug.graph.scopes import all_graphs
-from onnxplug.prepare import expand_node, expand_nodes, infer_types
+from onnxplug.prepare import expand_nodes, infer_types
+from onnxplug.prepare.expand import expand_node
 
 X = np.array([[-1.0, 2.0, 0.5]], np.float32)
 

@@ -19,9 +19,11 @@ OURS = {
 
 
 def test_every_operator_has_a_rule():
+    training = "ai.onnx.preview.training"  # onnxplug-training has the rules of that
     defined = {
         (schema.domain, schema.name)
         for schema in onnx.defs.get_all_schemas_with_history()
+        if schema.domain != training
     }
     known = {*RULES, *BODY_RULES}
     assert defined <= known

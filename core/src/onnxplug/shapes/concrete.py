@@ -23,7 +23,7 @@ from onnxplug.shapes.facts import (
     array_of,
     elements_of,
 )
-from onnxplug.shapes.inference import RULES, followed
+from onnxplug.shapes.inference import RULES, followed, rule_of
 from onnxplug.shapes.values import RULES as CONTENT_RULES
 from onnxplug.shapes.values import contents
 
@@ -46,6 +46,8 @@ def infer(node: Node, inputs: Given, opset: int) -> Given:
         OutOfBounds: the node cannot run; the error names it.
     """
     rule = RULES.get((node.domain, node.op_type))
+    if rule is None and node.graph is not None:
+        rule = rule_of(node.graph, node)
     if rule is None:
         return ()
     call = _ConcreteCall(node, inputs, opset)

@@ -124,7 +124,7 @@ def _read(graph: Graph, facts: Facts) -> Facts:
     outputs = frozenset(graph.outputs)
     for node in graph.nodes:
         call = NodeCall(node, facts, opset)
-        rule = _rule(graph, node)
+        rule = rule_of(graph, node)
         believes = bool(believed) and not believed.isdisjoint(node.inputs)
         found = _types(call, rule, proven=is_main and not believes)
         if node.op_type in CONTENT_RULES:
@@ -146,7 +146,7 @@ def _read(graph: Graph, facts: Facts) -> Facts:
     return facts
 
 
-def _rule(graph: Graph, node: Node) -> Rule | None:
+def rule_of(graph: Graph, node: Node) -> Rule | None:
     """The rule of a node's operator: the host's, or that of who supplies it."""
     rule = RULES.get((node.domain, node.op_type))
     if rule is not None or not node.domain:
@@ -156,11 +156,11 @@ def _rule(graph: Graph, node: Node) -> Rule | None:
     found = domains.find(graph, node)
     if found is None or found.operator.infer_types is None:
         return None
-    return partial(_supplied, found, found.operator.infer_types)
+    return partial(_supplied, graph, found, found.operator.infer_types)
 
 
 def _supplied(
-    found: SuppliedOperator, infer_types: InferTypes, call: NodeCall
+    graph: Graph, found: SuppliedOperator, infer_types: InferTypes, call: NodeCall
 ) -> Sequence[Fact]:
     """What the rule of who supplies an operator says.
 
@@ -168,11 +168,11 @@ def _supplied(
         InvalidModel: the rule says that the node is wrong.
         PluginError: it failed.
     """
-    node, scope = call.node, call.facts.scope
+    node, scope = call.node, call.scope
     given = tuple(call.type(position) for position in range(len(node.inputs)))
 
     def ask() -> list[Fact]:
-        types = infer_types(call.facts.graph, node, given)
+        types = infer_types(graph, node, given)
         for type in types:
             if type is not None and not isinstance(type, ValueType):
                 raise TypeError(f"it gave {type!r}; expected types of onnxplug.ep")
@@ -186,7 +186,7 @@ def types_of(call: NodeCall) -> Sequence[Fact]:
     """The types of a node's outputs, as far as they follow; never raises for a node
     that is wrong."""
     try:
-        return _types(call, _rule(call.facts.graph, call.node), proven=False)
+        return _types(call, rule_of(call.facts.graph, call.node), proven=False)
     except ModelError:
         return ()
 
