@@ -62,15 +62,15 @@ def computed() -> Iterator[list[str]]:
     """The operators that are computed on arrays, as often as they are."""
     operators: list[str] = []
 
-    def watched(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
-        found = find(graph, node)
+    def watched(*about: Any, **named: Any) -> Found | ep.Reason:
+        found = find(*about, **named)
         if isinstance(found, ep.Reason):
             return found
-        function = found.function
+        function, (_, node) = found.function, about
 
-        def compute(*arguments: Any, **named: Any) -> Any:
+        def compute(*arguments: Any, **attributes: Any) -> Any:
             operators.append(node.op_type)
-            return function(*arguments, **named)
+            return function(*arguments, **attributes)
 
         return Found(found.tier, compute)
 
