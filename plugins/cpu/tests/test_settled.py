@@ -62,8 +62,8 @@ def computed() -> Iterator[list[str]]:
     """The operators that are computed on arrays, as often as they are."""
     operators: list[str] = []
 
-    def watched(graph: ep.Graph, node: ep.Node) -> Found | ep.Reason:
-        found = find(graph, node)
+    def watched(graph: ep.Graph, node: ep.Node, **options: Any) -> Found | ep.Reason:
+        found = find(graph, node, **options)
         if isinstance(found, ep.Reason):
             return found
         function = found.function
