@@ -132,14 +132,16 @@ def supply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     """Puts a distribution that supplies the domain on ``sys.path``."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def supply(code: str = CODE, distribution: str = "acme-operators") -> None:
+    def supply(
+        code: str = CODE, distribution: str = "acme-operators", attribute: str = ""
+    ) -> None:
         module = distribution.replace("-", "_")
         (tmp_path / f"{module}.py").write_text(code)
         info = tmp_path / f"{module}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Name: {distribution}\nVersion: 1.0\n\n")
         (info / "entry_points.txt").write_text(
-            f"[onnxplug.domains]\n{DOMAIN} = {module}\n"
+            f"[onnxplug.domains]\n{DOMAIN} = {module}{attribute}\n"
         )
         monkeypatch.delitem(sys.modules, module, raising=False)
         registry.refresh()
@@ -258,6 +260,11 @@ def test_a_domain_that_onnxplug_publishes(
     ):
         onnxplug.InferenceSession(asking)
     registry.refresh()
+
+
+def test_an_entry_point_that_leads_to_the_domain_itself(supply) -> None:
+    supply(CODE + "\nACME = onnxplug_domains(None)[0]\n", attribute=":ACME")
+    np.testing.assert_array_equal(run("y = com.example.Halved (x)", X), X / 2)
 
 
 def test_nothing_is_imported_before_an_operator_is_used(supply) -> None:

@@ -65,9 +65,9 @@ class Operator:
 class Domain:
     """The operators of a domain that a distribution supplies.
 
-    Returned by the hook ``onnxplug_domains``, which is found by an entry point of the
-    group ``onnxplug.domains`` that has the domain's name; it is imported when a model
-    uses an operator of the domain.
+    An entry point of the group ``onnxplug.domains``, which has the domain's name, leads
+    to it, or to a module whose hook ``onnxplug_domains`` returns it.  The module is
+    imported when a model uses an operator of the domain.
 
     Attributes:
         name: the domain, such as ``com.example``.

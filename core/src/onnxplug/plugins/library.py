@@ -87,7 +87,10 @@ class Library:
         Raises:
             Exception: whatever the library raises.
         """
-        manager = self._hooks_of(self._find(), "domain:")
+        target = self._find()
+        if isinstance(target, Domain):
+            return {target.name: target}
+        manager = self._hooks_of(target, "domain: it is no Domain, and")
         made = manager.hook.onnxplug_domains(host=PluginHost(self._logger))
         domains: dict[str, Domain] = {}
         for domain in made or ():
