@@ -138,7 +138,7 @@ def attribute_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 _FEW: Final = 64
-"""Elements of contents that are compared, rather than whose they are."""
+"""Elements of contents that are compared, rather than where they are."""
 
 # asked for at every input of every call, and numpy takes a while to name a dtype
 data_type = functools.cache(ep.DataType.from_numpy)
@@ -166,7 +166,7 @@ class Abstract:
 
     @property
     def key(self) -> Hashable:
-        """Equal only for values from which the same follows."""
+        """Equal only for values from which the same follows, while these are kept."""
         if self._key is None:
             self._key = self._made_key()
         return self._key
@@ -175,11 +175,11 @@ class Abstract:
         content = self.content
         if content is not None:
             if content.dtype.hasobject:
-                return self
+                return id(content)
             if content.size <= _FEW:
                 return self.dtype, self.shape, content.tobytes()
             if content.ndim < 2 and content.dtype.kind in "iub":
-                return self  # sizes, of which rules read any number
+                return id(content)  # sizes, of which rules read any number
         return self.dtype, self.shape
 
     @property
