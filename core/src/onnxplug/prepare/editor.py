@@ -12,7 +12,7 @@ from onnxplug.graph.attribute import Attribute
 from onnxplug.graph.scopes import Names, made_in, outermost
 from onnxplug.graph.typed import typed
 from onnxplug.prepare.budget import Budget
-from onnxplug.prepare.expand import expand_nodes
+from onnxplug.prepare.expand import expand_node
 from onnxplug.prepare.infer import infer_types
 from onnxplug.prepare.instantiate import instantiate
 
@@ -115,7 +115,7 @@ class GraphEditor:
 
     def expand_node(self, node: ep.Node) -> bool:
         """Replace *node* by its function body."""
-        if not expand_nodes(self.graph, [cast(Node, node)], self._budget):
+        if not expand_node(self.graph, cast(Node, node), self._budget):
             return False
         self._names = Names(self.graph)
         return True

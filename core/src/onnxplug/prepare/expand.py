@@ -22,7 +22,7 @@ from onnxplug.prepare.inline import adopt_imports, find_conflict
 from onnxplug.prepare.instantiate import instantiate
 
 
-def expand_node(graph: Graph, node: Node) -> bool:
+def expand_node(graph: Graph, node: Node, budget: Budget | None = None) -> bool:
     """Replace *node* of *graph*, which may be a body, by its function body, in place.
 
     The new nodes' constants are lifted; types of new values are unknown until
@@ -32,7 +32,7 @@ def expand_node(graph: Graph, node: Node) -> bool:
         Whether it was replaced; ``False`` when the operator has no function body for
         this opset, or one that needs types which are not known.
     """
-    return bool(expand_nodes(graph, (node,)))
+    return bool(expand_nodes(graph, (node,), budget))
 
 
 def expand_nodes(
