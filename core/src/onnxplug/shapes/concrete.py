@@ -23,9 +23,7 @@ from onnxplug.shapes.facts import (
     array_of,
     elements_of,
 )
-from onnxplug.shapes.inference import RULES, followed, rule_of
-from onnxplug.shapes.values import RULES as CONTENT_RULES
-from onnxplug.shapes.values import contents
+from onnxplug.shapes.rules import find_rule, followed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,14 +43,18 @@ def infer(node: Node, inputs: Given, opset: int) -> Given:
     Raises:
         OutOfBounds: the node cannot run; the error names it.
     """
-    rule = RULES.get((node.domain, node.op_type))
+    rule = find_rule(node.domain, node.op_type)
     if rule is None and node.graph is not None:
+        from onnxplug.shapes.inference import rule_of
+
         rule = rule_of(node.graph, node)
     if rule is None:
         return ()
     call = _ConcreteCall(node, inputs, opset)
     found = [_in_numbers(fact) for fact in followed(call, rule)]
-    if node.op_type in CONTENT_RULES and not node.domain and _all_few(found):
+    if not node.domain and _all_few(found):
+        from onnxplug.shapes.values import contents  # of shapes, which few nodes give
+
         follow = contents(call) or ()
         for position, content in enumerate(follow[: len(found)]):
             value = found[position]

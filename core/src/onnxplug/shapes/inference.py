@@ -2,79 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
     InferTypes,
-    MapType,
-    OptionalType,
-    SequenceType,
     ValueType,
-    describe,
 )
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
-from onnxplug.shapes import (
-    attention,
-    containers,
-    elementwise,
-    image,
-    learned,
-    making,
-    movement,
-    neural,
-    signal,
-    text,
-    windows,
-)
 from onnxplug.shapes.control import control_flow, has_bodies
 from onnxplug.shapes.declared import settled, shown
 from onnxplug.shapes.elementwise import Rule
-from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope, Value
+from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope
+from onnxplug.shapes.rules import find_rule, followed
 from onnxplug.shapes.stated import names_of_sizes
 from onnxplug.shapes.values import RULES as CONTENT_RULES
 from onnxplug.shapes.values import contents
 
 if TYPE_CHECKING:
     from onnxplug.plugins.domains import SuppliedOperator
-
-_TABLES: Final = {
-    "": (
-        attention.RULES,
-        containers.RULES,
-        elementwise.RULES,
-        image.RULES,
-        making.RULES,
-        movement.RULES,
-        neural.RULES,
-        signal.RULES,
-        text.RULES,
-        windows.RULES,
-    ),
-    "ai.onnx.ml": (learned.RULES,),
-    "com.microsoft": (
-        attention.MICROSOFT,
-        elementwise.MICROSOFT,
-        neural.MICROSOFT,
-        windows.MICROSOFT,
-    ),
-}
-
-RULES: Final[Mapping[tuple[str, str], Rule]] = {
-    (domain, operator): rule
-    for domain, tables in _TABLES.items()
-    for rules in tables
-    for operator, rule in rules.items()
-}
-"""Rules by domain and operator; those of operators with bodies are in
-:mod:`~onnxplug.shapes.control`."""
-
-_FACTS: Final = (Value, SequenceType, OptionalType, MapType)
 
 
 def infer_symbolically(graph: Graph) -> None:
@@ -148,7 +99,7 @@ def _read(graph: Graph, facts: Facts) -> Facts:
 
 def rule_of(graph: Graph, node: Node) -> Rule | None:
     """The rule of a node's operator: the host's, or that of who supplies it."""
-    rule = RULES.get((node.domain, node.op_type))
+    rule = find_rule(node.domain, node.op_type)
     if rule is not None or not node.domain:
         return rule
     from onnxplug import domains  # which few models need
@@ -209,26 +160,6 @@ def _types(call: NodeCall, rule: Rule | None, *, proven: bool) -> Sequence[Fact]
         if not proven:
             return ()
         raise InvalidModel(str(error)) from error
-
-
-def followed(call: NodeCall, rule: Rule) -> Sequence[Fact]:
-    """The types of a node's outputs by its *rule*, as far as they follow.
-
-    Raises:
-        OutOfBounds: the node cannot run; the error names it.
-    """
-    try:
-        found = rule(call)
-    except ModelError:
-        raise
-    except OutOfBounds as error:
-        raise OutOfBounds(f"{describe(call.node)} cannot run: {error}") from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # what its EP will say better: sizes, say, that do not go together
-        return ()
-    if found is None:
-        return ()
-    return (found,) if isinstance(found, _FACTS) else found
 
 
 def _control_flow(call: NodeCall) -> Sequence[Fact] | None:
