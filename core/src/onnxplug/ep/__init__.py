@@ -20,8 +20,6 @@ from onnxplug.ep.capability import (
     RefusalCode,
 )
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
-from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
-from onnxplug.ep.editor import GraphEditor
 from onnxplug.ep.factory import (
     EpFactory,
     Finding,
@@ -49,8 +47,6 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
-from onnxplug.ep.operators import OperatorSupport
-from onnxplug.ep.policy import ModelInfo, SelectionPolicy
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -79,7 +75,11 @@ from onnxplug.errors import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
+    from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.hooks import hookimpl
+    from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.size import Size
 
 __all__ = [
@@ -155,7 +155,18 @@ __all__ = [
 
 
 # what most EPs have no use for, and what takes long to import
-_LATER = {"Size": "onnxplug.ep.size", "hookimpl": "onnxplug.ep.hooks"}
+_LATER = {
+    "Domain": "domain",
+    "FunctionBody": "domain",
+    "GraphEditor": "editor",
+    "InferTypes": "domain",
+    "ModelInfo": "policy",
+    "Operator": "domain",
+    "OperatorSupport": "operators",
+    "SelectionPolicy": "policy",
+    "Size": "size",
+    "hookimpl": "hooks",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -163,5 +174,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    module = import_module(f"onnxplug.ep.{_LATER[name]}")
+    value = globals()[name] = getattr(module, name)
     return value

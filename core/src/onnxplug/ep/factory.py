@@ -12,12 +12,13 @@ from onnxplug.ep.capability import Reason
 from onnxplug.ep.devices import EpDevice, HardwareDevice
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation, Stream
-from onnxplug.ep.operators import OperatorSupport
 from onnxplug.ep.provider import ExecutionProvider
 
 if TYPE_CHECKING:
     import logging
     from pathlib import Path
+
+    from onnxplug.ep.operators import OperatorSupport
 
 OptionValue: TypeAlias = bool | int | float | str
 

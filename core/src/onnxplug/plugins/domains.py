@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.ep import Domain, Operator
 from onnxplug.ep.locks import new_lock, new_rlock
 from onnxplug.errors import OnnxplugError, OutOfMemory, PluginError
 from onnxplug.guard import FAILURES
@@ -21,6 +20,7 @@ from onnxplug.plugins.requires import check_requirements
 from onnxplug.plugins.settings import BLOCK
 
 if TYPE_CHECKING:
+    from onnxplug.ep import Domain, Operator
     from onnxplug.plugins.settings import Settings
 
 GROUP: Final = "onnxplug.domains"

@@ -10,14 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import (
-    SPI_VERSION,
-    Domain,
-    EpFactory,
-    HardwareDevice,
-    Host,
-    SelectionPolicy,
-)
+from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
@@ -27,6 +20,8 @@ if TYPE_CHECKING:
     import logging
 
     import pluggy
+
+    from onnxplug.ep import Domain, SelectionPolicy
 
 
 class Library:
@@ -87,6 +82,8 @@ class Library:
         Raises:
             Exception: whatever the library raises.
         """
+        from onnxplug.ep import Domain
+
         target = self._find()
         if isinstance(target, Domain):
             return {target.name: target}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import EpDevice, HardwareDevice, ModelInfo, SelectionPolicy
+from onnxplug.ep import EpDevice, HardwareDevice
 from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection.order import CPU
@@ -19,6 +19,7 @@ from onnxplug.selection.request import (
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
+    from onnxplug.ep import ModelInfo, SelectionPolicy
     from onnxplug.selection.policy import OrtExecutionProviderDevicePolicy
 
 
