@@ -383,6 +383,40 @@ def test_a_blocked_supplier(supply, monkeypatch: pytest.MonkeyPatch, name: str) 
     assert "acme_operators" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"PLUGINS": "cpu"}, "ONNXPLUG_PLUGINS does not list it; add 'acme-operators'"),
+        (
+            {"PLUGINS": "cpu,acme-operators@others"},
+            "ONNXPLUG_PLUGINS does not list it; add 'acme-operators'",
+        ),
+        ({"AUTOLOAD": "0"}, "list 'acme-operators' in ONNXPLUG_PLUGINS to use it"),
+    ],
+)
+def test_a_model_loads_no_supplier_that_settings_keep_out(
+    supply, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(f"ONNXPLUG_{name}", value)
+    supply()
+    assert said in refusal("y = com.example.Clamp <high = 1.0> (x)")
+    assert "acme_operators" not in sys.modules
+
+
+@pytest.mark.parametrize("autoload", ["0", "1"])
+@pytest.mark.parametrize(
+    "name", ["Acme_Operators", "com.example", "acme-operators@acme_operators"]
+)
+def test_a_supplier_that_is_listed(
+    supply, monkeypatch: pytest.MonkeyPatch, name: str, autoload: str
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_PLUGINS", f"cpu,{name}")
+    monkeypatch.setenv("ONNXPLUG_AUTOLOAD", autoload)
+    supply()
+    np.testing.assert_array_equal(run("y = com.example.Halved (x)", X), X / 2)
+
+
 def test_the_operators_are_listed(supply) -> None:
     from onnxplug.cli.operators import list_operators
 

@@ -17,7 +17,7 @@ from onnxplug.plugins.find import FoundPlugin, find_plugins
 from onnxplug.plugins.library import Library, check_spi_version
 from onnxplug.plugins.names import PREFIX, normal_distribution
 from onnxplug.plugins.requires import check_requirements
-from onnxplug.plugins.settings import BLOCK
+from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, Operator
@@ -66,14 +66,10 @@ class Supplier:
 
     def __init__(self, plugin: FoundPlugin, settings: Settings) -> None:
         self.name = plugin.distribution
-        self.reason = ""
         self._plugin = plugin
         self._lock = new_rlock()
         self._operators: Mapping[str, Sequence[Operator]] | None = None
-        distribution = normal_distribution(self.name)
-        names = {plugin.name.lower(), distribution, distribution.removeprefix(PREFIX)}
-        if settings.blocks(names):
-            self.reason = f"it is blocked: {BLOCK} has it; take it out there to use it"
+        self.reason = _why_kept_out(plugin, settings)
 
     def operators(self) -> Mapping[str, Sequence[Operator]]:
         """Its operators by name, the newest version first; none if it is not used."""
@@ -96,6 +92,27 @@ class Supplier:
                 self.reason,
             )
             return {}
+
+
+def _why_kept_out(plugin: FoundPlugin, settings: Settings) -> str:
+    """Which variable keeps a supplier from being loaded, and what to do; or nothing."""
+    distribution = normal_distribution(plugin.distribution)
+    suffix = distribution.removeprefix(PREFIX)
+    names = {plugin.name.lower(), distribution, suffix}
+    if settings.blocks(names):
+        return f"it is blocked: {BLOCK} has it; take it out there to use it"
+    listed = settings.listed
+    is_listed = listed is not None and any(
+        normal_distribution(name) in map(normal_distribution, names)
+        and supplier in ("", distribution)
+        for name, supplier in listed.items()
+    )
+    if listed is not None and not is_listed:
+        return f"{PLUGINS} does not list it; add {suffix!r} there to use it"
+    # a model is no program: that it names a domain loads nothing
+    if not settings.autoload and not is_listed:
+        return f"{AUTOLOAD} is 0; list {suffix!r} in {PLUGINS} to use it"
+    return ""
 
 
 class DomainRegistry:
