@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 
 class Profiler(Protocol):
-    """Takes down what an EP does in a run, for the session's trace.
+    """Records what an EP does in a run, for the session's trace.
 
     It may be used from any thread, until the run ends.
     """
@@ -21,7 +21,7 @@ class Profiler(Protocol):
         duration_ns: int,
         details: Mapping[str, object],
     ) -> None:
-        """Take down one event; the host adds the EP's name and the thread.
+        """Record one event; the host adds the EP's name and the thread.
 
         Args:
             name: what was done, as it is to be shown.

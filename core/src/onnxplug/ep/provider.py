@@ -33,7 +33,7 @@ class RunContext(Protocol):
 
     @property
     def profiler(self) -> Profiler | None:
-        """Takes down what the EP does; ``None`` when nobody wants to know."""
+        """Records what the EP does; ``None`` in a run that is not profiled."""
 
 
 class CompiledPartition(ABC):
