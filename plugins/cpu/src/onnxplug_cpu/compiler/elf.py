@@ -22,7 +22,6 @@ PAGE: Final = 4096
 _X86_64, _AARCH64 = 62, 183
 _RELA, _SYMTAB, _NOBITS = 4, 2, 8
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4
-_SPECIAL_SECTIONS: Final = 0xFF00
 
 
 class ImageError(ValueError):
