@@ -46,7 +46,7 @@ from onnxplug.ep.kernels import (
     describe,
     fill_bound,
 )
-from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -75,12 +75,14 @@ from onnxplug.errors import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug.ep.device_context import DeviceContext, MemoryKind
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.size import Size
+    from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
 
 __all__ = [
     "HOST",
@@ -88,16 +90,20 @@ __all__ = [
     "Allocator",
     "AttributeValue",
     "CapabilityReport",
+    "CapturePhase",
+    "CapturedGraph",
     "CompiledPartition",
     "ComputeCapability",
     "DataTransfer",
     "DataType",
     "Declined",
+    "DeviceContext",
     "DeviceType",
     "Dimension",
     "Domain",
     "EpDevice",
     "EpFactory",
+    "Event",
     "ExecutionProvider",
     "ExportedModel",
     "Finding",
@@ -114,6 +120,7 @@ __all__ = [
     "Level",
     "LoadCancelled",
     "MapType",
+    "MemoryKind",
     "MemoryLocation",
     "ModelInfo",
     "Node",
@@ -156,15 +163,21 @@ __all__ = [
 
 # what most EPs have no use for, and what takes long to import
 _LATER = {
+    "CapturePhase": "streams",
+    "CapturedGraph": "streams",
+    "DeviceContext": "device_context",
     "Domain": "domain",
+    "Event": "streams",
     "FunctionBody": "domain",
     "GraphEditor": "editor",
     "InferTypes": "domain",
+    "MemoryKind": "device_context",
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
     "SelectionPolicy": "policy",
     "Size": "size",
+    "Stream": "streams",
     "hookimpl": "hooks",
 }
 

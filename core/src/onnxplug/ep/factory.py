@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from onnxplug.ep.capability import Reason
 from onnxplug.ep.devices import EpDevice, HardwareDevice
 from onnxplug.ep.graph import Graph, Node
-from onnxplug.ep.memory import Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.memory import MemoryLocation
 from onnxplug.ep.provider import ExecutionProvider
 
 if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
+    from onnxplug.ep.device_context import DeviceContext
     from onnxplug.ep.operators import OperatorSupport
 
 OptionValue: TypeAlias = bool | int | float | str
@@ -100,6 +101,15 @@ class SessionContext(Protocol):
     def intra_op_num_threads(self) -> int:
         """How many threads a node may use; 0 leaves it to the EP."""
 
+    def context(self, location: MemoryLocation) -> DeviceContext:
+        """The context of *location*, made by the EP that owns its space.
+
+        That EP is loaded if need be.
+
+        Raises:
+            EpError: no installed EP owns the space, two do, or there is no such device.
+        """
+
     def find_kernel(
         self, graph: Graph, node: Node, xp: Any
     ) -> Callable[..., Any] | Reason | None:
@@ -149,6 +159,10 @@ class EpFactory(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     """The options users may set, by name."""
 
+    memory_spaces: ClassVar[frozenset[str]] = frozenset()
+    """The memory spaces, such as ``cuda``, whose contexts this factory makes.  No two
+    factories own one; an EP in a space of another's gets the context from the host."""
+
     @abstractmethod
     def supported_devices(
         self, devices: Sequence[HardwareDevice]
@@ -177,26 +191,15 @@ class EpFactory(ABC):
                 It reaches the user as it is.
         """
 
-    def create_allocator(self, location: MemoryLocation) -> Allocator | None:
-        """(optional) The allocator of *location*, shared by all sessions.
+    def create_context(self, location: MemoryLocation) -> DeviceContext:
+        """(optional) The context of *location*, in one of :attr:`memory_spaces`.
 
-        Defaults to ``None``: host memory.
+        Called once per location and process.
+
+        Raises:
+            LookupError: there is no such device.
         """
-        return None
-
-    def create_data_transfer(self) -> DataTransfer | None:
-        """(optional) What copies to and from the EP's memory, shared by all sessions.
-
-        Defaults to ``None``: the EP works in host memory.
-        """
-        return None
-
-    def create_stream(self, location: MemoryLocation) -> Stream | None:
-        """(optional) A stream for one run on *location*.
-
-        Defaults to ``None``: ``run`` and copies are done when they return.
-        """
-        return None
+        raise LookupError(f"{self.name} makes no context of {location}")
 
     def diagnose(self) -> Iterable[Finding]:
         """(optional) What ``onnxplug doctor`` should report.  Defaults to nothing.

@@ -2,8 +2,9 @@
 
 An *array* is a numpy array on the host, of native byte order and of any layout that
 numpy allows: an EP that hands its address to native code makes it contiguous first.
-Elsewhere it is the EP's own type, which has at least ``shape`` (a tuple of int) and
-``dtype`` (a numpy dtype).
+Elsewhere it is of whatever type the location's device context makes; it has at least
+``shape``, a sequence of int.  Its element type is what
+:meth:`~onnxplug.ep.DeviceContext.data_type` says.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.types import DataType
+if TYPE_CHECKING:
+    from onnxplug.ep.streams import Stream
+    from onnxplug.ep.types import DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +41,13 @@ HOST: Final = MemoryLocation("host", 0, True)
 """Ordinary memory, read and written by numpy."""
 
 
-class Stream(ABC):
-    """An ordered queue of work on a device.
-
-    Work on one stream runs in order; work on two runs in any order unless one waits.
-    The host makes one stream per run and location, and uses it from one thread.
-    """
-
-    @abstractmethod
-    def wait(self, other: Stream) -> None:
-        """Let work queued here from now on start only after *other*'s present work.
-
-        *other* was made by the same factory.
-        """
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Block the calling thread until all work queued here is done.
-
-        Raises what the work raised.
-        """
-
-    def close(self) -> None:
-        """Release the stream; called once, after a last ``synchronize``."""
-        return None
-
-
 class Allocator(ABC):
-    """Makes arrays in one memory location.  Called from any thread.
+    """Makes arrays in one memory.  Called from any thread.
 
-    An array's memory is free again when the array is destroyed.  That may be before
-    work queued on its stream has run, so memory is handed out again in stream order.
+    An array's memory is free again when the array is destroyed, in any thread.  That
+    may be before work queued on *its* stream has run, so memory is handed out again in
+    the order of that stream; while work on another stream may use an array, the host
+    keeps it.
     """
 
     @abstractmethod
@@ -77,13 +56,21 @@ class Allocator(ABC):
     ) -> Any:
         """A new array of unspecified content, usable by work queued on *stream*.
 
+        Args:
+            stream: ``None``: the array is usable at once, in any order.  If it is
+                capturing, the memory belongs to the captured graph until that is
+                closed.
+
         Raises:
             MemoryError: there is not enough memory.
         """
 
 
 class DataTransfer(ABC):
-    """Copies between the memory locations that one factory knows."""
+    """Copies between memory locations, one of which is its device context's.
+
+    Called from any thread.
+    """
 
     @abstractmethod
     def can_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.ep.capability import CapabilityReport
 from onnxplug.ep.graph import Graph, Partition
-from onnxplug.ep.memory import HOST, MemoryLocation, Stream
+from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.profiler import Profiler
+
+if TYPE_CHECKING:
+    from onnxplug.ep.streams import CapturePhase, Stream
 
 
 class RunContext(Protocol):
@@ -21,7 +24,13 @@ class RunContext(Protocol):
 
     @property
     def stream(self) -> Stream | None:
-        """The stream of the EP's location to queue work on; ``None`` if it has none."""
+        """The stream of the EP's location to queue work on; ``None`` if it has none.
+
+        Partitions of all EPs at that location queue on the same one."""
+
+    @property
+    def capture(self) -> CapturePhase | None:
+        """What the run is for, in a session that captures; else ``None``."""
 
     @property
     def deadline(self) -> float | None:
@@ -47,7 +56,8 @@ class CompiledPartition(ABC):
 
     max_concurrent_runs: int | None = None
     """``None``: ``run`` may be called from any number of threads at once; otherwise
-    the host serialises, queued work included, and says so in the session's report."""
+    by this many, and work that a call queues is ordered after that of the call so many
+    before it.  The session's report says so."""
 
     tiers: Mapping[str, int] = {}
     """(optional) How many nodes run in which of the EP's tiers, for reports."""
@@ -107,6 +117,11 @@ class ExecutionProvider(ABC):
 
     location: MemoryLocation = HOST
     """The default place of inputs and outputs."""
+
+    captures: bool = False
+    """Runs on bound values are captured and replayed, as the EP's options ask for.  The
+    host refuses the session if another EP or the host has a part in it, and so does
+    the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:

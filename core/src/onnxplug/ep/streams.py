@@ -1,0 +1,115 @@
+"""Queues of work on a device, points in them, and work that was captured from them.
+
+Who makes a stream closes it: the host those of sessions and bindings, the user those
+that a session adopted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+
+
+class Event(ABC):
+    """A point in the work of a stream.
+
+    Used from any thread, and also when its stream is closed.
+    """
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether the work before the point is done, or has failed.
+
+        Neither blocks nor raises what the work raised.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the work before the point is done.
+
+        Raises what the work raised, however often it is called.
+        """
+
+
+class Stream(ABC):
+    """An ordered queue of work on a device.
+
+    Work on one stream runs in order; work on two runs in any order unless one waits.
+    A stream is used by one thread at a time.
+    """
+
+    native_handle: int = 0
+    """What the device's own API calls the stream, such as a ``cudaStream_t``; 0 for
+    none."""
+
+    @abstractmethod
+    def record(self) -> Event:
+        """The point after all work queued here until now."""
+
+    @abstractmethod
+    def wait(self, event: Event) -> bool:
+        """Let work queued here from now on start only after *event*.
+
+        *event* may be of another device context, and its stream may be closed.  When
+        what it waits for has failed, so has the work queued here from now on.
+
+        Returns:
+            Whether it will; ``False``: the host has to wait for *event* instead.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until all work queued here is done.
+
+        Raises what the work raised.  The host then queues nothing more here.
+        """
+
+    def begin_capture(self) -> None:
+        """(optional) From here to :meth:`end_capture`, note work instead of doing it.
+
+        Called only if :attr:`onnxplug.ep.DeviceContext.captures`.
+        """
+        raise NotImplementedError
+
+    def end_capture(self) -> CapturedGraph:
+        """(optional) The work queued since :meth:`begin_capture`; ends the capture.
+
+        Raises:
+            Exception: something that was queued cannot be captured; the stream
+                captures no more, and nothing of it was done.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the stream, or leave an adopted one to who made it.
+
+        Called once, when all its work is done; events that it recorded stay valid.
+        """
+        return None
+
+
+class CapturedGraph(ABC):
+    """Work that was captured from a stream, and the memory it needs.
+
+    It reads and writes the same addresses whenever it is launched, so the host keeps
+    the arrays that the captured run was bound to.
+    """
+
+    @abstractmethod
+    def launch(self, stream: Stream) -> None:
+        """Queue the work on *stream*, of the same device context."""
+
+    def close(self) -> None:
+        """(optional) Release the work and its memory; called once, when launched work
+        is done."""
+        return None
+
+
+class CapturePhase(StrEnum):
+    """What a run of a partition is for when its session captures graphs."""
+
+    WARM_UP = "warm-up"
+    """An ordinary run, the first on these arrays: what is made once is made now."""
+
+    CAPTURE = "capture"
+    """The stream notes what is queued.  Nothing may be waited for."""
