@@ -96,10 +96,7 @@ _WITHOUT_EFFECT: Final = (
 )
 """Config entries of ONNX Runtime that are accepted with a warning."""
 
-_RUN_WITHOUT_EFFECT: Final = (
-    "memory.enable_memory_arena_shrinkage",
-    "disable_synchronize_execution_providers",
-)
+_RUN_WITHOUT_EFFECT: Final = ("memory.enable_memory_arena_shrinkage",)
 
 
 class _Flag:

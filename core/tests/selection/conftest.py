@@ -32,8 +32,8 @@ def hardware() -> list[HardwareDevice]:
 
 
 @pytest.fixture
-def context() -> SessionContext:
-    return SessionContext(None, 0, {})
+def context(registry: PluginRegistry) -> SessionContext:
+    return SessionContext(None, 0, {}, registry)
 
 
 @pytest.fixture

@@ -369,7 +369,7 @@ def test_options_of_the_user_beat_config_entries_and_those_the_devices(
     registry.add(Suggesting())
     config = {"ep.simulatedexecutionprovider.share": "0.25", "ep.other.share": "0"}
     config["ep.simulatedexecutionprovider.level"] = "0"
-    context = SessionContext(None, 0, config)
+    context = SessionContext(None, 0, config, registry)
     request = provider("simulated", options={"optimization_level": 1})
     (ep,), _ = choose([request], registry, hardware, context, cpu_fallback=False)
     assert ep.options == {
@@ -398,7 +398,7 @@ def test_an_option_of_the_user_beats_that_of_a_device_by_any_name(
 
     def level(options: dict[str, Any], config: dict[str, str]) -> Any:
         request = provider("simulated", options=options)
-        context = SessionContext(None, 0, config)
+        context = SessionContext(None, 0, config, registry)
         (ep,), _ = choose([request], registry, hardware, context, cpu_fallback=False)
         return ep.options["level"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -26,15 +27,19 @@ from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
+    from onnxplug.plugins.contexts import DeviceContexts
     from onnxplug.plugins.target import LibraryRecord, Target
 
 
 class RegisteredLibraries:
     """What is registered by hand in a table."""
 
-    def __init__(self, table: PluginTable, loader: PluginLoader) -> None:
+    def __init__(
+        self, table: PluginTable, loader: PluginLoader, contexts: DeviceContexts
+    ) -> None:
         self._table = table
         self._loader = loader
+        self._contexts = contexts
         self._handle_locks: defaultdict[str, threading.RLock] = defaultdict(new_rlock)
 
     def add(self, factory: EpFactory) -> PluginRecord:
@@ -89,7 +94,9 @@ class RegisteredLibraries:
                 self._table.forget(record.name for record in records)
         if not is_installed:
             for record in records:
-                _close(record)
+                # its contexts are closed first, once no value is in their memory
+                close = functools.partial(_close, record)
+                self._contexts.forget(record.name, then=close)
                 record.library.discard()
 
     def by_handle(self) -> dict[str, LibraryRecord]:

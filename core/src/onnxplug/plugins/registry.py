@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
 from onnxplug.plugins.by_hand import RegisteredLibraries
+from onnxplug.plugins.contexts import DeviceContexts
 from onnxplug.plugins.find import FoundPlugin, find_plugins
 from onnxplug.plugins.loader import PluginLoader
 from onnxplug.plugins.record import PluginRecord
@@ -31,6 +32,7 @@ class PluginRegistry:
 
     Attributes:
         table: its records.
+        contexts: the device contexts that its EPs made.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class PluginRegistry:
     ) -> None:
         self.table = PluginTable(environment, find)
         self._loader = PluginLoader(self.table)
-        self._libraries = RegisteredLibraries(self.table, self._loader)
+        self.contexts = DeviceContexts(self.table, self.factory)
+        self._libraries = RegisteredLibraries(self.table, self._loader, self.contexts)
 
     # finding
 
@@ -128,6 +131,7 @@ class PluginRegistry:
         """Forget an EP that :meth:`add` made known, whether it is in use or not."""
         with self.table.lock:
             self.table.forget([name])
+        self.contexts.forget(name)
 
     def register_ep_library(self, name: str, target: object) -> LibraryRecord:
         """Load a library and make its EPs known.

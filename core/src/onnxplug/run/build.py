@@ -5,7 +5,8 @@ The stages in order: prepare, compile, plan, report.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
 from onnxplug.graph import Graph, Model, Node
@@ -25,6 +26,10 @@ from onnxplug.run.results import checks_always
 from onnxplug.selection import ChosenEp, FailedEp, do_without
 from onnxplug.selection.choose import close
 
+if TYPE_CHECKING:
+    from onnxplug.ep import MemoryLocation
+    from onnxplug.run.device import Device
+
 
 def build_model(
     model: Model,
@@ -32,6 +37,7 @@ def build_model(
     failed: list[FailedEp],
     options: SessionOptions,
     disabled: Collection[str],
+    device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
@@ -40,6 +46,7 @@ def build_model(
         chosen: the EPs, best first; those that fail are removed.
         failed: the EPs that failed before; those that fail now are added.
         disabled: names of passes to leave out.
+        device_at: gives the device at a memory location that an EP works in.
 
     Raises:
         ModelError: the model contradicts itself.
@@ -47,7 +54,7 @@ def build_model(
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
-    builder = _Builder(model, chosen, failed, options, disabled, profile)
+    builder = _Builder(model, chosen, failed, options, disabled, device_at, profile)
     try:
         return builder.build()
     except MemoryError as error:
@@ -58,6 +65,10 @@ def build_model(
         raise
 
 
+USER_STREAM: Final = "user_compute_stream"
+"""The EP option for the native handle of a stream that the user made; 0: none."""
+
+
 class _Builder:
     def __init__(
         self,
@@ -66,6 +77,7 @@ class _Builder:
         failed: list[FailedEp],
         options: SessionOptions,
         disabled: Collection[str],
+        device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
     ) -> None:
         self._model = model
@@ -73,6 +85,7 @@ class _Builder:
         self._failed = failed
         self._options = options
         self._disabled = disabled
+        self._device_at = device_at
         self._profile = profile
         self._budget = Budget(check=options.check_load)
         self._reports: list[Report] = []
@@ -84,7 +97,9 @@ class _Builder:
             self._prepare(self._options.free_dimensions)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
-        memory = Memory((ep.factory, ep.provider.location) for ep in self._chosen)
+        memory = Memory(self._device_at, _user_streams(self._chosen))
+        for ep in self._chosen:
+            memory.device(ep.provider.location)
         with stage(self._profile, "plan"):
             built = BuiltModel(
                 self._chosen,
@@ -161,6 +176,12 @@ class _Builder:
             for name in reports[0].counts
         }
         explanation.not_folded = list(reports[-1].left("fold"))
+
+
+def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
+    """The streams that the user made, by the locations of the EPs that have them."""
+    handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
+    return {location: int(handle) for location, handle in handles if handle}
 
 
 def _candidate(ep: ChosenEp) -> Candidate:

@@ -7,7 +7,6 @@ out the same are not compiled twice.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -47,6 +46,7 @@ from onnxplug.run.partition.report import (
     PassedOver,
 )
 from onnxplug.run.profiling import Profile, stage
+from onnxplug.run.turns import Turns
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
@@ -62,7 +62,7 @@ class CompiledUnit(NamedTuple):
         partition: the nodes and their border.
         candidate: the EP; ``None`` for the host.
         compiled: what the EP made; ``None`` for the host.
-        semaphore: held while running, when the EP limits concurrent runs.
+        turns: taken while running, when the EP limits concurrent runs.
         bodies: the compiled bodies of a node of the host's, by attribute.
         number: the partition's in the report; -1 for the host.
     """
@@ -70,7 +70,7 @@ class CompiledUnit(NamedTuple):
     partition: GraphPartition
     candidate: Candidate | None
     compiled: CompiledPartition | None
-    semaphore: threading.Semaphore | None
+    turns: Turns | None
     bodies: dict[str, CompiledGraph]
     number: int = -1
 
@@ -343,8 +343,8 @@ class _Compiler:
                     continue
             compiled = self.done[key]
             limit = compiled.max_concurrent_runs
-            semaphore = None if limit is None else threading.Semaphore(limit)
-            units.append(CompiledUnit(partition, candidate, compiled, semaphore, {}))
+            turns = None if limit is None else Turns(limit)
+            units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
         return None if declined else units
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:

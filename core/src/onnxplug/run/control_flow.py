@@ -7,15 +7,19 @@ Source: the operators' definitions in the ONNX specification.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
-from onnxplug.ep import SequenceType, TensorType
+from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
 from onnxplug.ep.room import LARGE, check_growth
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node
+
+if TYPE_CHECKING:
+    from onnxplug.run.placement import Placement
 
 _PER_ITEM: Final = 128
 """Bytes of an array beside its elements."""
@@ -51,8 +55,27 @@ RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
 """Runs the body held by an attribute on values for its inputs; its outputs."""
 
 
-def run_bodies(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
-    """The outputs of a control-flow *node*.
+class Arrays(Protocol):
+    """What is done with arrays that are not the host's."""
+
+    def stack(self, items: Sequence[Any], axis: int, at: MemoryLocation) -> Any:
+        """A new array there of *items*, of one shape, along a new axis."""
+
+    def take(self, array: Any, axis: int, index: int, at: MemoryLocation) -> Any:
+        """A part of an array that is there, without the axis."""
+
+    def put(self, array: np.ndarray[Any, Any], at: MemoryLocation) -> Any:
+        """A copy there of an array of the host's."""
+
+
+def run_bodies(
+    node: Node,
+    inputs: Sequence[Any],
+    run_body: RunBody,
+    placement: Placement,
+    arrays: Arrays,
+) -> list[Any]:
+    """The outputs of a control-flow *node*, whose values are where *placement* says.
 
     Raises:
         NodeError: the values do not fit what the operator asks for.
@@ -62,10 +85,10 @@ def run_bodies(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any
             case "If":
                 return _run_if(node, inputs, run_body)
             case "Loop":
-                return _run_loop(node, inputs, run_body)
+                return _run_loop(node, inputs, run_body, placement, arrays)
         if node.since_version < 9:
-            return _run_batched_scan(node, inputs, run_body)
-        return _run_scan(node, inputs, run_body)
+            return _run_batched_scan(node, inputs, run_body, arrays)
+        return _run_scan(node, inputs, run_body, placement, arrays)
     except OnnxplugError:
         raise
     except (IndexError, TypeError, ValueError) as error:
@@ -80,61 +103,103 @@ def _run_if(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
     return run_body("then_branch" if condition.item() else "else_branch", [])
 
 
-def _run_loop(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+def _run_loop(
+    node: Node,
+    inputs: Sequence[Any],
+    run_body: RunBody,
+    placement: Placement,
+    arrays: Arrays,
+) -> list[Any]:
     count, given = (*inputs[:2], None, None)[:2]
     limit = None if count is None else int(np.asarray(count).item())
     condition = np.asarray(True) if given is None else np.asarray(given).reshape(())
     carried = list(inputs[2:])
-    body = node.subgraphs["body"]
-    scanned = _Gathered(len(body.outputs[1 + len(carried) :]))
+    first = 1 + len(carried)
+    names = node.subgraphs["body"].outputs[first:]
+    scanned = _Gathered(len(names))
     iteration = 0
     while condition and (limit is None or iteration < limit):
         number = np.asarray(iteration, dtype=np.int64)
         results = run_body("body", [number, condition, *carried])
         # without a condition input the body's condition still ends the loop
         condition = np.asarray(results[0]).reshape(())
-        carried = results[1 : 1 + len(carried)]
-        scanned.add(results[1 + len(carried) :])
+        carried = results[1:first]
+        scanned.add(results[first:])
         iteration += 1
-    stacked = [
-        _stack(node, name, items, axis=0)
-        for name, items in zip(
-            body.outputs[1 + len(carried) :], scanned.lists, strict=True
-        )
+    places = placement.bodies_leave["body"][first:]
+    return carried + [
+        _stack(node, name, items, 0, place, arrays)
+        for name, items, place in zip(names, scanned.lists, places, strict=True)
     ]
-    return carried + stacked
 
 
-def _run_scan(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:
+def _run_scan(
+    node: Node,
+    inputs: Sequence[Any],
+    run_body: RunBody,
+    placement: Placement,
+    arrays: Arrays,
+) -> list[Any]:
     attributes = node.attributes
     count = attributes["num_scan_inputs"]
-    states, sequences = list(inputs[:-count]), [np.asarray(x) for x in inputs[-count:]]
     axes = attributes.get("scan_input_axes") or (0,) * count
     directions = attributes.get("scan_input_directions") or (0,) * count
-    ordered = [
-        np.flip(moved, 0) if backward else moved
-        for moved, backward in zip(
-            map(np.moveaxis, sequences, axes, (0,) * count), directions, strict=True
+    sequences = [
+        _Sequence(array, axis, backward, place, arrays)
+        for array, axis, backward, place in zip(
+            inputs[-count:], axes, directions, placement.inputs[-count:], strict=True
         )
     ]
-    lengths = {sequence.shape[0] for sequence in ordered}
+    lengths = {sequence.length for sequence in sequences}
     if len(lengths) != 1:
         raise _wrong(node, f"its scan inputs have the lengths {sorted(lengths)}")
     body = node.subgraphs["body"]
+    states = list(inputs[:-count])
     names = body.outputs[len(states) :]
-    states, scanned = _scan(ordered, states, lengths.pop(), len(names), run_body)
+    places = placement.bodies_leave["body"][len(states) :]
+    states, scanned = _scan(sequences, states, lengths.pop(), len(names), run_body)
     out_axes = attributes.get("scan_output_axes") or (0,) * len(names)
     out_directions = attributes.get("scan_output_directions") or (0,) * len(names)
-    outputs = []
-    for name, items, axis, backward in zip(
-        names, scanned, out_axes, out_directions, strict=True
-    ):
-        outputs.append(_stack(node, name, items[::-1] if backward else items, axis))
-    return states + outputs
+    return states + [
+        _stack(node, name, items[::-1] if backward else items, axis, place, arrays)
+        for name, items, axis, backward, place in zip(
+            names, scanned, out_axes, out_directions, places, strict=True
+        )
+    ]
+
+
+class _Sequence:
+    """What Scan goes through, from the front or from behind.
+
+    Attributes:
+        length: how many parts it has.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        axis: int,
+        backward: bool,
+        place: MemoryLocation,
+        arrays: Arrays,
+    ) -> None:
+        self._axis = normalize_axis_index(axis, len(array.shape))
+        self.length = int(array.shape[self._axis])
+        self._backward = backward
+        self._array = np.moveaxis(array, self._axis, 0) if place == HOST else array
+        self._place = place
+        self._arrays = arrays
+
+    def __getitem__(self, position: int) -> Any:
+        index = self.length - 1 - position if self._backward else position
+        if self._place == HOST:
+            # an array also where it has one element, which of strings is no array's
+            return self._array[index, ...]
+        return self._arrays.take(self._array, self._axis, index, self._place)
 
 
 def _run_batched_scan(
-    node: Node, inputs: Sequence[Any], run_body: RunBody
+    node: Node, inputs: Sequence[Any], run_body: RunBody, arrays: Arrays
 ) -> list[Any]:
     """Scan of opset 8: axis 0 is a batch, axis 1 the sequence, lengths optional."""
     count = node.attributes["num_scan_inputs"]
@@ -149,14 +214,14 @@ def _run_batched_scan(
     for row in range(batch):
         length = longest if lengths is None else int(lengths[row])
         ordered = [
-            np.flip(sequence[row, :length], 0) if backward else sequence[row, :length]
+            _Sequence(sequence[row, :length], 0, backward, HOST, arrays)
             for sequence, backward in zip(sequences, directions, strict=True)
         ]
         final, scanned = _scan(
             ordered, [state[row, ...] for state in states], length, len(names), run_body
         )
         stacked = [
-            _pad_to(_stack(node, name, items, axis=0), longest)
+            _pad_to(_stack(node, name, items, 0, HOST, arrays), longest)
             for name, items in zip(names, scanned, strict=True)
         ]
         rows.append([*final, *stacked])
@@ -164,7 +229,7 @@ def _run_batched_scan(
 
 
 def _scan(
-    sequences: Sequence[Any],
+    sequences: Sequence[_Sequence],
     states: list[Any],
     length: int,
     output_count: int,
@@ -172,28 +237,45 @@ def _scan(
 ) -> tuple[list[Any], list[list[Any]]]:
     scanned = _Gathered(output_count)
     for position in range(length):
-        # an array also where it has one element, which of strings is no array's
-        items = [sequence[position, ...] for sequence in sequences]
+        items = [sequence[position] for sequence in sequences]
         results = run_body("body", [*states, *items])
         scanned.add(results[len(states) :])
         states = results[: len(states)]
     return states, scanned.lists
 
 
-def _stack(node: Node, name: str, items: Sequence[Any], axis: int) -> Any:
+def _stack(
+    node: Node,
+    name: str,
+    items: Sequence[Any],
+    axis: int,
+    place: MemoryLocation,
+    arrays: Arrays,
+) -> Any:
     """What the iterations of *node* gave for *name* of its body, as one array."""
-    if items:
-        try:
-            return np.stack(items, axis=axis)
-        except ValueError as error:
-            shapes = list(dict.fromkeys(str(list(np.shape(item))) for item in items))
-            raise _wrong(
-                node,
-                f"the values of {name!r}, one of each iteration, have the shapes "
-                f"{', '.join(shapes[:5])}; they must be alike to be stacked",
-            ) from error
+    if not items:
+        nothing = _no_items(node.subgraphs["body"].value(name).type, axis)
+        return nothing if place == HOST else arrays.put(nothing, place)
+    shapes = dict.fromkeys(_shape(item) for item in items)
+    if len(shapes) > 1:
+        listed = ", ".join([str(list(shape)) for shape in shapes][:5])
+        raise _wrong(
+            node,
+            f"the values of {name!r}, one of each iteration, have the shapes "
+            f"{listed}; they must be alike to be stacked",
+        )
+    axis = normalize_axis_index(axis, len(_shape(items[0])) + 1)
+    if place == HOST:
+        return np.stack(items, axis=axis)
+    return arrays.stack(items, axis, place)
+
+
+def _shape(item: Any) -> tuple[int, ...]:
+    return tuple(item.shape) if hasattr(item, "shape") else np.shape(item)
+
+
+def _no_items(item_type: ValueType | None, axis: int) -> Any:
     # no iteration made an item: what is known of the body's output must do
-    item_type = node.subgraphs["body"].value(name).type
     if isinstance(item_type, TensorType) and item_type.dtype is not None:
         shape = [size if isinstance(size, int) else 0 for size in item_type.shape or ()]
         shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)

@@ -1,189 +1,33 @@
-"""Executes a plan: one run, its streams and its cancellation."""
+"""Executes a plan, step by step."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import HOST, MemoryLocation, Stream, describe
-from onnxplug.ep.arrays import check_bound
+from onnxplug.ep import HOST, MemoryLocation, describe
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.errors import OutOfMemory, RunCancelled
-from onnxplug.guard import blaming
-from onnxplug.options import RunOptions
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.control_flow import run_bodies
-from onnxplug.run.memory import Hop, Memory
 from onnxplug.run.plan import CopyValue, Plan, RunBodies, RunPartition, Step
-from onnxplug.run.profiling import Profile
+from onnxplug.run.run import Run
 
-_PATIENCE: Final = 0.1
-"""Seconds to wait for another run before looking whether this one is cancelled."""
-
-
-class Run:
-    """One run of a session, shared by the plans of its graph and bodies.
-
-    Attributes:
-        options: the run's config entries.
-        deadline: ``time.monotonic()`` after which the run is cancelled.
-        profile: the session's trace, if there is one.
-    """
-
-    def __init__(
-        self,
-        memory: Memory,
-        options: RunOptions | None = None,
-        profile: Profile | None = None,
-    ) -> None:
-        self.memory = memory
-        self.profile = profile
-        self._given = options
-        self.options = options.config if options else {}
-        timeout = options.timeout if options else None
-        self.deadline = None if timeout is None else time.monotonic() + timeout
-        self._streams: dict[MemoryLocation, Stream | None] = {}
-        # arrays that queued copies read or write and that no stream keeps in order;
-        # they must outlive the copies
-        self._in_flight: dict[MemoryLocation, list[Any]] = {}
-        self._pending: dict[int, MemoryLocation] = {}
-
-    def stream(self, location: MemoryLocation) -> Stream | None:
-        """The run's stream on *location*, made when first asked for."""
-        if location not in self._streams:
-            self._streams[location] = self.memory.create_stream(location)
-        return self._streams[location]
-
-    def check(self) -> None:
-        """Raise :class:`RunCancelled` when the run should go no further."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise RunCancelled("the run's timeout passed before it finished")
-        if self.cancelled:
-            raise RunCancelled(
-                "Exiting due to terminate flag being set to true: the run was "
-                "cancelled before it finished"
-            )
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the run's options say to terminate it."""
-        return self._given is not None and self._given.is_terminated
-
-    def copy(self, value: Any, hop: Hop, into: Any = None) -> Any:
-        """*value* at the hop's target; lists element by element.
-
-        *into* is an array there to copy to; by default a new one is made.
-        """
-        if value is None:
-            return None
-        if isinstance(value, list):
-            return [self.copy(item, hop) for item in value]
-        stream = self.stream(hop.stream_at)
-        if stream is None or self._pending.get(id(value)) != hop.stream_at:
-            # another device's copy to the host may still be filling it
-            value = self.wait_for(value)
-        if stream is not None:
-            self._order(hop)
-        if into is None:
-            target = self.memory.empty(hop.target, value, stream)
-        else:
-            check_bound("an output", value, into)
-            target = into
-        with blaming(self.memory.ep_at(hop.stream_at), "run"):
-            hop.transfer.copy([(value, target)], stream)
-        if stream is not None:
-            # device memory is reused in the order of its own stream: no need to hold it
-            kept = self._in_flight.setdefault(hop.stream_at, [])
-            if hop.source != hop.stream_at:
-                kept.append(value)
-            if hop.target != hop.stream_at:
-                kept.append(target)
-            if hop.target.host_accessible:
-                self._pending[id(target)] = hop.stream_at
-        return target
-
-    def _order(self, hop: Hop) -> None:
-        """Let the copy see what earlier work on the other device has made."""
-        other = hop.source if hop.stream_at == hop.target else hop.target
-        stream, before = self.stream(hop.stream_at), self._streams.get(other)
-        if stream is None or before is None or before is stream:
-            return
-        ep = self.memory.ep_at(hop.stream_at)
-        if self.memory.ep_at(other) == ep:
-            with blaming(ep, "run"):
-                stream.wait(before)
-        else:
-            self.synchronize(other)
-
-    def wait_for(self, value: Any) -> Any:
-        """*value*, waited for when a queued copy still fills it."""
-        if self._pending and value is not None:
-            if isinstance(value, list):
-                return [self.wait_for(item) for item in value]
-            location = self._pending.get(id(value))
-            if location is not None:
-                self.synchronize(location)
-        return value
-
-    def synchronize(self, location: MemoryLocation) -> None:
-        """Wait for the work queued at *location*, whose failure is the EP's."""
-        stream = self._streams.get(location)
-        if stream is None:
-            return
-        waiting: AbstractContextManager[None] = contextlib.nullcontext()
-        if self.profile is not None:
-            waiting = self.profile.stage(f"wait for {location}", "Wait")
-        with waiting, blaming(self.memory.ep_at(location), "run"):
-            stream.synchronize()
-        self._in_flight.pop(location, None)
-        self._pending = {
-            key: place for key, place in self._pending.items() if place != location
-        }
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if error is None:
-            self.finish()
-            return
-        # the caller gets what went wrong first
-        with contextlib.suppress(Exception):
-            self.finish()
-
-    def finish(self) -> None:
-        """Wait for all queued work, and release the streams."""
-        # every stream is waited for and closed, even if an earlier one failed
-        with contextlib.ExitStack() as ends:
-            ends.callback(self._forget)
-            for location, stream in reversed(self._streams.items()):
-                if stream is not None:
-                    ends.callback(self._close, location, stream)
-                    ends.callback(self.synchronize, location)
-
-    def _close(self, location: MemoryLocation, stream: Stream) -> None:
-        with blaming(self.memory.ep_at(location), "close"):
-            stream.close()
-
-    def _forget(self) -> None:
-        self._streams.clear()
-        self._pending.clear()
-        self._in_flight.clear()
+if TYPE_CHECKING:
+    from onnxplug.ep import Stream
 
 
 class _Context:
     """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("profiler", "run", "stream")
+    __slots__ = ("capture", "profiler", "run", "stream")
 
     def __init__(self, run: Run, stream: Stream | None, ep: str) -> None:
         self.run = run
         self.stream = stream
+        self.capture = run.capture
         self.profiler = None if run.profile is None else run.profile.of(ep)
 
     @property
@@ -207,10 +51,14 @@ def execute(
     inputs: Sequence[Any],
     run: Run,
     bound: Sequence[Any | None] | None = None,
+    captured: Sequence[Any] = (),
 ) -> list[Any]:
     """The outputs of *plan*, for *inputs* in the plan's order.
 
+    Those on the host are there; others may still be queued.
+
     Args:
+        captured: what a body captures, in the plan's order.
         bound: for each output an array to fill, where the plan leaves the output, or
             ``None``.  The caller fills those that are not among the results: outputs
             that no step makes, and arrays that share memory with an input, which is
@@ -226,6 +74,8 @@ def execute(
         if array is not None and not any(overlap(array, value) for value in inputs)
     }
     slots[1 : len(inputs) + 1] = inputs
+    for slot, value in zip(plan.captured_slots, captured, strict=True):
+        slots[slot] = value
     perform = _perform if run.profile is None else _perform_recorded
     for step in plan.steps:
         run.check()
@@ -266,7 +116,7 @@ def _perform_recorded(
                 "target": str(step.hop.target),
                 "input_type_shape": type_shapes([slots[step.source]]),
                 # what is queued is waited for later
-                "queued": run.stream(step.hop.stream_at) is not None,
+                "queued": run.stream(step.hop.device.location) is not None,
             }
         case RunBodies():
             name, category = step.node.name or describe(step.node), "Node"
@@ -291,7 +141,7 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     if (
         not isinstance(step, RunPartition)
         or step.location != HOST
-        or step.semaphore is not None
+        or step.turns is not None
         or not set(step.inputs) <= set(fed)
         or not set(plan.outputs) <= set(step.outputs)
     ):
@@ -317,22 +167,21 @@ def _run_partition(
     stream = run.stream(step.location)
     context = _Context(run, stream, step.ep)
     outputs = [wanted.get(slot) for slot in step.outputs]
-    if step.semaphore is None:
-        return _call(step, arguments, outputs, context)
-    while not step.semaphore.acquire(timeout=_PATIENCE):
-        run.check()
-    try:
+    # captured work runs when it is launched, and takes its turn then
+    is_captured = run.is_capturing
+    if step.turns is None or is_captured:
         results = _call(step, arguments, outputs, context)
-    except BaseException:
-        with contextlib.suppress(Exception):  # the caller gets the first
-            run.synchronize(step.location)
-        raise
     else:
-        # the next run may start only when this one's work is done
-        run.synchronize(step.location)
-        return results
-    finally:
-        step.semaphore.release()
+        with step.turns.take(stream, run.record_at(step.location), run.check):
+            try:
+                results = _call(step, arguments, outputs, context)
+            except BaseException:
+                with contextlib.suppress(Exception):  # the caller gets the first
+                    run.synchronize(step.location)
+                raise
+    if stream is not None and step.location.host_accessible and not is_captured:
+        run.fills(results, step.location)
+    return results
 
 
 def _call(
@@ -354,14 +203,16 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
     def run_body(attribute: str, arguments: Sequence[Any]) -> list[Any]:
         run.check()  # here too, since a body may have no step
         captured = [run.wait_for(slots[slot]) for slot in step.captured[attribute]]
-        given, plan = [*arguments, *captured], step.bodies[attribute]
+        plan = step.bodies[attribute]
         if run.profile is None:
-            return execute(plan, given, run)
+            return execute(plan, arguments, run, captured=captured)
         with run.profile.stage(f"{describe(step.node)}.{attribute}", "Body"):
-            return execute(plan, given, run)
+            return execute(plan, arguments, run, captured=captured)
 
     try:
-        results = run_bodies(step.node, inputs, run_body)
+        results = run_bodies(
+            step.node, inputs, run_body, step.placement, _DeviceArrays(run)
+        )
     except MemoryError as error:
         raise OutOfMemory.of(
             error,
@@ -371,3 +222,41 @@ def _run_control_flow(step: RunBodies, slots: list[Any], run: Run) -> None:
     for slot, result in zip(step.outputs, results, strict=False):
         if slot:
             slots[slot] = result
+
+
+class _DeviceArrays:
+    """See :class:`onnxplug.run.control_flow.Arrays`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def stack(self, items: Sequence[Any], axis: int, at: MemoryLocation) -> Any:
+        device, stream = self._run.memory.device(at), self._run.stream(at)
+        assert device is not None
+        stacked = device.stack(items, axis, stream)
+        if stacked is not NotImplemented:
+            return stacked
+        import numpy as np
+
+        return self.put(np.stack([self._fetch(item, at) for item in items], axis), at)
+
+    def take(self, array: Any, axis: int, index: int, at: MemoryLocation) -> Any:
+        device, stream = self._run.memory.device(at), self._run.stream(at)
+        assert device is not None
+        part = device.take(array, axis, index, stream)
+        if part is not NotImplemented:
+            return part
+        import numpy as np
+
+        return self.put(np.take(self._fetch(array, at), index, axis), at)
+
+    def put(self, array: Any, at: MemoryLocation) -> Any:
+        return self._along(array, HOST, at)
+
+    def _fetch(self, array: Any, at: MemoryLocation) -> Any:
+        return self._run.wait_for(self._along(array, at, HOST))
+
+    def _along(self, array: Any, source: MemoryLocation, target: MemoryLocation) -> Any:
+        for hop in self._run.memory.route(source, target):
+            array = self._run.copy(array, hop)
+        return array

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxplug.ep import (
-    HOST,
-    Allocator,
-    DataTransfer,
-    DataType,
-    EpFactory,
-    MemoryLocation,
-    Stream,
-)
+from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.errors import EpError, RunError
 from onnxplug.guard import blaming
+
+if TYPE_CHECKING:
+    from onnxplug.ep import Stream
+    from onnxplug.run.device import Device
 
 
 class Hop(NamedTuple):
@@ -23,54 +19,57 @@ class Hop(NamedTuple):
 
     Attributes:
         source, target: the two locations.
-        transfer: what copies.
-        stream_at: whose stream the copy is queued on.
+        device: whose transfer copies, and on whose stream it is queued.
     """
 
     source: MemoryLocation
     target: MemoryLocation
-    transfer: DataTransfer
-    stream_at: MemoryLocation
+    device: Device
 
 
 class Memory:
-    """Allocators, transfers and streams of the EPs of one session.
+    """The devices of one session; a session on the host has none.
 
-    Built from the factory and location of each EP; EPs in host memory need nothing.
+    Args:
+        device_at: gives the device at a location, when it is first needed.
+        user_streams: native handles of streams that the user wants to be used.
     """
 
-    def __init__(self, eps: Iterable[tuple[EpFactory, MemoryLocation]]) -> None:
-        self._factories: dict[MemoryLocation, EpFactory] = {}
-        self._allocators: dict[MemoryLocation, Allocator] = {}
-        self._transfers: list[tuple[str, DataTransfer]] = []
-        for factory, location in eps:
-            if location == HOST or location in self._factories:
-                continue
-            with blaming(factory.name, "create"):
-                allocator = factory.create_allocator(location)
-                transfer = factory.create_data_transfer()
-            if transfer is None or (allocator is None and not location.host_accessible):
-                raise EpError(
-                    f"{factory.name} works in {location} and supplies no "
-                    f"{'data transfer' if transfer is None else 'allocator'} for it; "
-                    "an EP outside host memory must supply both",
-                    ep=factory.name,
-                    stage="create",
-                )
-            self._factories[location] = factory
-            if allocator is not None:
-                self._allocators[location] = allocator
-            self._transfers.append((factory.name, transfer))
+    def __init__(
+        self,
+        device_at: Callable[[MemoryLocation], Device],
+        user_streams: Mapping[MemoryLocation, int] | None = None,
+    ) -> None:
+        self._device_at = device_at
+        self._devices: dict[MemoryLocation, Device | None] = {HOST: None}
+        self.user_streams = dict(user_streams or {})
+
+    def device(self, location: MemoryLocation) -> Device | None:
+        """The device at *location*; ``None`` for the host.
+
+        Raises:
+            EpError: nothing owns the location.
+        """
+        if location not in self._devices:
+            device: Device | None = None
+            try:
+                device = self._device_at(location)
+            except EpError:
+                # what numpy reads and writes needs nobody's help
+                if not location.host_accessible:
+                    raise
+            self._devices.setdefault(location, device)
+        return self._devices[location]
 
     def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
         """Whether a value in *source* cannot be used in *target* as it is."""
         if source == target or (source.host_accessible and target.host_accessible):
             return False
-        for ep, transfer in self._transfers:
-            with blaming(ep, "run"):
-                if transfer.can_copy(source, target):
-                    return transfer.needs_copy(source, target)
-        return True
+        hop = self._hop(source, target)
+        if hop is None:
+            return True
+        with blaming(hop.device.ep, "run"):
+            return hop.device.transfer.needs_copy(source, target)
 
     def route(self, source: MemoryLocation, target: MemoryLocation) -> list[Hop]:
         """The copies that take a value from *source* to *target*: one, or two by way
@@ -92,39 +91,46 @@ class Memory:
         return [down, up]
 
     def _hop(self, source: MemoryLocation, target: MemoryLocation) -> Hop | None:
-        for ep, transfer in self._transfers:
-            with blaming(ep, "run"):
-                can_copy = transfer.can_copy(source, target)
+        for location in (target, source):
+            device = self.device(location)
+            if device is None:
+                continue
+            with blaming(device.ep, "run"):
+                can_copy = device.transfer.can_copy(source, target)
             if can_copy:
-                device = target if target in self._factories else source
-                return Hop(source, target, transfer, device)
+                return Hop(source, target, device)
         return None
 
-    def empty(self, location: MemoryLocation, like: Any, stream: Stream | None) -> Any:
-        """A new array at *location* with the shape and element type of *like*."""
-        allocator = self._allocators.get(location)
-        if allocator is None:
+    def empty_like(
+        self, value: Any, hop: Hop, stream: Stream | None, *, pinned: bool
+    ) -> Any:
+        """A new array at the hop's target like *value*, which is at its source.
+
+        Args:
+            pinned: nobody but the host gets it, if it is there.
+        """
+        source, target = self.device(hop.source), self.device(hop.target)
+        dtype = (
+            DataType.from_numpy(value.dtype)
+            if source is None
+            else source.data_type(value)
+        )
+        shape = tuple(value.shape)
+        if target is None:
             import numpy as np
 
-            return np.empty(like.shape, like.dtype)
-        dtype = DataType.from_numpy(like.dtype)
+            if pinned:
+                return hop.device.empty_on_host(shape, dtype, stream)
+            return np.empty(shape, dtype.numpy)
         if dtype is DataType.STRING:
             raise RunError(
-                f"strings cannot be copied to {location}; the EP there must refuse "
+                f"strings cannot be copied to {hop.target}; the EP there must refuse "
                 "nodes with string inputs"
             )
-        with blaming(self.ep_at(location), "run"):
-            return allocator.empty(like.shape, dtype, stream)
+        # an array that another device's stream fills is in no order with this one's
+        return target.empty(shape, dtype, stream if target is hop.device else None)
 
     def ep_at(self, location: MemoryLocation) -> str:
-        """The name of the EP that works in *location*."""
-        factory = self._factories.get(location)
-        return factory.name if factory is not None else str(location)
-
-    def create_stream(self, location: MemoryLocation) -> Stream | None:
-        """A stream on *location*, for one run."""
-        factory = self._factories.get(location)
-        if factory is None:
-            return None
-        with blaming(factory.name, "run"):
-            return factory.create_stream(location)
+        """The name of the EP that owns *location*."""
+        device = self.device(location)
+        return str(location) if device is None else device.ep

@@ -12,6 +12,7 @@ from onnxplug.guard import Closer, close_all
 from onnxplug.run.execute import direct_call
 from onnxplug.run.partition.report import Explanation
 from onnxplug.run.plan import Plan, make_plan
+from onnxplug.run.streams import StreamPool
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph
@@ -27,6 +28,8 @@ class BuiltModel:
         chosen: the EPs in use, best first.
         compiled: the prepared graph, compiled.
         memory: where values can be, and how they get there.
+        streams: those of its runs.
+        captures: the device whose work in bound runs is captured, if it is.
         plan: takes inputs from the host and leaves outputs there.
         direct_call: executes that plan, when it is one partition on the host.
         explanation: every decision on the way.
@@ -44,6 +47,12 @@ class BuiltModel:
         self.chosen = chosen
         self.compiled = compiled
         self.memory = memory
+        self.streams = StreamPool(memory)
+        self.captures = None
+        if any(ep.provider.captures for ep in chosen):
+            from onnxplug.run.capture import capturing_device
+
+            self.captures = capturing_device(chosen, compiled, memory)
         self.explanation = explanation
         self._checks_always = checks_always
         self.plan = make_plan(
@@ -78,7 +87,9 @@ class BuiltModel:
                     self.memory,
                     Explanation(),
                     inputs_at=inputs_at,
-                    outputs_at=outputs_at,
+                    outputs_at=[
+                        outputs_at.get(name, HOST) for name in self.graph.outputs
+                    ],
                     checks_always=self._checks_always,
                 )
             return self._plans[key]
@@ -144,7 +155,10 @@ class BuiltModel:
             if self._closed:
                 return
             self._closed = True
-        close_all(closers(self.chosen, self.compiled))
+        try:
+            self.streams.close()
+        finally:
+            close_all(closers(self.chosen, self.compiled))
 
 
 def closers(

@@ -6,7 +6,6 @@ looks nothing up; slots are cleared after their last use.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +18,9 @@ from onnxplug.guard import GuardedRun, RunFunction, guarded
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.memory import Hop, Memory
 from onnxplug.run.partition.report import CopyPlacement, Explanation
+from onnxplug.run.placement import Placement, Placements
 from onnxplug.run.results import Place, ResultCheck
+from onnxplug.run.turns import Turns
 
 
 class RunPartition(NamedTuple):
@@ -28,7 +29,7 @@ class RunPartition(NamedTuple):
     Attributes:
         number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
-        semaphore: held while running, when the EP limits concurrent runs.
+        turns: taken while running, when the EP limits concurrent runs.
         doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
     """
 
@@ -38,7 +39,7 @@ class RunPartition(NamedTuple):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     location: MemoryLocation
-    semaphore: threading.Semaphore | None
+    turns: Turns | None
     doubts: Sequence[str] | None
     frees: tuple[int, ...] = ()
 
@@ -59,6 +60,7 @@ class RunBodies(NamedTuple):
     Attributes:
         inputs: slots of the node's inputs, 0 for those left out.
         captured: for each body the slots of what it captures, in its plan's order.
+        placement: where its inputs and outputs are.
     """
 
     node: Node
@@ -66,6 +68,7 @@ class RunBodies(NamedTuple):
     inputs: tuple[int, ...]
     captured: dict[str, tuple[int, ...]]
     outputs: tuple[int, ...]
+    placement: Placement
     frees: tuple[int, ...] = ()
 
 
@@ -77,8 +80,11 @@ class Plan(NamedTuple):
 
     Attributes:
         graph: the graph.
-        inputs: what is fed, by name: the graph's inputs, then inputs with defaults,
-            then what a body captures; slots 1, 2, … hold them.
+        inputs: what is fed, by name: the graph's inputs, then inputs with defaults;
+            slots 1, 2, … hold them.
+        captured: what a body captures, and where it wants it; one value may be wanted
+            in several places.
+        captured_slots: the slots that hold these.
         template: the slots' content before a run: constants that are needed as they
             are, ``None`` elsewhere.  Slot 0 is always ``None``.
         outputs: the slots of the graph's outputs.
@@ -86,13 +92,15 @@ class Plan(NamedTuple):
 
     graph: Graph
     inputs: tuple[str, ...]
+    captured: tuple[tuple[str, MemoryLocation], ...]
+    captured_slots: tuple[int, ...]
     template: list[Any]
     steps: list[Step]
     outputs: tuple[int, ...]
 
 
 Places: TypeAlias = Mapping[str, MemoryLocation]
-"""Names of values to where they are, or are wanted; the host for those left out."""
+"""Names of values to where they are; the host for those left out."""
 
 
 def make_plan(
@@ -101,15 +109,20 @@ def make_plan(
     explanation: Explanation,
     *,
     inputs_at: Places = MappingProxyType({}),
-    outputs_at: Places = MappingProxyType({}),
+    outputs_at: Sequence[MemoryLocation] | None = None,
     checks_always: bool = False,
+    placements: Placements | None = None,
 ) -> Plan:
     """The plan of *compiled*; copies between locations go into *explanation*.
 
-    *inputs_at* and *outputs_at* say where the graph's inputs and outputs are;
-    *checks_always*, that what EPs return is looked at closely in each run.
+    *inputs_at* and *outputs_at* say where the graph's inputs and outputs are, the
+    former by name, the latter in order and by default on the host;
+    *checks_always*, that what EPs return is looked at closely in each run;
+    *placements*, what was decided of control flow so far.
     """
-    planner = _Planner(compiled, memory, explanation, checks_always)
+    planner = _Planner(
+        compiled, memory, explanation, checks_always, placements or Placements()
+    )
     return planner.make(inputs_at, outputs_at)
 
 
@@ -120,7 +133,9 @@ class _Planner:
         memory: Memory,
         explanation: Explanation,
         checks_always: bool,
+        placements: Placements,
     ) -> None:
+        self.placements = placements
         self.checks_always = checks_always
         self.compiled = compiled
         self.memory = memory
@@ -129,23 +144,40 @@ class _Planner:
         self.slots: dict[tuple[str, MemoryLocation], int] = {}
         self.places: dict[str, list[MemoryLocation]] = {}
         self.steps: list[Step] = []
-
-    def make(self, inputs_at: Places, outputs_at: Places) -> Plan:
-        graph = self.compiled.graph
+        graph = compiled.graph
         outer = graph.captures() if graph.parent is not None else ()
-        captured = [name for name in outer if graph.weight(name) is None]
-        inputs = tuple(dict.fromkeys([*graph.inputs, *graph.defaults, *captured]))
+        self.outer = {name for name in outer if graph.weight(name) is None}
+        self.captured: dict[tuple[str, MemoryLocation], int] = {}
+
+    def make(
+        self, inputs_at: Places, outputs_at: Sequence[MemoryLocation] | None
+    ) -> Plan:
+        graph = self.compiled.graph
+        inputs = tuple(dict.fromkeys([*graph.inputs, *graph.defaults]))
         for name in inputs:
-            self._new_slot(name, inputs_at.get(name, HOST))
+            slot = self._new_slot(name, inputs_at.get(name, HOST))
+            if name in graph.defaults:  # a node need not feed them to its body
+                self.template[slot] = graph.defaults[name].array
         for unit in self.compiled.units:
             if unit.compiled is None:
                 self._add_control_flow(unit)
             else:
                 self._add_partition(unit)
         outputs = tuple(
-            self._at(name, outputs_at.get(name, HOST)) for name in graph.outputs
+            self._at(name, location)
+            for name, location in zip(
+                graph.outputs, outputs_at or [HOST] * len(graph.outputs), strict=True
+            )
         )
-        return Plan(graph, inputs, self.template, self._with_frees(outputs), outputs)
+        return Plan(
+            graph,
+            inputs,
+            tuple(self.captured),
+            tuple(self.captured.values()),
+            self.template,
+            self._with_frees(outputs),
+            outputs,
+        )
 
     def _with_frees(self, outputs: Sequence[int]) -> list[Step]:
         """The steps, each clearing the slots that no later one uses."""
@@ -169,13 +201,17 @@ class _Planner:
         """The slot of *name* at *location*, copied there if need be."""
         if name is None:
             return 0
-        if name not in self.places:
+        if name not in self.places and name not in self.outer:
             # a constant that a step needs as a value: it lives on the host
             slot = self._new_slot(name, HOST)
             self.template[slot] = self.compiled.graph.constant(name)
-        for place in self.places[name]:
+        for place in self.places.get(name, ()):
             if not self.memory.needs_copy(place, location):
                 return self.slots[name, place]
+        if name in self.outer:
+            # copied once, around the body, and not each time that it runs
+            slot = self.captured[name, location] = self._new_slot(name, location)
+            return slot
         source = self.places[name][0]
         for hop in self.memory.route(source, location):
             if (name, hop.target) in self.slots:  # it was wanted half way before
@@ -222,35 +258,39 @@ class _Planner:
                 tuple(inputs),
                 tuple(outputs),
                 home,
-                unit.semaphore,
+                unit.turns,
                 check.doubts,
             )
         )
 
     def _add_control_flow(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
+        placement = self.placements.of(unit)
         bodies = {
             attribute: make_plan(
-                body, self.memory, self.explanation, checks_always=self.checks_always
+                body,
+                self.memory,
+                self.explanation,
+                inputs_at=placement.bodies_take[attribute],
+                outputs_at=placement.bodies_leave[attribute],
+                checks_always=self.checks_always,
+                placements=self.placements,
             )
             for attribute, body in unit.bodies.items()
         }
-        inputs = tuple(self._at(name, HOST) for name in node.inputs)
+        inputs = tuple(
+            self._at(name, location)
+            for name, location in zip(node.inputs, placement.inputs, strict=True)
+        )
         captured = {
-            attribute: tuple(
-                self._at(name, HOST) for name in plan.inputs[_formal(plan.graph) :]
-            )
+            attribute: tuple(self._at(name, at) for name, at in plan.captured)
             for attribute, plan in bodies.items()
         }
         outputs = tuple(
-            self._new_slot(name, HOST) if name else 0 for name in node.outputs
+            self._new_slot(name, location) if name else 0
+            for name, location in zip(node.outputs, placement.outputs, strict=True)
         )
-        self.steps.append(RunBodies(node, bodies, inputs, captured, outputs))
-
-
-def _formal(body: Graph) -> int:
-    """How many of a body plan's inputs are not captured."""
-    return len(dict.fromkeys([*body.inputs, *body.defaults]))
+        self.steps.append(RunBodies(node, bodies, inputs, captured, outputs, placement))
 
 
 def _slots_of(step: Step) -> set[int]:

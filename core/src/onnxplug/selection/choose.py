@@ -56,10 +56,16 @@ class SessionContext:
         model_path: Path | None,
         intra_op_num_threads: int,
         config: Mapping[str, str],
+        registry: PluginRegistry,
     ) -> None:
         self.model_path = model_path
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
+        self._registry = registry
+
+    def context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
+        """The context of *location*, made by the EP that owns its space."""
+        return self._registry.contexts.at(location).context
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node, xp: Any

@@ -7,7 +7,8 @@ names the input, what was found and what is expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -104,12 +105,16 @@ class InputChecker:
             arrays.append((name, value.dtype, found))
         self._arrays = arrays
 
-    def check(self, feed: Mapping[str, Any], placed: Collection[str] = ()) -> list[Any]:
+    def check(
+        self,
+        feed: Mapping[str, Any],
+        placed: Mapping[str, DataType] = MappingProxyType({}),
+    ) -> list[Any]:
         """The values to run on, in order of the inputs.
 
         Args:
-            placed: names whose values are arrays of a device's memory, which are only
-                looked at.
+            placed: the element types of values that are arrays of a device's memory,
+                which are only looked at.
 
         Raises:
             InputError: an input is missing, unknown, or does not fit.
@@ -126,7 +131,9 @@ class InputChecker:
         for name, check in self._checks:
             known += name in feed
             if name in placed:
-                _check_placed(name, self._types[name], feed[name], symbols)
+                _check_placed(
+                    name, self._types[name], feed[name], placed[name], symbols
+                )
                 values.append(feed[name])
             elif name in feed:
                 values.append(check(feed[name], symbols))
@@ -213,17 +220,21 @@ def _tensor_checker(
 
 
 def _check_placed(
-    name: str, value_type: ValueType | None, value: Any, symbols: Symbols
+    name: str,
+    value_type: ValueType | None,
+    value: Any,
+    dtype: DataType,
+    symbols: Symbols,
 ) -> None:
-    """Check an array that is not the host's."""
+    """Check an array of *dtype* that is not the host's."""
     if not isinstance(value_type, TensorType) or value_type.dtype is None:
         raise InputTypeError(
             f"input {name!r} is bound to device memory, and the model takes no tensor "
             "of a known element type there",
             input=name,
         )
-    if value.dtype != value_type.dtype.numpy:
-        raise _wrong_dtype(name, value_type.dtype, value.dtype)
+    if dtype is not value_type.dtype:
+        raise _wrong_dtype(name, value_type.dtype, dtype.numpy)
     if value_type.shape is not None:
         _check_shape(name, tuple(value.shape), value_type.shape, symbols)
 
@@ -479,10 +490,12 @@ def _sparse_checker(
 
 
 def _held(value: Any) -> Any:
-    """What is in an ``OrtValue``, or *value* itself."""
+    """What is in an ``OrtValue``, copied from a device, or *value* itself."""
     from onnxplug.session.ort_value import OrtValue
 
-    return value.raw if isinstance(value, OrtValue) else value
+    if not isinstance(value, OrtValue):
+        return value
+    return value.raw if value.device is None else value.numpy()
 
 
 def _wrong_kind(name: str, value: Any, wanted: str, kind: str) -> InputTypeError:

@@ -16,11 +16,13 @@ from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.aliasing import overlap
-from onnxplug.run.device_memory import DeviceMemory, find_memory
+from onnxplug.session.bound_runs import BoundRuns
 from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
 from onnxplug.session.outputs import own
 
 if TYPE_CHECKING:
+    from onnxplug.ep import Event
+    from onnxplug.run.device import Device
     from onnxplug.session.model_info import NodeArg
 
 
@@ -29,12 +31,12 @@ class BoundOutput(NamedTuple):
 
     Attributes:
         location: the memory.
-        memory: what reaches it; ``None`` for the host.
+        device: what is there; ``None`` for the host.
         value: the value to fill; ``None`` for a new one each run.
     """
 
     location: MemoryLocation
-    memory: DeviceMemory | None
+    device: Device | None
     value: OrtValue | None
 
 
@@ -59,6 +61,9 @@ class IOBinding:
     Args:
         session: whose inputs and outputs they are.
         registry: where the EPs of memories are looked up.
+
+    Attributes:
+        runs: what its runs keep.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class IOBinding:
         self.inputs: dict[str, OrtValue] = {}
         self.outputs: dict[str, BoundOutput] = {}
         self.results: list[OrtValue] | None = None
+        self.runs = BoundRuns()
 
     # inputs
 
@@ -163,8 +169,10 @@ class IOBinding:
         if device_type.lower() == "cpu":
             self.outputs[name] = BoundOutput(HOST, None, None)
         else:
-            memory = find_memory(device_type, device_id, self._registry)
-            self.outputs[name] = BoundOutput(memory.location, memory, None)
+            from onnxplug.run.device import find_device  # few programs have one
+
+            device = find_device(device_type, device_id, self._registry)
+            self.outputs[name] = BoundOutput(device.location, device, None)
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
         """Fill *value* with an output, where it is.
@@ -184,13 +192,7 @@ class IOBinding:
                 "OrtValue, such as OrtValue.ortvalue_from_numpy(array)"
             )
         self._check_fillable(name, value.raw)
-        location = value.location
-        memory = (
-            None
-            if location == HOST
-            else find_memory(location.space, location.ordinal, self._registry)
-        )
-        self.outputs[name] = BoundOutput(location, memory, value)
+        self.outputs[name] = BoundOutput(value.location, value.device, value)
 
     def _check_output(self, name: str) -> None:
         if name not in self._output_names:
@@ -224,10 +226,34 @@ class IOBinding:
 
     # results
 
-    def receive(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+    def fits(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> bool:
+        """Whether :meth:`receive` has nothing to copy in the memory of a device."""
+        taken = list(inputs)
+        for name, output in self.outputs.items():
+            if output.device is None:
+                continue
+            result = results[name]
+            if output.value is not None:
+                if result is not output.value.raw:
+                    return False
+            elif any(result is other for other in taken):
+                return False
+            taken.append(result)
+        return True
+
+    def receive(
+        self,
+        results: Mapping[str, Any],
+        inputs: Sequence[Any],
+        events: Sequence[Event] = (),
+    ) -> None:
         """Take the results of a run on *inputs*, by name, as the bound outputs.
 
         No two of them, and none and an input, are the same array.
+
+        Args:
+            events: after them those in the memory of devices are there; none if they
+                are, which they have to be unless they :meth:`fits`.
 
         Raises:
             OutputMismatch: a bound array has not the output's shape or element type.
@@ -247,7 +273,7 @@ class IOBinding:
             check_bound(f"output {name!r}", result, bound[name])
         taken = [*inputs, *bound.values()]
         new = [name for name in self.outputs if name not in bound]
-        on_host = [name for name in new if self.outputs[name].memory is None]
+        on_host = [name for name in new if self.outputs[name].device is None]
         # first, as a result may be a view of an input, which a bound array may be too
         owned = own([results[name] for name in on_host], taken)
         values = dict(zip(on_host, owned, strict=True))
@@ -255,27 +281,29 @@ class IOBinding:
             if any(
                 overlap(bound[other], result) for other in unfilled if other != name
             ):
-                unfilled[name] = _copy(result, self.outputs[name].memory)
+                unfilled[name] = _copy(result, self.outputs[name].device)
         for name, result in unfilled.items():
-            memory = self.outputs[name].memory
-            if memory is None:
+            device = self.outputs[name].device
+            if device is None:
                 np.copyto(bound[name], result)
             else:
-                memory.write(result, bound[name])
+                device.copy(result, bound[name])
         for name in new:
-            memory = self.outputs[name].memory
-            if memory is not None:
+            device = self.outputs[name].device
+            if device is not None:
                 result = results[name]
                 if any(result is other for other in taken):
-                    result = memory.duplicate(result)
+                    result = device.duplicate(result)
                 taken.append(result)
                 values[name] = result
-        self.results = [
-            OrtValue(values[name], output.location, output.memory)
-            if output.value is None
-            else output.value
-            for name, output in self.outputs.items()
-        ]
+        self.results = []
+        for name, output in self.outputs.items():
+            value = output.value
+            if value is None:
+                value = OrtValue(values[name], output.location, output.device)
+            if output.device is not None:
+                value.note_written(events)
+            self.results.append(value)
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound.
@@ -297,10 +325,26 @@ class IOBinding:
         ]
 
     def synchronize_inputs(self) -> None:
-        """Wait for the inputs; they are ready when they are bound."""
+        """Wait for the inputs.
+
+        Raises:
+            EpError: the run that was to make one failed.
+        """
+        for value in self.inputs.values():
+            value.wait()
 
     def synchronize_outputs(self) -> None:
-        """Wait for the outputs; they are ready when a run returns."""
+        """Wait for the outputs of the last run.
+
+        Raises:
+            EpError: it failed.
+        """
+        for value in self.results or ():
+            value.wait()
+
+    def release_captured_graph(self, graph_id: int = 0) -> None:
+        """Release what runs captured as ``gpu_graph_id``, if anything."""
+        self.runs.release(str(graph_id))
 
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
@@ -316,8 +360,8 @@ class IOBinding:
         return self._session is session
 
 
-def _copy(result: Any, memory: DeviceMemory | None) -> Any:
-    return result.copy() if memory is None else memory.duplicate(result)
+def _copy(result: Any, device: Device | None) -> Any:
+    return result.copy() if device is None else device.duplicate(result)
 
 
 def _at_address(

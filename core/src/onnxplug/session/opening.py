@@ -20,10 +20,11 @@ from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.session.model_info import ModelMetadata
 
 if TYPE_CHECKING:
-    from onnxplug.ep import ModelInfo
+    from onnxplug.ep import MemoryLocation, ModelInfo
     from onnxplug.ep.files import Identity
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
+    from onnxplug.run.device import Device
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.selection.request import ProviderRequest
@@ -115,7 +116,7 @@ def _build(
     profile: Profile | None,
 ) -> BuiltModel:
     options = request.options
-    context = SessionContext(model.path, options.threads, options.config)
+    context = SessionContext(model.path, options.threads, options.config, registry)
     with stage(profile, "create EPs"):
         chosen, failed = choose(
             resolved,
@@ -125,7 +126,14 @@ def _build(
             cpu_fallback=request.cpu_fallback,
         )
     disabled = {*options.disabled_passes, *request.disabled}
-    return build_model(model, chosen, failed, options, disabled, profile)
+    device_at = functools.partial(_device_at, registry)
+    return build_model(model, chosen, failed, options, disabled, device_at, profile)
+
+
+def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:
+    from onnxplug.run.device import device_at  # few sessions have one
+
+    return device_at(location, registry)
 
 
 def _model_info(model: Model) -> ModelInfo:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, bounds
+from onnxplug.ep import (
+    HOST,
+    DataType,
+    MemoryLocation,
+    SparseTensor,
+    TensorType,
+    bounds,
+)
 from onnxplug.ep.arrays import is_masked, usual_form
-from onnxplug.errors import InvalidArgument, OutputMismatch
-from onnxplug.run.device_memory import DeviceMemory, find_memory
-from onnxplug.session.model_info import type_name_of
+from onnxplug.errors import EpError, InvalidArgument, OutputMismatch
+from onnxplug.plugins import registry as registry_of_process
+from onnxplug.session.model_info import type_name, type_name_of
+
+if TYPE_CHECKING:
+    from onnxplug.ep import Event
+    from onnxplug.run.device import Device
 
 
 class OrtValue:
@@ -20,17 +32,21 @@ class OrtValue:
 
     Host arrays are shared, not copied: what is written to the array is seen through
     the value, and the value keeps the array alive.
+
+    The content of a value in a device's memory may still be computed, by work that a
+    run left queued; whatever reads or overwrites the value here waits for it.
     """
 
     def __init__(
-        self,
-        value: Any,
-        location: MemoryLocation = HOST,
-        memory: DeviceMemory | None = None,
+        self, value: Any, location: MemoryLocation = HOST, device: Device | None = None
     ) -> None:
         self._value = value
         self._location = location
-        self._memory = memory
+        self._device = device
+        self._written: Sequence[Event] = ()
+        self._read: list[Event] = []
+        # others may read the memory without asking
+        self._is_shared = False
 
     # making
 
@@ -53,8 +69,8 @@ class OrtValue:
         array = _as_stored(array)
         if device_type.lower() == "cpu":
             return OrtValue(array)
-        memory = find_memory(device_type, device_id)
-        return OrtValue(memory.from_host(array), memory.location, memory)
+        device = _find_device(device_type, device_id)
+        return OrtValue(device.from_host(array), device.location, device)
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(
@@ -100,27 +116,36 @@ class OrtValue:
         sizes = as_sizes(shape, dtype)
         if device_type.lower() == "cpu":
             return OrtValue(np.empty(sizes, dtype.numpy))
-        memory = find_memory(device_type, device_id)
-        return OrtValue(memory.empty(sizes, dtype), memory.location, memory)
+        device = _find_device(device_type, device_id)
+        return OrtValue(device.empty(sizes, dtype), device.location, device)
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
         """A value that shares the memory of an object with ``__dlpack__``.
 
+        That of a device is there when the exporter's work is, for which no call waits.
+
         Args:
-            is_bool_tensor: take bytes as booleans, as exporters without booleans do.
+            is_bool_tensor: take bytes as booleans, as exporters without booleans do;
+                for arrays of the host.
 
         Raises:
-            InvalidArgument: numpy cannot share the memory, or what is to be booleans is
+            InvalidArgument: the memory cannot be shared, or what is to be booleans is
                 not bytes of 0 and 1.
         """
+        # whatever the library raises
+        try:
+            where = (
+                data.__dlpack_device__() if hasattr(data, "__dlpack_device__") else None
+            )
+        except Exception as error:
+            raise _no_dlpack(data, error) from error
+        if where is not None and where[0] not in _DLPACK_HOST:
+            return _import(data, (int(where[0]), int(where[1])))
         try:
             array = np.from_dlpack(data)
-        # whatever the library raises, such as for memory of a device
         except Exception as error:
-            raise InvalidArgument(
-                f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
-            ) from error
+            raise _no_dlpack(data, error) from error
         return OrtValue(_as_truths(array) if is_bool_tensor else array)
 
     # asking
@@ -131,7 +156,8 @@ class OrtValue:
 
     def is_tensor(self) -> bool:
         """Whether it is a dense tensor."""
-        return hasattr(self._value, "shape") and hasattr(self._value, "dtype")
+        value = self._value
+        return hasattr(value, "shape") and not isinstance(value, SparseTensor)
 
     def is_sparse_tensor(self) -> bool:
         """Whether it is a sparse tensor."""
@@ -147,11 +173,21 @@ class OrtValue:
 
     def data_type(self) -> str:
         """The type in ONNX Runtime's words, ``tensor(float)``."""
+        if self._device is not None and self.is_tensor():
+            return type_name(TensorType(self.dtype))
         return type_name_of(self._value)
 
     def element_type(self) -> int:
         """ONNX's number of a tensor's element type."""
-        return DataType.from_numpy(self._tensor().dtype).onnx
+        return self.dtype.onnx
+
+    @property
+    def dtype(self) -> DataType:
+        """A tensor's element type."""
+        tensor = self._tensor()
+        if self._device is not None and not isinstance(tensor, np.ndarray):
+            return self._device.data_type(tensor)
+        return DataType.from_numpy(tensor.dtype)
 
     def device_name(self) -> str:
         """Where it lives: ``cpu``, or the name of a device's memory."""
@@ -162,10 +198,14 @@ class OrtValue:
         """Where it lives."""
         return self._location
 
+    @property
+    def device(self) -> Device | None:
+        """What is where it lives; ``None`` for the host."""
+        return self._device
+
     def tensor_size_in_bytes(self) -> int:
         """How many bytes a tensor's elements take."""
-        tensor = self._tensor()
-        return math.prod(map(int, tensor.shape)) * int(tensor.dtype.itemsize)
+        return math.prod(map(int, self.shape())) * self.dtype.numpy.itemsize
 
     def data_ptr(self) -> int:
         """The address of a host tensor's first element.
@@ -190,11 +230,12 @@ class OrtValue:
         Raises:
             InvalidArgument: it is no tensor.
         """
+        self.wait()
         tensor = self._tensor()
         if isinstance(tensor, np.ndarray):
             return tensor
-        assert self._memory is not None
-        array: np.ndarray[Any, Any] = self._memory.to_host(tensor)
+        assert self._device is not None
+        array: np.ndarray[Any, Any] = self._device.to_host(tensor)
         return array
 
     def to_list(self) -> list[Any]:
@@ -209,8 +250,30 @@ class OrtValue:
         array = self.numpy()
         return np.array(array, dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._tensor().__dlpack__(**options)
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """The tensor as a DLPack capsule.
+
+        Args:
+            stream: native handle of the consumer's stream, which waits for the content;
+                ``None``: the content is waited for here; -1: nobody waits.
+
+        Raises:
+            InvalidArgument: it is no tensor, or its device has no DLPack.
+        """
+        tensor = self._tensor()
+        if self._device is None:
+            return tensor.__dlpack__(stream=stream, **options)
+        if not hasattr(tensor, "__dlpack__"):
+            raise InvalidArgument(
+                f"arrays in {self._location} are not exchanged by DLPack; copy it "
+                "to the host with .numpy()"
+            )
+        if stream is None:
+            self.wait()
+        elif stream != -1:
+            self._device.order_user_stream(stream, self._written)
+        self._is_shared = True
+        return tensor.__dlpack__(stream=-1, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._tensor().__dlpack_device__()
@@ -230,16 +293,18 @@ class OrtValue:
             )
         array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
         tensor = self._tensor()
+        dtype = self.dtype.numpy
         if tuple(array.shape) != tuple(tensor.shape) or (
-            array.dtype.newbyteorder("=") != tensor.dtype
+            array.dtype.newbyteorder("=") != dtype
         ):
             raise OutputMismatch(
-                f"a tensor of {tensor.dtype}{list(tensor.shape)} is updated with "
+                f"a tensor of {dtype}{list(tensor.shape)} is updated with "
                 f"{array.dtype}{list(array.shape)}; expected the same"
             )
         if not isinstance(tensor, np.ndarray):
-            assert self._memory is not None
-            self._memory.write(_as_stored(array), tensor)
+            assert self._device is not None
+            self._wait_for_all()
+            self._device.copy(_as_stored(array), tensor)
             return
         if not tensor.flags.writeable:
             raise OutputMismatch(
@@ -253,6 +318,57 @@ class OrtValue:
         """The value as EPs take it."""
         return self._value
 
+    # the work of runs
+
+    @property
+    def ready(self) -> bool:
+        """Whether the content is there, or can be no more as a run failed."""
+        return all(event.done() for event in self._written)
+
+    def wait(self) -> None:
+        """Wait for the content.
+
+        Raises:
+            EpError: the run that was to make it failed.
+        """
+        if self._written:
+            assert self._device is not None
+            for event in self._written:
+                self._device.synchronize(event)
+            self._written = ()
+
+    def _wait_for_all(self) -> None:
+        """Wait for what reads the content, too."""
+        self.wait()
+        reading, self._read = self._read, []
+        for event in reading:
+            assert self._device is not None
+            with contextlib.suppress(EpError):  # the reader's failure is not this one's
+                self._device.synchronize(event)
+
+    @property
+    def written(self) -> Sequence[Event]:
+        """The events after which the content is there."""
+        return self._written
+
+    @property
+    def used(self) -> Sequence[Event]:
+        """The events after which the content may be overwritten."""
+        return (*self._written, *self._read)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may read or write the memory without asking."""
+        return self._is_shared
+
+    def note_read(self, events: Sequence[Event]) -> None:
+        """Note that the work before *events* reads the content."""
+        self._read = [event for event in self._read if not event.done()] + [*events]
+
+    def note_written(self, events: Sequence[Event]) -> None:
+        """Note that the work before *events* makes the content."""
+        self._written, self._read = tuple(events), []
+
     def _tensor(self) -> Any:
         if not self.is_tensor():
             raise InvalidArgument(f"the value is a {self.data_type()}, not a tensor")
@@ -260,6 +376,35 @@ class OrtValue:
 
     def __repr__(self) -> str:
         return f"OrtValue({self.data_type()}, {self._location})"
+
+
+_DLPACK_HOST: Final = {1, 3, 11}
+"""DLPack's types of memory that the host reads: its own, and that pinned for CUDA and
+ROCm."""
+
+
+def _find_device(device_type: str, device_id: int) -> Device:
+    from onnxplug.run.device import find_device  # few programs have one
+
+    return find_device(device_type, device_id, registry_of_process)
+
+
+def _no_dlpack(data: Any, error: Exception) -> InvalidArgument:
+    return InvalidArgument(
+        f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
+    )
+
+
+def _import(data: Any, where: tuple[int, int]) -> OrtValue:
+    """The value of an array that a library has in a device's memory."""
+    from onnxplug.run.device import device_of_dlpack
+
+    device = device_of_dlpack(where, registry_of_process)
+    array, events = device.import_dlpack(data)
+    value = OrtValue(array, device.location, device)
+    value.note_written(events)
+    value._is_shared = True
+    return value
 
 
 def as_data_type(element_type: Any) -> DataType:

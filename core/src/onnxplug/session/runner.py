@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.run.execute import Run, execute
+from onnxplug.ep import HOST
+from onnxplug.run.execute import execute
+from onnxplug.run.run import Run
+from onnxplug.session.bound_runs import (
+    captured_run,
+    leave_queued,
+    may_return_early,
+    wait_for_work,
+)
 from onnxplug.session.fast_path import fast_run, no_fast_run
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.outputs import DeclaredShapes, own
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
+    from onnxplug.ep import Event
     from onnxplug.options import RunOptions
     from onnxplug.run.model import BuiltModel
+    from onnxplug.run.plan import Plan
     from onnxplug.run.profiling import Profile
     from onnxplug.session.io_binding import IOBinding
 
@@ -83,29 +93,61 @@ class ModelRunner:
         """
         profile = self.profile
         with recorded_run(profile):
-            places = {name: value.location for name, value in binding.inputs.items()}
             values = self._checker.check(
                 {name: value.raw for name, value in binding.inputs.items()},
-                placed={name for name, place in places.items() if place != HOST},
+                placed={
+                    name: value.dtype
+                    for name, value in binding.inputs.items()
+                    if value.location != HOST and value.is_tensor()
+                },
             )
-            wanted: dict[str, MemoryLocation] = {
-                name: output.location for name, output in binding.outputs.items()
-            }
             bound = [
                 output.value.raw
                 if output is not None and output.value is not None
                 else None
                 for output in map(binding.outputs.get, self.output_names)
             ]
-            built = self.built
-            plan = built.plan_for(places, wanted)
-            with (
-                recorded_execution(profile),
-                Run(built.memory, run_options, profile) as run,
-            ):
+            places = {name: value.location for name, value in binding.inputs.items()}
+            wanted = {name: output.location for name, output in binding.outputs.items()}
+            plan = self.built.plan_for(places, wanted)
+            with recorded_execution(profile):
+                self._execute_bound(binding, plan, values, bound, run_options, profile)
+
+    def _execute_bound(
+        self,
+        binding: IOBinding,
+        plan: Plan,
+        values: Sequence[Any],
+        bound: Sequence[Any | None],
+        run_options: RunOptions | None,
+        profile: Profile | None,
+    ) -> None:
+        built = self.built
+        captured = None
+        if built.captures is not None:
+            captured = captured_run(binding, built, plan, values, bound, run_options)
+        with Run(
+            built.memory,
+            built.streams,
+            run_options,
+            profile,
+            streams=functools.partial(binding.runs.streams, built),
+            capture=None if captured is None else captured.phase,
+        ) as run:
+            wait_for_work(binding, run)
+            results: Sequence[Any | None]
+            if captured is None:
                 results = execute(plan, values, run, bound)
+            else:
+                captured.run(
+                    plan, run, functools.partial(execute, plan, values, run, bound)
+                )
+                results = bound
             by_name = dict(zip(self.output_names, results, strict=True))
-            binding.receive(by_name, values)
+            events: list[Event] = []
+            if may_return_early(binding, by_name, values, run_options):
+                events = leave_queued(binding, run, values)
+        binding.receive(by_name, values, events)
 
     def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
         """Those of *results* that have these names."""
@@ -129,6 +171,6 @@ class ModelRunner:
             return built.direct_call(inputs)
         with (
             recorded_execution(profile),
-            Run(built.memory, run_options, profile) as run,
+            Run(built.memory, built.streams, run_options, profile) as run,
         ):
             return execute(built.plan, inputs, run)

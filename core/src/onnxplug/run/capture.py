@@ -1,0 +1,164 @@
+"""Runs whose queued work is captured once, and replayed from then on.
+
+What is replayed reads and writes the same addresses, so only runs on bound values are
+captured, and a run on other ones starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep import CapturePhase, MemoryLocation, describe
+from onnxplug.errors import EpError, SessionRefused
+from onnxplug.guard import FAILURES, blaming
+from onnxplug.run.plan import Plan, RunPartition
+
+if TYPE_CHECKING:
+    from onnxplug.ep import CapturedGraph, Stream
+    from onnxplug.run.compile import CompiledGraph
+    from onnxplug.run.device import Device
+    from onnxplug.run.memory import Memory
+    from onnxplug.run.run import Run
+    from onnxplug.selection import ChosenEp
+
+
+def capturing_device(
+    chosen: Sequence[ChosenEp], compiled: CompiledGraph, memory: Memory
+) -> Device | None:
+    """The device whose work is captured; ``None`` if no EP's options ask for it.
+
+    Raises:
+        SessionRefused: the model has a part that cannot be captured.
+    """
+    names = [ep.name for ep in chosen if ep.provider.captures]
+    if not names:
+        return None
+    location = next(ep.provider.location for ep in chosen if ep.provider.captures)
+    device = memory.device(location)
+    if device is None or not device.context.captures:
+        raise SessionRefused(
+            f"{names[0]} is to capture graphs, and {location} has no streams that can; "
+            "turn the option off"
+        )
+    for unit in compiled.units:
+        node = describe(unit.partition.nodes[0])
+        if unit.candidate is None or unit.compiled is None:
+            raise _refused(names, f"{node} is run by the host, body by body")
+        if unit.candidate.name not in names:
+            raise _refused(names, f"{node} is run by {unit.candidate.name}")
+        home = unit.candidate.provider.location
+        for name, place in (
+            *_placed(unit.partition.inputs, unit.compiled.input_locations, home),
+            *_placed(unit.partition.outputs, unit.compiled.output_locations, home),
+        ):
+            if place != location:
+                raise _refused(
+                    names, f"{unit.candidate.name} wants {name!r} of {node} in {place}"
+                )
+    return device
+
+
+def _placed(
+    names: Sequence[str],
+    places: Sequence[MemoryLocation] | None,
+    home: MemoryLocation,
+) -> list[tuple[str, MemoryLocation]]:
+    return list(zip(names, places or [home] * len(names), strict=True))
+
+
+def _refused(names: Sequence[str], why: str) -> SessionRefused:
+    return SessionRefused(
+        f"{' and '.join(names)} is to capture graphs, for which all of the model must "
+        f"run there: {why}; turn the option off, or see onnxplug explain for what is "
+        "not claimed"
+    )
+
+
+class CapturedRun:
+    """Runs of one plan on the same arrays: a warm-up, a capture, then replays.
+
+    Args:
+        arrays: the inputs and outputs.
+    """
+
+    def __init__(self, device: Device, arrays: Sequence[Any]) -> None:
+        self._device = device
+        self._arrays = list(arrays)  # kept, since the work has their addresses
+        self._is_warm = False
+        self._graph: CapturedGraph | None = None
+
+    def is_on(self, arrays: Sequence[Any]) -> bool:
+        """Whether *arrays* are those of the runs."""
+        return len(arrays) == len(self._arrays) and all(
+            array is mine for array, mine in zip(arrays, self._arrays, strict=True)
+        )
+
+    @property
+    def phase(self) -> CapturePhase | None:
+        """What the next run is for; ``None`` once there is something to replay."""
+        if self._graph is not None:
+            return None
+        return CapturePhase.CAPTURE if self._is_warm else CapturePhase.WARM_UP
+
+    def run(self, plan: Plan, run: Run, execute: Callable[[], list[Any]]) -> None:
+        """Do the next run, whose results are in the bound outputs.
+
+        Args:
+            execute: executes *plan* on the arrays.
+        """
+        if self.phase is CapturePhase.WARM_UP:
+            execute()
+            self._is_warm = True
+            return
+        stream = run.stream(self._device.location)
+        assert stream is not None
+        with contextlib.ExitStack() as ends:
+            # partitions that may not overlap may not in replays either
+            for step in plan.steps:
+                if isinstance(step, RunPartition) and step.turns is not None:
+                    record = run.record_at(step.location)
+                    ends.enter_context(step.turns.take(stream, record, run.check))
+            if self._graph is None:
+                self._graph = self._capture(stream, execute)
+            with blaming(self._device.ep, "run"):
+                self._graph.launch(stream)
+
+    def _capture(
+        self, stream: Stream, execute: Callable[[], list[Any]]
+    ) -> CapturedGraph:
+        with blaming(self._device.ep, "run"):
+            stream.begin_capture()
+        try:
+            execute()
+        except BaseException:
+            # what was captured is not wanted, and the stream is to be used again
+            with contextlib.suppress(*FAILURES):
+                stream.end_capture().close()
+            raise
+        with blaming(self._device.ep, "run"):
+            return stream.end_capture()
+
+    def close(self) -> None:
+        """Release what was captured; its launches are done.
+
+        Raises:
+            EpError: the EP failed to.
+        """
+        graph, self._graph = self._graph, None
+        self._arrays.clear()
+        if graph is not None:
+            with blaming(self._device.ep, "close"):
+                graph.close()
+
+
+def close_captured(runs: Sequence[CapturedRun]) -> None:
+    """Close *runs*, whatever goes wrong in one of them; it is logged."""
+    for run in runs:
+        try:
+            run.close()
+        except EpError as error:
+            import logging
+
+            logging.getLogger("onnxplug.session").warning("%s", error)
