@@ -61,6 +61,11 @@ class Memory:
             self._devices.setdefault(location, device)
         return self._devices[location]
 
+    @property
+    def has_devices(self) -> bool:
+        """Whether any location is a device's."""
+        return any(device is not None for device in self._devices.values())
+
     def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
         """Whether a value in *source* cannot be used in *target* as it is."""
         if source == target or (source.host_accessible and target.host_accessible):
