@@ -1,4 +1,4 @@
-"""Random models with control flow and sequences, all of whose values are small matrices.
+"""Random models with control flow and sequences, whose values are small matrices.
 
 Every model is right for any way of dividing it among EPs, so that what a run returns
 depends on nothing but the model and what is fed.

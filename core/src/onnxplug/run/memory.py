@@ -112,7 +112,7 @@ class Memory:
         """A new array at the hop's target like *value*, which is at its source.
 
         Args:
-            pinned: nobody but the host gets it, if it is there.
+            pinned: one on the host is of memory that the device reaches.
         """
         source, target = self.device(hop.source), self.device(hop.target)
         dtype = (

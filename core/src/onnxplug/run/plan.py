@@ -45,12 +45,17 @@ class RunPartition(NamedTuple):
 
 
 class CopyValue(NamedTuple):
-    """Copies one value along a hop."""
+    """Copies one value along a hop.
+
+    Attributes:
+        is_result: the copy is given to the caller of the session.
+    """
 
     name: str
     hop: Hop
     source: int
     target: int
+    is_result: bool = False
     frees: tuple[int, ...] = ()
 
 
@@ -181,6 +186,10 @@ class _Planner:
 
     def _with_frees(self, outputs: Sequence[int]) -> list[Step]:
         """The steps, each clearing the slots that no later one uses."""
+        is_body = self.compiled.graph.parent is not None
+        for number, step in enumerate(self.steps):
+            if isinstance(step, CopyValue) and step.target in outputs and not is_body:
+                self.steps[number] = step._replace(is_result=True)
         kept = {
             number for number, value in enumerate(self.template) if value is not None
         }
