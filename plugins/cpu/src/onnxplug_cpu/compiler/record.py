@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -207,7 +206,6 @@ def fewest_chunks(seconds: float) -> int:
     return max(1, int(seconds / LONGEST_CHUNK))
 
 
-@dataclass(frozen=True, slots=True)
 class View:
     """An array somewhere in a buffer, none of whose elements lies outside.
 
@@ -225,13 +223,21 @@ class View:
         OutOfBounds: a size is negative, or an element lies outside the buffer.
     """
 
-    buffer: Buffer
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    __slots__ = ("buffer", "dtype", "offset", "shape", "strides")
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        buffer: Buffer,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        self.buffer: Final = buffer
+        self.offset: Final = offset
+        self.dtype: Final = dtype
+        self.shape: Final = shape
+        self.strides: Final = strides
         low = high = 0  # the first and the last element, in elements from element 0
         for size, stride in zip(self.shape, self.strides, strict=True):
             if size < 1:
