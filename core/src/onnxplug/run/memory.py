@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxplug.ep import (
     HOST,
@@ -14,11 +14,12 @@ from onnxplug.ep import (
     MemoryLocation,
     Stream,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import EpError, RunError
 from onnxplug.guard import blaming
 
 
-class Hop(NamedTuple):
+class Hop(Record):
     """One copy on the way of a value.
 
     Attributes:

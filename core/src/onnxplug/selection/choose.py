@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxplug.ep import (
     EpDevice,
@@ -14,6 +14,7 @@ from onnxplug.ep import (
     Reason,
     RefusalCode,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import (
     EpError,
     OnnxplugError,
@@ -85,7 +86,7 @@ class SessionContext:
         return logging.getLogger("onnxplug.session")
 
 
-class ChosenEp(NamedTuple):
+class ChosenEp(Record):
     """An EP of a session.
 
     Attributes:
@@ -114,7 +115,7 @@ class ChosenEp(NamedTuple):
         return ", ".join(kinds)
 
 
-class FailedEp(NamedTuple):
+class FailedEp(Record):
     """An EP that was asked for and cannot be used.
 
     Attributes:

@@ -6,8 +6,9 @@ import functools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from onnxplug.session.request import SessionRequest
 
 
-class OpenedModel(NamedTuple):
+class OpenedModel(Record):
     """A model that is ready to run, and what a session reports of it.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidArgument
 from onnxplug.graph.load import in_memory
 from onnxplug.options import SessionOptions
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
 
 
-class SessionRequest(NamedTuple):
+class SessionRequest(Record):
     """The arguments of a session, read.
 
     Attributes:
@@ -54,7 +55,7 @@ class SessionRequest(NamedTuple):
         source = self.source
         plain = source.tobytes() if isinstance(source, memoryview) else source
         # elsewhere the same files are others
-        return self._replace(source=plain, files=None)  # type: ignore[arg-type]
+        return self._replace(source=plain, files=None)
 
     def unpickled(self) -> SessionRequest:
         """The request that :meth:`pickled` was made from."""

@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep.bounds import sizes
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, data_type
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.extent import extent
@@ -39,7 +40,7 @@ MOST_VIEWS: Final = 32
 """Views in a row through which a value is written where the last of them is wanted."""
 
 
-class Result(NamedTuple):
+class Result(Record):
     """One output of a plan.
 
     Attributes:
@@ -57,7 +58,7 @@ class Result(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Planned(NamedTuple):
+class Planned(Record):
     """A segment for one set of input shapes."""
 
     recorder: Recorder

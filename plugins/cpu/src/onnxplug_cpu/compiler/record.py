@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug.ep.bounds import OutOfBounds, sizes
 from onnxplug.ep.bounds import permutation as checked_permutation
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.arena import Block
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
@@ -135,7 +136,7 @@ class Flag(Buffer):
         super().__init__(8)
 
 
-class Check(NamedTuple):
+class Check(Record):
     """What to look at after a run.
 
     Attributes:
@@ -149,20 +150,20 @@ class Check(NamedTuple):
     nodes: tuple[int, ...]
 
 
-class Address(NamedTuple):
+class Address(Record):
     """A word: the address of a byte of a buffer."""
 
     buffer: Buffer
     offset: int = 0
 
 
-class Code(NamedTuple):
+class Code(Record):
     """A word: the address of a kernel's function."""
 
     kernel: Kernel
 
 
-class Words(NamedTuple):
+class Words(Record):
     """A word: the address of more words, such as another kernel's."""
 
     words: tuple[Word, ...]
@@ -171,7 +172,7 @@ class Words(NamedTuple):
 Word: TypeAlias = int | Address | Code | Words
 
 
-class Command(NamedTuple):
+class Command(Record):
     """A call of a kernel for every chunk from 0 to *chunks*, on any threads.
 
     Commands run in order; all chunks of one end before the next begins.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.chain import Chain
 from onnxplug_cpu.compiler.isa import LANES
 from onnxplug_cpu.compiler.kernel import Kernel
@@ -124,7 +125,7 @@ def _check(chain: Chain, inputs: Sequence[View], outputs: Sequence[View]) -> Non
         )
 
 
-class _Form(NamedTuple):
+class _Form(Record):
     """The arrays, outputs first, along the fewest axes.
 
     Attributes:
@@ -152,7 +153,7 @@ def _form(layout: Layout, sizes: Sequence[int], outputs: int) -> _Form:
     return _Form(layout.addresses, axes[:-1], inner.size, inner.strides, kinds)
 
 
-class _Cut(NamedTuple):
+class _Cut(Record):
     """How the work is divided.
 
     Attributes:

@@ -6,8 +6,9 @@ Apart from :mod:`~.emitters`, which emits them, as a plan needs no more than thi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.chain import Chain
 from onnxplug_cpu.compiler.kernels.elements import (
     FLOATS,
@@ -24,7 +25,7 @@ _BOOL: Final = frozenset({"i1"})
 _Accepts: TypeAlias = Callable[[Sequence[str], str], bool]
 
 
-class _Operator(NamedTuple):
+class _Operator(Record):
     """What a plan asks of an operator.
 
     Attributes:
