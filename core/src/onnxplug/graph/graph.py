@@ -10,7 +10,6 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
@@ -351,14 +350,14 @@ class Model:
     graph: Graph
     ir_version: int
     functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
-    path: Path | None = None
+    path: str | None = None
     producer_name: str = ""
     producer_version: str = ""
     domain: str = ""
     model_version: int = 0
     doc_string: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
-    files: Mapping[Path, Identity] = field(default_factory=dict)
+    files: Mapping[str, Identity] = field(default_factory=dict)
 
 
 def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.files import open_regular
@@ -48,7 +47,7 @@ _UNREADABLE: Final[Mapping[int, type[ModelUnreadable]]] = {
 def load_model(
     source: Any,
     *,
-    external_data_folder: Path | None = None,
+    external_data_folder: str | os.PathLike[str] | None = None,
     external_files: Mapping[str, memoryview] | None = None,
     external_arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
     mapped: bool = True,
@@ -71,14 +70,14 @@ def load_model(
             fault is in its external data.
         UnsupportedModel: it is newer than this onnxplug.
     """
-    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    path = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
     folder = external_data_folder
     contents = Contents(mapped=mapped)
     if path is None:
         data, described = in_memory(source)
     else:
-        data, described = _on_disk(path, contents), repr(str(path))
-        folder = path.parent if folder is None else folder
+        data, described = _on_disk(path, contents), repr(path)
+        folder = os.path.dirname(path) if folder is None else folder
     external = ExternalData(
         folder, path, files=external_files, arrays=external_arrays, contents=contents
     )
@@ -105,8 +104,8 @@ def parse_function(data: bytes) -> Function:
     return GraphParser(ExternalData(None)).function(message, {"": 1})
 
 
-def _on_disk(path: Path, contents: Contents) -> memoryview:
-    where = f"the model at {str(path)!r}"
+def _on_disk(path: str, contents: Contents) -> memoryview:
+    where = f"the model at {path!r}"
     try:
         descriptor, status = open_regular(path)
         try:
@@ -115,14 +114,12 @@ def _on_disk(path: Path, contents: Contents) -> memoryview:
             os.close(descriptor)
     except FileNotFoundError as error:
         raise ModelNotFound(
-            f"there is no model at {str(path)!r} (in {_working_folder()})"
+            f"there is no model at {path!r} (in {_working_folder()})"
         ) from error
     except OSError as error:
         kind = _UNREADABLE.get(error.errno or 0, ModelUnreadable)
         if kind is ModelIsFolder:
-            raise kind(
-                f"{str(path)!r} is a folder; name the model file in it"
-            ) from error
+            raise kind(f"{path!r} is a folder; name the model file in it") from error
         raise kind(f"cannot read {where}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL character, or half of a surrogate pair
         raise ModelUnreadable(f"cannot read {where}: {error}") from error

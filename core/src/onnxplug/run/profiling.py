@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Final
 
 from onnxplug.ep.locks import new_lock
@@ -159,7 +158,7 @@ class Profile:
         with self._lock:
             self._ended, self._open = True, False
         with contextlib.suppress(OSError):
-            Path(self.path).unlink()
+            os.unlink(self.path)
 
     def _write_out(self, *, last: bool = False) -> None:
         """Append the events in memory to the file.

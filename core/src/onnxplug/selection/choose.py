@@ -54,13 +54,20 @@ class SessionContext:
 
     def __init__(
         self,
-        model_path: Path | None,
+        model_path: str | None,
         intra_op_num_threads: int,
         config: Mapping[str, str],
     ) -> None:
-        self.model_path = model_path
+        self._model_path = model_path
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
+
+    @property
+    def model_path(self) -> Path | None:
+        """Where the model was loaded from; ``None`` when from memory."""
+        from pathlib import Path  # which few EPs ask for
+
+        return None if self._model_path is None else Path(self._model_path)
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node, xp: Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.record import Record
@@ -27,14 +26,14 @@ class SessionRequest(Record):
         files: those of the model as they were; ``None`` before it was loaded.
     """
 
-    source: Path | memoryview
+    source: str | memoryview
     options: SessionOptions
     providers: Any
     provider_options: Any
     policy: Any
     disabled: tuple[str, ...]
     registry: PluginRegistry | None = None
-    files: Mapping[Path, Identity] | None = None
+    files: Mapping[str, Identity] | None = None
 
     @property
     def cpu_fallback(self) -> bool:
@@ -64,10 +63,10 @@ class SessionRequest(Record):
         return self
 
 
-def read_source(path_or_bytes: Any) -> Path | memoryview:
+def read_source(path_or_bytes: Any) -> str | memoryview:
     """The path of a model, or its bytes."""
     if isinstance(path_or_bytes, str | os.PathLike):
-        return Path(path_or_bytes)
+        return os.fsdecode(path_or_bytes)
     source, _ = in_memory(path_or_bytes)
     return source
 
