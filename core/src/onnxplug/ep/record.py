@@ -25,7 +25,7 @@ class _RecordType(type):
         body["_fields"] = body["__match_args__"] = fields
         body["__slots__"] = ()
         for position, field in enumerate(fields):
-            body[field] = property(itemgetter(position))
+            body[field] = property(itemgetter(position), doc=f"Field {position}.")
         return super().__new__(cls, name, bases, body)
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.files import open_regular
+from onnxplug.ep.files import Identity, open_regular
 from onnxplug.errors import (
     InvalidModel,
     MalformedModel,
@@ -83,15 +83,12 @@ def load_model(
     )
     try:
         try:
-            model = _read_model(data, external)
+            return _read_model(data, external, path, contents.files)
         finally:
             # first, as what is wrong with the model may come of it
             contents.require_unchanged()
     except ModelError as error:
         raise type(error)(f"cannot load {described}: {error}") from error
-    model.path = path
-    model.files = contents.files
-    return model
 
 
 def parse_function(data: bytes) -> Function:
@@ -166,7 +163,12 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
         raise InvalidModel(f"{kind} has no bytes to be read: {error}") from error
 
 
-def _read_model(data: memoryview, external: ExternalData) -> Model:
+def _read_model(
+    data: memoryview,
+    external: ExternalData,
+    path: str | None,
+    files: Mapping[str, Identity],
+) -> Model:
     message = Message.whole(data)
     numbers = {tags.MODEL_IR_VERSION: 0, tags.MODEL_MODEL_VERSION: 0}
     text = {
@@ -215,12 +217,14 @@ def _read_model(data: memoryview, external: ExternalData) -> Model:
         graph=parser.main_graph(graphs[0], opset_imports),
         ir_version=ir_version,
         functions=_functions(parser, functions, opset_imports),
+        path=path,
         producer_name=text[tags.MODEL_PRODUCER_NAME],
         producer_version=text[tags.MODEL_PRODUCER_VERSION],
         domain=text[tags.MODEL_DOMAIN],
         model_version=numbers[tags.MODEL_MODEL_VERSION],
         doc_string=text[tags.MODEL_DOC_STRING],
         metadata=metadata,
+        files=files,
     )
 
 
