@@ -2,7 +2,7 @@
 
 Making a session and its first plan takes a hundred of them.  ``typing.NamedTuple``
 writes the constructor of each as text, compiles that and every annotation, and gives
-each class methods of its own: five times the time, and again when the process ends.
+each class methods of its own: seven times the time, and more to clear away at the end.
 """
 
 from __future__ import annotations

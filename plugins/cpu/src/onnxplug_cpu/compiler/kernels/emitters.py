@@ -95,7 +95,7 @@ EMITTERS: Final[Mapping[str, Callable[[Arguments], Value]]] = {
 """One for each operator that :mod:`~.operators` takes."""
 
 _EXACT: Final = frozenset(
-    """Neg Abs Sign Floor Ceil Round Max Min Clip Where Identity Cast Relu""".split()
+    "Neg Abs Sign Floor Ceil Round Max Min Clip Where Identity Cast Relu".split()
 )
 """Operators whose results, of narrow floats, need no rounding."""
 

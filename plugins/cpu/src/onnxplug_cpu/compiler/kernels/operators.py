@@ -54,7 +54,7 @@ def supports(
         result: the result's element type.
         attributes: as of :class:`~..chain.Step`.
     """
-    found = _OPERATORS.get(operator)
+    found = OPERATORS.get(operator)
     if found is None or not found.operands[0] <= len(operand_elements):
         return False
     if len(operand_elements) > found.operands[1] or not operand_elements[0]:
@@ -73,7 +73,7 @@ def supports(
 
 def chain_cost(chain: Chain) -> int:
     """About how many vector instructions a chain is, for f32."""
-    return sum(_OPERATORS[step.operator].cost for step in chain.steps)
+    return sum(OPERATORS[step.operator].cost for step in chain.steps)
 
 
 def _same(elements: Collection[str]) -> _Accepts:
@@ -202,4 +202,4 @@ def _table() -> dict[str, _Operator]:
     return table
 
 
-_OPERATORS: Final = _table()
+OPERATORS: Final = _table()
