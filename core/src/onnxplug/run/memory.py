@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.record import Record
 from onnxplug.errors import EpError, RunError
 from onnxplug.guard import blaming
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from onnxplug.run.device import Device
 
 
-class Hop(NamedTuple):
+class Hop(Record):
     """One copy on the way of a value.
 
     Attributes:

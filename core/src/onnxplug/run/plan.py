@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.ep.liveness import last_uses
+from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import GuardedRun, RunFunction, guarded
@@ -23,7 +24,7 @@ from onnxplug.run.results import Place, ResultCheck
 from onnxplug.run.turns import Turns
 
 
-class RunPartition(NamedTuple):
+class RunPartition(Record):
     """Runs one partition.
 
     Attributes:
@@ -44,7 +45,7 @@ class RunPartition(NamedTuple):
     frees: tuple[int, ...] = ()
 
 
-class CopyValue(NamedTuple):
+class CopyValue(Record):
     """Copies one value along a hop.
 
     Attributes:
@@ -59,7 +60,7 @@ class CopyValue(NamedTuple):
     frees: tuple[int, ...] = ()
 
 
-class RunBodies(NamedTuple):
+class RunBodies(Record):
     """Runs a control-flow node by the plans of its bodies.
 
     Attributes:
@@ -80,7 +81,7 @@ class RunBodies(NamedTuple):
 Step: TypeAlias = RunPartition | CopyValue | RunBodies
 
 
-class Plan(NamedTuple):
+class Plan(Record):
     """How one graph is executed.
 
     Attributes:
