@@ -28,4 +28,4 @@ def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
     yield make
     for factory in factories:
         registry.remove(factory.name)
-    assert [f.schedule.open_streams for f in factories] == [[]] * len(factories)
+    assert [f.open_streams for f in factories] == [[]] * len(factories)
