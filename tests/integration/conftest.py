@@ -30,4 +30,4 @@ def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
     for factory in factories:
         registry.remove(factory.name)
     gc.collect()  # an exception and the frames that it passed refer to each other
-    assert [f.schedule.open_streams for f in factories] == [[]] * len(factories)
+    assert [f.open_streams for f in factories] == [[]] * len(factories)

@@ -14,7 +14,14 @@ from onnxplug.errors import EpError, OnnxplugError
 from onnxplug.plugins import registry
 from onnxplug.session.ort_value import OrtValue
 from onnxplug_testing import SimulatedFactory
-from onnxplug_testing.simulated import memory, provider, streams
+from onnxplug_testing.simulated import (
+    context,
+    memory,
+    partition,
+    provider,
+    streams,
+    transfer,
+)
 
 MODEL = onnx.parser.parse_model(
     """
@@ -29,17 +36,18 @@ MakeSimulated = Callable[..., SimulatedFactory]
 CALLS = [
     (SimulatedFactory, "supported_devices", "devices"),
     (SimulatedFactory, "create", "create"),
-    (SimulatedFactory, "create_allocator", "create"),
-    (SimulatedFactory, "create_data_transfer", "create"),
-    (SimulatedFactory, "create_stream", "run"),
+    (SimulatedFactory, "create_context", "create"),
+    (context.SimulatedContext, "allocator", "create"),
+    (context.SimulatedContext, "create_stream", "run"),
+    (context.SimulatedContext, "data_type", "run"),
     (provider.SimulatedExecutionProvider, "get_capability", "get_capability"),
     (provider.SimulatedExecutionProvider, "compile", "compile"),
     (provider.SimulatedExecutionProvider, "close", "close"),
-    (provider.SimulatedPartition, "run", "run"),
-    (provider.SimulatedPartition, "close", "close"),
-    (memory.SimulatedDataTransfer, "can_copy", "run"),
-    (memory.SimulatedDataTransfer, "needs_copy", "run"),
-    (memory.SimulatedDataTransfer, "copy", "run"),
+    (partition.SimulatedPartition, "run", "run"),
+    (partition.SimulatedPartition, "close", "close"),
+    (transfer.SimulatedDataTransfer, "can_copy", "run"),
+    (transfer.SimulatedDataTransfer, "needs_copy", "run"),
+    (transfer.SimulatedDataTransfer, "copy", "run"),
     (memory.SimulatedAllocator, "empty", "run"),
     (streams.SimulatedStream, "synchronize", "run"),
     (streams.SimulatedStream, "close", "close"),
@@ -108,7 +116,7 @@ def test_memory_outside_a_session(
     owner = (
         memory.SimulatedAllocator
         if method == "empty"
-        else (memory.SimulatedDataTransfer)
+        else transfer.SimulatedDataTransfer
     )
 
     def fail(self: Any, *arguments: Any) -> Any:
@@ -136,7 +144,7 @@ def test_several_that_fail_to_close_are_all_told(
     simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated()
-    for owner in (provider.SimulatedPartition, provider.SimulatedExecutionProvider):
+    for owner in (partition.SimulatedPartition, provider.SimulatedExecutionProvider):
 
         def fail(self: Any) -> None:
             raise OSError(type(self).__name__)

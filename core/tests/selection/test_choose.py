@@ -377,6 +377,8 @@ def test_options_of_the_user_beat_config_entries_and_those_the_devices(
         "level": 1,  # the user's, by its alias
         "share": 0.25,  # the config entry's
         "verbose": True,
+        "enable_graph_capture": False,
+        "user_compute_stream": 0,
     }
 
 

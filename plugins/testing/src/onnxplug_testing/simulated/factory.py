@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from onnxplug import ep
+from onnxplug_testing.simulated.capture import SimulatedGraph
+from onnxplug_testing.simulated.context import SimulatedContext
 from onnxplug_testing.simulated.knobs import Knobs, Stage
-from onnxplug_testing.simulated.memory import (
-    SimulatedAllocator,
-    SimulatedDataTransfer,
-)
+from onnxplug_testing.simulated.memory import SimulatedAllocator
 from onnxplug_testing.simulated.provider import SimulatedExecutionProvider
-from onnxplug_testing.simulated.streams import Schedule, SimulatedStream
+from onnxplug_testing.simulated.schedule import (
+    LateSchedule,
+    Schedule,
+    ThreadedSchedule,
+)
+from onnxplug_testing.simulated.streams import SimulatedStream
+from onnxplug_testing.simulated.transfer import SimulatedDataTransfer
 
 
 class SimulatedFactory(ep.EpFactory):
@@ -19,13 +24,14 @@ class SimulatedFactory(ep.EpFactory):
 
     Attributes:
         knobs: how they behave.
-        transfer: the one data transfer.
-        schedule: the order of work on streams; knows which streams are open.
+        transfer: the one data transfer, of all its contexts.
+        schedule: the order of work on streams.
+        contexts: the newest of each location, closed or not.
         created: the EPs created, in order.
         closed: it was.
     """
 
-    spi_version = (0, 1)
+    spi_version = (0, 4)
     name = "SimulatedExecutionProvider"
     vendor = "onnxplug"
     version = "0.1.0"
@@ -44,17 +50,30 @@ class SimulatedFactory(ep.EpFactory):
             maximum=1.0,
         ),
         "verbose": ep.Option(default=False, doc="Log more; has no effect."),
+        "user_compute_stream": ep.Option(
+            default=0,
+            doc="The native handle of the stream to work on; 0: the host's own.",
+            minimum=0,
+        ),
+        "enable_graph_capture": ep.Option(
+            default=False, doc="Capture runs on bound values, and launch them again."
+        ),
     }
 
     def __init__(self, knobs: Knobs | None = None) -> None:
         self.knobs = knobs or Knobs()
         # several simulated EPs may live side by side; a real one has one name
         self.name = self.knobs.name  # type: ignore[misc]
+        self.memory_spaces = (  # type: ignore[misc]
+            frozenset() if self.knobs.shares else frozenset({self.knobs.space})
+        )
         self.transfer = SimulatedDataTransfer(self.knobs.space)
-        self.schedule = Schedule(self.knobs.seed)
+        self.schedule: Schedule = (
+            ThreadedSchedule if self.knobs.schedule == "threaded" else LateSchedule
+        )(self.knobs.seed)
+        self.contexts: dict[ep.MemoryLocation, SimulatedContext] = {}
         self.created: list[SimulatedExecutionProvider] = []
         self.closed = False
-        self._allocators: dict[int, SimulatedAllocator] = {}
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -85,23 +104,36 @@ class SimulatedFactory(ep.EpFactory):
         session: ep.SessionContext,
     ) -> SimulatedExecutionProvider:
         self.knobs.check(Stage.CREATE)
-        allocator = self.allocator(int(devices[0].metadata["ordinal"]))
-        provider = SimulatedExecutionProvider(self.knobs, allocator, options)
+        if options.get("enable_graph_capture") and not self.knobs.captures:
+            raise ep.OptionError(f"{self.name} cannot capture; see Knobs.captures")
+        ordinal = int(devices[0].metadata["ordinal"])
+        context = session.context(ep.MemoryLocation(self.knobs.space, ordinal))
+        if not isinstance(context, SimulatedContext):
+            raise TypeError(f"{self.knobs.space} is not a simulated device's memory")
+        provider = SimulatedExecutionProvider(self.knobs, context, options)
         self.created.append(provider)
         return provider
 
-    def create_allocator(self, location: ep.MemoryLocation) -> ep.Allocator | None:
-        if location.space != self.knobs.space:
-            return None
-        return self.allocator(location.ordinal)
-
-    def create_data_transfer(self) -> SimulatedDataTransfer:
-        return self.transfer
-
-    def create_stream(self, location: ep.MemoryLocation) -> ep.Stream | None:
-        if not self.knobs.streams or location.space != self.knobs.space:
-            return None
-        return SimulatedStream(self.schedule, location)
+    def create_context(self, location: ep.MemoryLocation) -> SimulatedContext:
+        self.knobs.check(Stage.CONTEXT)
+        if location.space not in self.memory_spaces:
+            raise RuntimeError(
+                f"{self.name} was asked for a context of {location}, which is not in "
+                "its memory spaces"
+            )
+        if location.ordinal >= self.knobs.device_count:
+            raise LookupError(
+                f"{self.name} has {self.knobs.device_count} devices, not {location}"
+            )
+        before = self.contexts.get(location)
+        if before is not None and not before.is_closed:
+            raise RuntimeError(
+                f"{self.name} was asked for a second context of {location}; all who "
+                "work there share one"
+            )
+        context = SimulatedContext(location, self.knobs, self.schedule, self.transfer)
+        self.contexts[location] = context
+        return context
 
     def diagnose(self) -> Iterable[ep.Finding]:
         return self.knobs.findings
@@ -113,17 +145,37 @@ class SimulatedFactory(ep.EpFactory):
                 f"the factory of {self.name} was closed before {left} of its "
                 f"{len(self.created)} EPs; close those first"
             )
+        for context in self.contexts.values():
+            if not context.is_closed:
+                raise RuntimeError(
+                    f"the factory of {self.name} was closed before its context of "
+                    f"{context.location}; close that first"
+                )
         self.closed = True
 
+    @property
+    def open_streams(self) -> list[SimulatedStream]:
+        """The streams of all contexts that are not closed."""
+        contexts = list(self.contexts.values())
+        return [stream for context in contexts for stream in context.open_streams]
+
+    @property
+    def open_graphs(self) -> list[SimulatedGraph]:
+        """The captured graphs of all contexts that are not closed."""
+        contexts = list(self.contexts.values())
+        return [graph for context in contexts for graph in context.open_graphs]
+
+    def context(self, ordinal: int = 0) -> SimulatedContext:
+        """The context of device *ordinal*, which the host has asked for.
+
+        Raises:
+            KeyError: it has not.
+        """
+        return self.contexts[ep.MemoryLocation(self.knobs.space, ordinal)]
+
     def allocator(self, ordinal: int = 0) -> SimulatedAllocator:
-        """The allocator of device *ordinal*."""
-        if ordinal not in self._allocators:
-            location = ep.MemoryLocation(self.knobs.space, ordinal)
-            self._allocators.setdefault(
-                ordinal,
-                SimulatedAllocator(location, self.schedule, self.knobs.memory_limit),
-            )
-        return self._allocators[ordinal]
+        """What makes arrays on device *ordinal*."""
+        return self.context(ordinal).device
 
     def _virtual_devices(self) -> Sequence[ep.HardwareDevice]:
         return [

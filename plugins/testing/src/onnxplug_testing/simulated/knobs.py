@@ -18,7 +18,10 @@ class Stage(StrEnum):
     DEVICES = "devices"
     CREATE = "create"
     GET_CAPABILITY = "get_capability"
+    CONTEXT = "create_context"
     COMPILE = "compile"
+    CAPTURE = "capture"
+    """When a stream ends its capture, which noted something that it cannot launch."""
     RUN = "run"
     WORK = "work"
     """In work queued on a stream: the stream's ``synchronize`` raises it."""
@@ -70,10 +73,21 @@ class Knobs:
         memory_limit: bytes each device has; ``None`` for no limit.
         on_host: element types that partitions take and leave on the host, as other EPs
             do with shapes.
+        own_dtypes: element types that its arrays spell in a way of their own.
+        shares: the memory space of another EP to work in; empty: it has its own.
+        pinned: it has memory of the host for its copies.
+        stacks: it stacks arrays and takes parts of them, for loops of the host's.
         streams: work is deferred; otherwise it is done when a call returns.
+        schedule: ``late``: work is done when somebody waits, in an order that breaks
+            every order not asked for; ``threaded``: in a thread per stream.
+        foreign_events: its streams wait for events of other simulated devices.
+        captures: its streams can capture, and its EP does where the option
+            ``enable_graph_capture`` asks for it.
+        wait_while_capturing: its partitions synchronise the stream that captures,
+            against the contract.
         max_concurrent_runs: what its partitions say: 1, which they check, or ``None``.
-        seed: of all random choices.  For work on streams ``None`` means newest first,
-            which breaks the order of any two streams that do not wait for each other.
+        seed: of all random choices.  For late work on streams ``None`` means newest
+            first, which breaks the order of any two that do not wait for each other.
 
         fail_at: the stage at which it raises ``SimulatedFailure``.
     """
@@ -111,7 +125,15 @@ class Knobs:
 
     memory_limit: int | None = None
     on_host: frozenset[ep.DataType] = frozenset()
+    own_dtypes: frozenset[ep.DataType] = frozenset()
+    shares: str = ""
+    pinned: bool = True
+    stacks: bool = True
     streams: bool = True
+    schedule: Literal["late", "threaded"] = "late"
+    foreign_events: bool = True
+    captures: bool = False
+    wait_while_capturing: bool = False
     max_concurrent_runs: Literal[1] | None = 1
     seed: int | None = None
 
@@ -120,7 +142,7 @@ class Knobs:
     @property
     def space(self) -> str:
         """The name of the devices' memory."""
-        return self.name.removesuffix("ExecutionProvider").lower()
+        return self.shares or self.name.removesuffix("ExecutionProvider").lower()
 
     def check(self, stage: Stage) -> None:
         """Fail if it is to fail at *stage*.

@@ -1,181 +1,205 @@
-"""Streams whose work is done as late as possible, and in an unexpected order.
-
-A device that is quick and idle hides missing synchronisation: work queued is done
-before anyone looks.  Here nothing is done until somebody waits for it, and between
-streams that do not wait for each other, what was queued last is done first.
-"""
+"""Streams and events: how the host and EPs queue work, wait for it, and capture it."""
 
 from __future__ import annotations
 
-import random
-import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from onnxplug import ep
+from onnxplug_testing.simulated.capture import Capture, SimulatedGraph
+from onnxplug_testing.simulated.monitor import MONITOR
+from onnxplug_testing.simulated.queues import Point, Queue
+
+if TYPE_CHECKING:
+    from onnxplug_testing.simulated.context import SimulatedContext
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What is queued: its place in time, the addresses on the host that it reads, and
-    how much of another stream's work must be done before."""
+class SimulatedEvent(ep.Event):
+    """A point in the work of a stream, or of a capture, which nobody can wait for."""
 
-    serial: int
-    function: Callable[[], None]
-    reads: tuple[int, int] = (0, 0)
-    after: tuple[SimulatedStream, int] | None = None
+    def __init__(
+        self, point: Point, context: SimulatedContext, capture: Capture | None
+    ) -> None:
+        self.point = point
+        self.context = context
+        self.capture = capture
 
+    def done(self) -> bool:
+        if self.capture is not None:
+            self.capture.fail("an event that it recorded was asked for")
+            return False
+        return self.point.passed
 
-class Schedule:
-    """The order in which a device does the work of all its streams.
-
-    Args:
-        seed: of the random choice among streams; ``None`` takes the newest work first.
-    """
-
-    def __init__(self, seed: int | None = None) -> None:
-        self._random = None if seed is None else random.Random(seed)
-        self._serial = 0
-        self.lock = threading.RLock()
-        self.open_streams: list[SimulatedStream] = []
-
-    def next_serial(self) -> int:
-        """A number greater than all before."""
-        self._serial += 1
-        return self._serial
-
-    def run_until_empty(self, stream: SimulatedStream) -> None:
-        """Do work, of any stream, until *stream* has none."""
-        with self.lock:
-            while stream.pending:
-                ready = [other for other in self.open_streams if other.ready]
-                if self._random is None:
-                    chosen = max(ready, key=_newest)
-                else:
-                    chosen = self._random.choice(ready)
-                chosen.step()
+    def synchronize(self) -> None:
+        if self.capture is not None:
+            raise self.capture.fail("an event that it recorded was waited for")
+        self.point.block()
+        self.point.raise_failure()
 
 
 class SimulatedStream(ep.Stream):
-    """An ordered queue of work; see :class:`Schedule` for when it is done.
+    """An ordered queue of work; see the schedules for when it is done.
 
-    Work that raises ends the work queued on its stream, and on streams that wait for
-    it; the next ``synchronize`` of each raises the error, once.
+    Work that raises ends the work queued on its stream for good, and that queued on
+    streams which wait for it.
     """
 
-    def __init__(self, schedule: Schedule, location: ep.MemoryLocation) -> None:
-        self.location = location
-        self.pending: deque[_Work] = deque()
-        self._schedule = schedule
-        self._queued = 0
-        self._done = 0
-        self._error: Exception | None = None
-        self._failed_at = 0
+    def __init__(
+        self, context: SimulatedContext, queue: Queue, *, adopted: bool = False
+    ) -> None:
+        self.context = context
+        self.queue = queue
+        self.adopted = adopted
+        self.native_handle = queue.handle
+        self._last = 0
         self._closed = False
-        with schedule.lock:
-            schedule.open_streams.append(self)
+        self._reported = False
+
+    @property
+    def location(self) -> ep.MemoryLocation:
+        """Of its device."""
+        return self.queue.location
+
+    @property
+    def capturing(self) -> bool:
+        """Work is noted, not done."""
+        return self.queue.capture is not None
 
     def enqueue(
         self,
         function: Callable[[], None],
-        reads: np.ndarray[Any, Any] | None = None,
+        reads: tuple[int, int] = (0, 0),
+        spoils: Callable[[], None] | None = None,
     ) -> int:
-        """Queue *function*, which reads the host array *reads* when it is called.
+        """Queue *function*.
+
+        Args:
+            reads: the first and the last address on the host that it reads.
+            spoils: what makes that useless which the function will write on the host;
+                called now, or when the captured work is launched.
 
         Returns:
-            Its number on this stream, for :meth:`has_done`.
+            Its position in the queue; 0 while capturing.
         """
-        return self._append(function, (0, 0) if reads is None else byte_bounds(reads))
+        with self.queue.used():
+            self._check_may_queue()
+            if self.queue.capture is not None:
+                self.queue.capture.note(function, reads, spoils)
+                return 0
+            if spoils is not None:
+                spoils()
+            self._last = self.queue.push(function, reads)
+            return self._last
 
-    def has_done(self, number: int) -> bool:
-        """Whether the work of this *number* is done, or was dropped after an error."""
-        return self._done >= number
+    def record(self) -> SimulatedEvent:
+        self._check_open("used")
+        with self.queue.used():
+            return SimulatedEvent(self.queue.here(), self.context, self.queue.capture)
 
-    def wait(self, other: ep.Stream) -> None:
-        if not isinstance(other, SimulatedStream) or (
-            other._schedule is not self._schedule
-        ):
-            raise TypeError(
-                f"a stream of {self.location} cannot wait for {other!r}, which another "
-                "factory made; synchronise that one instead"
-            )
-        with self._schedule.lock:
-            self._append(_nothing, after=(other, other._queued))
+    def wait(self, event: ep.Event) -> bool:
+        with self.queue.used():
+            self._check_may_queue()
+            if not isinstance(event, SimulatedEvent):
+                return False
+            if event.capture is not None:
+                raise event.capture.fail("a stream waited for an event of it")
+            if self.queue.capture is not None:
+                raise self.queue.capture.fail("its stream waited for an event")
+            foreign = event.context is not self.context
+            if foreign and not self.context.knobs.foreign_events:
+                return False
+            self._last = self.queue.push(_nothing, after=event.point)
+            return True
 
     def synchronize(self) -> None:
         self._check_open("synchronised")
-        self._schedule.run_until_empty(self)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        with self.queue.used():
+            if self.queue.capture is not None:
+                raise self.queue.capture.fail("its stream was synchronised")
+            here = self.queue.here()
+            here.block()
+            try:
+                here.raise_failure()
+            except BaseException:
+                self._reported = True
+                raise
+
+    def begin_capture(self) -> None:
+        with self.queue.used():
+            self._check_may_queue()
+            if not self.context.captures:
+                raise RuntimeError(
+                    f"a capture was begun on a stream of {self.location}, whose "
+                    "context does not capture"
+                )
+            if self.queue.capture is not None:
+                raise self.queue.capture.fail("another was begun on its stream")
+            self.queue.capture = Capture(self.location)
+
+    def end_capture(self) -> SimulatedGraph:
+        with self.queue.used():
+            capture = self.queue.capture
+            if capture is None:
+                raise RuntimeError(
+                    f"a capture was ended on a stream of {self.location} that has "
+                    "none; begin it first"
+                )
+            self.queue.capture = None
+            return self.context.end(capture)
 
     def close(self) -> None:
         self._check_open("closed again")
-        with self._schedule.lock:
-            if self.pending:
-                raise RuntimeError(
-                    f"a stream of {self.location} was closed with {len(self.pending)} "
-                    "pieces of work to do; synchronise it first"
-                )
+        with self.queue.used(), MONITOR:
+            self._check_may_close()
             self._closed = True
-            self._schedule.open_streams.remove(self)
+            if self.adopted:
+                self.queue.adopted -= 1
+        self.context.closed(self)
 
     def will_read(self, array: np.ndarray[Any, Any]) -> bool:
         """Whether work queued here is still to read the host array *array*."""
-        with self._schedule.lock:
-            low, high = byte_bounds(array)
-            ranges = [work.reads for work in tuple(self.pending)]
+        low, high = byte_bounds(array)
+        with MONITOR:
+            ranges = [work.reads for work in self.queue.pending]
         return any(start < high and low < end for start, end in ranges)
 
-    # for the schedule
-
-    @property
-    def ready(self) -> bool:
-        """There is work, and it has nothing to wait for."""
-        if not self.pending:
-            return False
-        after = self.pending[0].after
-        return after is None or after[0]._done >= after[1]
-
-    def step(self) -> None:
-        """Do the first piece of work."""
-        # it stays in the queue until done: an array dropped meanwhile may be read by it
-        work = self.pending[0]
-        try:
-            if work.after is not None:
-                work.after[0]._raise_up_to(work.after[1])
-            work.function()
-        # a device keeps what went wrong until somebody synchronises
-        except Exception as error:  # noqa: BLE001
-            self._error = error
-            self._failed_at = self._done + 1
-            self._done += len(self.pending)
-            self.pending.clear()
-        else:
-            self._done += 1
-            self.pending.popleft()
-
-    def _raise_up_to(self, count: int) -> None:
-        if self._error is not None and self._failed_at <= count:
-            raise self._error
-
-    def _append(
-        self,
-        function: Callable[[], None],
-        reads: tuple[int, int] = (0, 0),
-        after: tuple[SimulatedStream, int] | None = None,
-    ) -> int:
+    def check_of(self, context: SimulatedContext) -> None:
+        """Raises ``RuntimeError`` if it is not a stream of *context*, or is closed."""
         self._check_open("used")
-        with self._schedule.lock:
-            serial = self._schedule.next_serial()
-            self.pending.append(_Work(serial, function, reads, after))
-            self._queued += 1
-            return self._queued
+        if self.context is not context:
+            raise RuntimeError(
+                f"a stream of {self.location} was used for work of "
+                f"{context.location}'s context; use one that this made"
+            )
+
+    def _check_may_queue(self) -> None:
+        self._check_open("used")
+        if self._reported:
+            raise RuntimeError(
+                f"work was queued on a stream of {self.location} that has failed; "
+                "after its synchronize raised, close it and make another"
+            )
+
+    def _check_may_close(self) -> None:
+        if self.queue.capture is not None:
+            raise RuntimeError(
+                f"a stream of {self.location} was closed while it captures; end the "
+                "capture first"
+            )
+        left = self._last - self.queue.done
+        if left > 0:
+            raise RuntimeError(
+                f"a stream of {self.location} was closed with {left} pieces of work to "
+                "do; synchronise it first"
+            )
+        if not self.adopted and self.queue.adopted:
+            raise RuntimeError(
+                f"a stream of {self.location} was closed that others have adopted; "
+                "only who made it closes it, after those"
+            )
 
     def _check_open(self, verb: str) -> None:
         if self._closed:
@@ -183,12 +207,11 @@ class SimulatedStream(ep.Stream):
                 f"a closed stream of {self.location} was {verb}; a stream is closed "
                 "once, after its last use"
             )
-
-
-def _newest(stream: SimulatedStream) -> tuple[bool, int]:
-    # a wait that is over comes first: newer work may stand behind it
-    work = stream.pending[0]
-    return work.after is not None, work.serial
+        if self.queue.closed:
+            raise RuntimeError(
+                f"an adopted stream of {self.location} was {verb} after who made it "
+                "had closed it"
+            )
 
 
 def _nothing() -> None:
