@@ -122,7 +122,7 @@ def test_plugins_import_the_spi_only() -> None:
 
 
 PLANNING: Final = (
-    "arena call chain chains constants extent fuse link parts partition patterns plan "
+    "arena call chain chains constants fuse link parts partition patterns plan "
     "program record segment units watched"
 ).split()
 """Modules of the CPU EP's compiler that turn a partition into a program."""

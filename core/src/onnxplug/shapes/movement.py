@@ -373,20 +373,28 @@ def _top_k(call: NodeCall) -> list[Value]:
 
 def _compress(call: NodeCall) -> Value:
     dtype, shape = call.value()
-    axis = call.attribute("axis")
+    axis, count = call.attribute("axis"), _non_zeros(call, 1)
     if axis is None:
-        return Value(dtype, (call.fresh(),))
+        return Value(dtype, (count,))
     if shape is None:
         return Value(dtype)
     sizes = list(shape)
-    sizes[call.axis(len(shape), 0)] = call.fresh()
+    sizes[call.axis(len(shape), 0)] = count
     return Value(dtype, tuple(sizes))
 
 
 def _non_zero(call: NodeCall) -> Value:
     shape = call.value().shape
     rows = call.fresh() if shape is None else len(shape)
-    return Value(_INT64, (rows, call.fresh()))
+    return Value(_INT64, (rows, _non_zeros(call, 0)))
+
+
+def _non_zeros(call: NodeCall, position: int) -> Extent:
+    """How many elements of an input are not 0."""
+    constant = call.constant(position)
+    if constant is None or constant.dtype.hasobject:
+        return call.fresh()
+    return int((constant != 0).sum())
 
 
 # more elements
