@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from onnxplug.cli.main import main
-from onnxplug.plugins import FoundPlugin, find_plugins, registry
+from onnxplug.plugins import GROUP, FoundPlugin, find_plugins, registry
 from onnxplug.plugins.domains import DomainRegistry
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def find() -> list[FoundPlugin]:
         known = {"onnxplug-cpu", *(path.name for path in tmp_path.glob("*-ep"))}
-        return [plugin for plugin in find_plugins() if plugin.distribution in known]
+        return [each for each in find_plugins(GROUP) if each.distribution in known]
 
     monkeypatch.setattr(registry.table, "_find", find)
     forget_plugins(monkeypatch)
@@ -102,7 +102,9 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the registry look anew for what is installed, and again after the test."""
     monkeypatch.setattr(registry.table, "_records", None)
-    monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings))
+    monkeypatch.setattr(
+        registry, "domains", DomainRegistry(registry.settings, find_plugins)
+    )
 
 
 def write_file(block: Block) -> None:

@@ -13,7 +13,7 @@ from onnxplug.ep.locks import new_lock, new_rlock
 from onnxplug.errors import OnnxplugError, OutOfMemory, PluginError
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.declared import check_domain
-from onnxplug.plugins.find import FoundPlugin, find_plugins
+from onnxplug.plugins.find import FoundPlugin
 from onnxplug.plugins.library import Library, check_spi_version
 from onnxplug.plugins.names import PREFIX, normal_distribution
 from onnxplug.plugins.requires import check_requirements
@@ -120,10 +120,14 @@ class DomainRegistry:
 
     Args:
         settings: what the environment says of plugins.
+        find: finds what is advertised in a group of entry points.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, find: Callable[[str], Sequence[FoundPlugin]]
+    ) -> None:
         self._settings = settings
+        self._find = find
         self._lock = new_lock()
         self._suppliers: dict[str, list[Supplier]] | None = None
 
@@ -181,7 +185,7 @@ class DomainRegistry:
         if table is None:
             # two threads may both look; the first to be done is believed
             table = {}
-            for plugin in find_plugins(GROUP):
+            for plugin in self._find(GROUP):
                 table.setdefault(plugin.name, []).append(
                     Supplier(plugin, self._settings)
                 )
