@@ -34,7 +34,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
     found = outcome.json
     assert list(found) == [
         "onnxplug", "spi", "python", "executable", "platform", "packages", "settings",
-        "hints", "hardware", "plugins", "missing", "isolated", "problems",
+        "hints", "hardware", "plugins", "domains", "missing", "isolated", "problems",
     ]  # fmt: skip
     assert found["executable"] == sys.executable
     assert list(found["packages"]) == ["numpy", "onnx"]
