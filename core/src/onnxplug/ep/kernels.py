@@ -6,14 +6,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from onnxplug.ep.arrays import check_bound
+from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.ep.capability import CapabilityReport, Reason
-from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.graph import Graph, Node, Partition, TensorFacts
 from onnxplug.ep.liveness import last_uses
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.room import WORTH_ASKING, check_left
+from onnxplug.ep.types import DataType, TensorType, ValueType
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
 
@@ -93,12 +96,43 @@ class KernelExecutionProvider(ExecutionProvider):
         return KernelSequence(partition, self.find_kernel)
 
 
+NEW_ARRAYS: Final = frozenset(
+    """Acos Acosh Add And Asin Asinh Atan Atanh AveragePool Concat Conv ConvInteger
+    ConvTranspose Cos Cosh CumSum Div Einsum Elu Equal Erf Exp Gather GatherElements
+    GatherND Gelu Gemm Greater GreaterOrEqual HardSigmoid HardSwish LayerNormalization
+    LeakyRelu Less LessOrEqual Log MatMul MatMulInteger Max MaxPool Mean Min Mish Mod
+    Mul Neg Not OneHot Or PRelu Pad Pow Reciprocal Relu Resize Round ScatterElements
+    ScatterND Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Sub Sum Tan Tanh
+    Tile Where Xor""".split()
+)
+"""Operators whose results are written, be the kernel what it may.
+
+Others may give views of their inputs, which take no memory; so may Concat, Max, Mean,
+Min and Sum of a single input.
+"""
+
+
+_OF_ANY_NUMBER: Final = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+
+_LARGEST_ELEMENT: Final = 16
+"""Bytes of a complex128."""
+
+
 class _Call(NamedTuple):
+    """One kernel call.
+
+    Attributes:
+        may_be_large: it gives arrays, of which the sizes are not known to be small.
+        writes: its results are written, and not known to be small.
+    """
+
     kernel: Callable[..., Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
     node: Node
+    may_be_large: bool
+    writes: bool
 
 
 class KernelSequence(CompiledPartition):
@@ -140,6 +174,7 @@ class KernelSequence(CompiledPartition):
                     tuple(slots[name] for name in _wanted(node)),
                     (),
                     node,
+                    *_sizes(partition, node),
                 )
             )
         self._outputs = tuple(slots[name] for name in partition.outputs)
@@ -154,7 +189,11 @@ class KernelSequence(CompiledPartition):
             call._replace(frees=(0, *ended) if 0 in call.outputs else ended)
             for call, ended in zip(calls, ends, strict=True)
         )
+        self._partition = partition
         self._single = self._find_single(calls)
+        # only once an array is large is there more to ask before each call
+        self._may_be_large = any(call.writes for call in calls)
+        self._is_large = _are_large(template)
 
     def _find_single(self, calls: Sequence[_Call]) -> Callable[..., Any] | None:
         # one node on the partition's inputs as they are: no slots are needed
@@ -172,6 +211,8 @@ class KernelSequence(CompiledPartition):
         """Call the kernels in order."""
         if self._single is not None and context is None:
             try:
+                if self._may_be_large and _are_large(inputs):
+                    self._check_left(self._calls[0].node, inputs)
                 result = self._single(*inputs)
             except Exception as error:
                 raise _node_error(self._calls[0].node, inputs, error) from error
@@ -182,6 +223,7 @@ class KernelSequence(CompiledPartition):
             return fill_bound((result,), outputs)
         slots = self._template.copy()
         slots[self._first_input : self._input_end] = inputs
+        large = self._may_be_large and (self._is_large or _are_large(inputs))
         for call in self._calls:
             if context is not None and context.cancelled:
                 raise RunCancelled(
@@ -190,6 +232,8 @@ class KernelSequence(CompiledPartition):
             arguments = [slots[slot] for slot in call.inputs]
             # any exception of a kernel is reported with the node it happened in
             try:
+                if large and call.writes:
+                    self._check_left(call.node, arguments)
                 results = (
                     call.kernel(*arguments)
                     if context is None
@@ -209,11 +253,32 @@ class KernelSequence(CompiledPartition):
             if isinstance(results, tuple):
                 for slot, result in zip(call.outputs, results, strict=False):
                     slots[slot] = result
+                large = large or (call.may_be_large and _are_large(results))
             else:
                 slots[call.outputs[0]] = results
+                if call.may_be_large and results.nbytes >= WORTH_ASKING:
+                    large = True
             for slot in call.frees:
                 slots[slot] = None
         return fill_bound([slots[slot] for slot in self._outputs], outputs)
+
+    def _check_left(self, node: Node, arguments: Sequence[Any]) -> None:
+        """Check that there is memory for what *node* makes, as far as its size follows.
+
+        Raises:
+            MemoryError: there is not.
+        """
+        try:
+            made = self._partition.infer(node, [_facts(each) for each in arguments])
+        except OutOfBounds:  # which the kernel says, too
+            return
+        check_left(
+            sum(
+                math.prod(each.shape) * each.dtype.numpy.itemsize
+                for each in made
+                if each is not None and each.dtype is not None
+            )
+        )
 
     def call(
         self,
@@ -294,6 +359,45 @@ def _wanted(node: Node) -> tuple[str | None, ...]:
     while len(outputs) > 1 and outputs[-1] is None:
         outputs.pop()
     return tuple(outputs)
+
+
+def _sizes(partition: Partition, node: Node) -> tuple[bool, bool]:
+    """Whether *node* gives arrays that may be large, and whether it writes them."""
+    types = [partition.value(name).type for name in filter(None, node.outputs)]
+    if all(map(_is_small, types)):
+        return False, False
+    are_arrays = all(isinstance(type, TensorType) for type in types)
+    writes = not node.domain and node.op_type in NEW_ARRAYS
+    if len(node.inputs) == 1 and node.op_type in _OF_ANY_NUMBER:
+        writes = False
+    return are_arrays, writes
+
+
+def _is_small(type: ValueType | None) -> bool:
+    """Whether no tensor of *type* takes as much memory as is worth asking for."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return False
+    elements = 1
+    for size in type.shape:
+        if not isinstance(size, int):
+            return False
+        elements *= size
+    return elements * _LARGEST_ELEMENT < WORTH_ASKING
+
+
+def _are_large(arguments: Sequence[Any]) -> bool:
+    for argument in arguments:  # noqa: SIM110 - asked before every call
+        if getattr(argument, "nbytes", 0) >= WORTH_ASKING:
+            return True
+    return False
+
+
+def _facts(argument: Any) -> TensorFacts | None:
+    """What rules take of an argument."""
+    dtype = getattr(argument, "dtype", None)
+    if dtype is None:
+        return None
+    return TensorFacts(DataType.from_numpy(dtype), argument.shape, argument)
 
 
 def _node_error(

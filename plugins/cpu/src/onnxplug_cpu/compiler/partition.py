@@ -317,6 +317,8 @@ def _sequence(
         inputs=partition.inputs,
         outputs=partition.outputs,
         constant=partition.constant,
+        value=partition.value,
+        infer=partition.infer,
     )
     notes = {
         id(of_index[node]): reason
