@@ -32,11 +32,11 @@ def _affinity() -> frozenset[int]:
 
 def _cores(processors: Iterable[int], root: Path) -> set[frozenset[int]]:
     """The processors grouped by core; a core of its own where the system is silent."""
-    return {_core(processor, root) for processor in processors}
+    return {_siblings(processor, root) for processor in processors}
 
 
 @functools.cache  # a file for each processor, which says the same as long as it runs
-def _core(processor: int, root: Path) -> frozenset[int]:
+def _siblings(processor: int, root: Path) -> frozenset[int]:
     topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
     siblings = _read(topology / "thread_siblings_list")
     return _parse_list(siblings) or frozenset({processor})
