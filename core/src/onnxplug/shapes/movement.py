@@ -89,6 +89,10 @@ def _reshaped(
     for axis, size in enumerate(target):
         if size == 0 and copies:
             sizes.append(None if shape is None else shape[axis])
+        elif size is not None and shape is not None and size in shape:
+            sizes.append(size)  # as one of a tensor's it is not less than 0
+        elif size is not None and size != -1 and -1 in target:
+            sizes.append(maximum(size, 0))  # a second -1 would be an error
         elif size is None or not is_natural(size):  # not known, or -1
             sizes.append(None)
         else:
@@ -102,7 +106,7 @@ def _reshaped(
             left = exact_quotient(total, rest)
             if left is None and isinstance(rest, int):
                 left = quotient(total, rest)
-            if left is not None and is_natural(left):
+            if left is not None and (is_natural(left) or left in shape):
                 sizes[at] = left
     return tuple(call.fresh() if size is None else size for size in sizes)
 
@@ -442,7 +446,9 @@ def _expand(call: NodeCall) -> Value:
     want = (*(1 for _ in range(rank_made - len(target))), *target)
     sizes: list[Extent] = []
     for own, size in zip(have, want, strict=True):
-        if size is not None and is_natural(size):
+        if size is not None:
+            size = maximum(size, 0)  # less is an error
+        if size is not None:
             sizes.append(broadcast(own, size))
         else:
             sizes.append(own if isinstance(own, int) and own != 1 else call.fresh())
@@ -487,9 +493,9 @@ def _pad(call: NodeCall) -> Value:
         padded = (
             None if before is None or after is None else sizes[axis] + before + after
         )
-        sizes[axis] = (
-            call.fresh() if padded is None or not is_natural(padded) else padded
-        )
+        # a size that turns out to be less than 0 is an error
+        known = padded is not None and (not isinstance(padded, int) or padded >= 0)
+        sizes[axis] = padded if known and padded is not None else call.fresh()
     return Value(dtype, countable(tuple(sizes), "the padded shape"))
 
 
