@@ -33,7 +33,7 @@ class TooLong(ValueError):
 
 
 class Call(NamedTuple):
-    """A function of sizes that no polynomial tells; it is never negative.
+    """A function of sizes that no polynomial expresses; it is never negative.
 
     Attributes:
         function: ``//`` (rounds down; the divisor is a positive number), ``min``,

@@ -1,7 +1,7 @@
 """The domains of operators that installed distributions supply.
 
 Invariant: a distribution's module is imported when a model first uses an operator of a
-domain that it advertises, at most once; what went wrong then is kept and told again.
+domain that it advertises, at most once; what went wrong is kept and reported again.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class DomainRegistry:
             version: 0 for any.
 
         Returns:
-            ``None`` if nobody supplies it, or two do; :meth:`why_not` tells.
+            ``None`` if nobody supplies it, or two do; :meth:`why_not` says which.
         """
         found = self._offers(domain, op_type, version)
         return found[0] if len(found) == 1 else None

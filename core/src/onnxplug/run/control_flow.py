@@ -48,7 +48,7 @@ class _Gathered:
 
 
 RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
-"""Runs the body held by an attribute on values for its inputs; its outputs."""
+"""Runs the body that an attribute holds on values for its inputs; its outputs."""
 
 
 def run_bodies(node: Node, inputs: Sequence[Any], run_body: RunBody) -> list[Any]:

@@ -66,11 +66,11 @@ def profile(
     """Run a program, one command at a time, and long ones in parts.
 
     Each command is entered from Python, and what that takes, about 1 µs, is measured
-    and subtracted: commands that take less are told inexactly.
+    and subtracted: commands that take less are measured inexactly.
 
     Args:
         program, inputs, outputs: as for :meth:`Program.run`.
-        overhead: what entering takes, in ns, if :func:`overhead_of` has told before.
+        overhead: what entering takes, in ns, if :func:`overhead_of` has measured it.
         between: called between commands, and not timed, and between the parts of long
             ones; if it raises, the run ends.
 
