@@ -192,7 +192,12 @@ def test_files_stay_small(path: Path) -> None:
 
 def loaded_by(program: str) -> set[str]:
     """Top-level modules that a fresh interpreter has after *program*."""
-    show = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    return {name.split(".")[0] for name in modules_after(program)}
+
+
+def modules_after(program: str) -> set[str]:
+    """All modules that a fresh interpreter has after *program*."""
+    show = "import sys; print(*sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", f"{program}\n{show}"],
         check=True,
@@ -228,7 +233,8 @@ def test_the_cpu_factory_is_light() -> None:
     assert not loaded & {"numpy", "onnx", "ml_dtypes", "onnxplug_kernels"}
 
 
-def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
+def first_result(tmp_path: Path) -> str:
+    """A program that makes a session of one ``Add`` and runs it."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -238,10 +244,25 @@ def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
     node = helper.make_node("Add", ["a", "b"], ["c"])
     graph = helper.make_graph([node], "add", values[:2], values[2:])
     onnx.save(helper.make_model(graph), tmp_path / "add.onnx")
-    program = (
+    return (
         "import numpy, onnxplug\n"
         f"session = onnxplug.InferenceSession({str(tmp_path / 'add.onnx')!r})\n"
         "one = numpy.ones(1, numpy.float32)\n"
         "assert session.run(None, {'a': one, 'b': one})[0] == 2"
     )
-    assert "onnx" not in loaded_by(program)
+
+
+def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
+    assert "onnx" not in loaded_by(first_result(tmp_path))
+
+
+def test_a_first_result_imports_what_it_needs(tmp_path: Path) -> None:
+    """Not what numpy does without, nor what writes kernels that the cache has."""
+    program = first_result(tmp_path)
+    loaded_by(program)  # fills the cache
+    loaded = modules_after(program) - modules_after("import numpy")
+    heavy = {"asyncio", "email", "importlib.metadata", "json", "logging", "pathlib"}
+    heavy |= {"subprocess", "tempfile", "typing_extensions", "urllib", "pluggy"}
+    writing = {"emit", "elf", "math", "kernels.emitters", "kernels.lanes"}
+    assert not loaded & heavy
+    assert not loaded & {f"onnxplug_cpu.compiler.{name}" for name in writing}

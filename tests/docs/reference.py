@@ -93,7 +93,8 @@ PAGES = {
                 "named_sizes",
             ),
             "Memory": (
-                "MemoryLocation", "HOST", "Allocator", "DataTransfer", "Stream",
+                "MemoryLocation", "HOST", "DeviceContext", "MemoryKind", "Allocator",
+                "DataTransfer", "Stream", "Event", "CapturedGraph", "CapturePhase",
             ),
             "Keeping things on disk": ("cache_directory",),
             "Bases for EPs of kernels": (

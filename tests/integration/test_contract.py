@@ -208,12 +208,13 @@ def test_a_run_that_waits_for_another_one_can_be_timed_out(
 ) -> None:
     factory = simulated(max_concurrent_runs=1)
     session = onnxplug.InferenceSession(MODEL, providers=[factory.name])
-    (semaphore,) = (
-        step.semaphore for step in session._built.plan.steps if hasattr(step, "ep")
-    )
+    (turns,) = (step.turns for step in session._built.plan.steps if hasattr(step, "ep"))
     options = onnxplug.RunOptions()
     options.timeout = 0.2
-    with semaphore, pytest.raises(onnxplug.errors.RunCancelled, match="timeout"):
+    with (
+        turns.take(None, lambda: None, lambda: None),
+        pytest.raises(onnxplug.errors.RunCancelled, match="timeout"),
+    ):
         session.run(None, FEED, options)
     assert len(session.run(None, FEED, onnxplug.RunOptions())) == 2
 

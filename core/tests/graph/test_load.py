@@ -101,7 +101,8 @@ def test_every_kind_of_source_is_read(path: Path) -> None:
     for source in sources(path):
         model = load_model(source)
         assert [node.op_type for node in model.graph.nodes] == ["Identity"]
-        assert model.path == (path if isinstance(source, str | os.PathLike) else None)
+        is_path = isinstance(source, str | os.PathLike)
+        assert model.path == (str(path) if is_path else None)
 
 
 def test_an_open_file_is_read_and_left_open(path: Path) -> None:

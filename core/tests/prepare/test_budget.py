@@ -99,8 +99,8 @@ def test_a_body_given_as_an_attribute_does_not_multiply_without_end():
     leaf = helper.make_graph([helper.make_node("Neg", ["x"], ["o"])], "leaf", [], [out])
     top = helper.make_node("f39", ["x"], ["y"], domain="local", g=leaf)
     model = functions(bodies, "f39", top)
-    for function in model.functions.values():
-        function.attributes = ("g",)
+    for key, function in model.functions.items():
+        model.functions[key] = function._replace(attributes=("g",))
     with pytest.raises(UnsupportedModel, match="makes more nodes"):
         inline_functions(model, Budget(Limits(nodes=1000)))
 

@@ -185,7 +185,7 @@ nodes = [Node("Neg", ("x",), ("a",)), Node("Identity", ("a",), ("b",)),
          Node("Abs", ("b",), ("y",))]
 graph = Graph("g", inputs=["x"], outputs=["y"], nodes=nodes,
               types=dict.fromkeys("xaby", known), opset_imports={"": 21})
-report = prepare(Model(graph=graph, ir_version=10), evaluate=None)
+report = prepare(Model(graph, 10, {}, None, "", "", "", 0, "", {}, {}), evaluate=None)
 assert report.counts["eliminate"] == 1, report
 assert "onnx" not in sys.modules
 """

@@ -249,7 +249,7 @@ nodes = [Node("Shape", ("x",), ("s",)), Node("ConstantOfShape", ("s",), ("z",)),
 graph = Graph("g", inputs=["x"], outputs=["y"], nodes=nodes,
               types={"x": TensorType(DataType.FLOAT32, ("N", "N"))},
               opset_imports={"": 21})
-prepare(Model(graph=graph, ir_version=10), evaluate=None)
+prepare(Model(graph, 10, {}, None, "", "", "", 0, "", {}, {}), evaluate=None)
 assert graph.types["y"] == TensorType(DataType.FLOAT32, ("N", "N"))
 assert "onnx" not in sys.modules
 """

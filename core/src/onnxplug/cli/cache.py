@@ -101,7 +101,7 @@ def _clear(arguments: argparse.Namespace) -> None:
     root = cache_root()
     if root.is_dir():
         # where others may rename folders, what is looked at need not be what is deleted
-        require_own_way(root)
+        require_own_way(str(root))
     folders = list(_folders(root))
     if arguments.name is not None:
         known = [folder.name for folder in folders]

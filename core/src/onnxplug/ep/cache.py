@@ -13,10 +13,12 @@ import os
 import re
 import stat
 import sys
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep.files import NO_LINK, open_regular
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DIRECTORY: Final = "ONNXPLUG_CACHE_DIR"
 
@@ -54,6 +56,12 @@ def cache_root() -> Path:
     Raises:
         OSError: the folder is relative, or the user has none.
     """
+    from pathlib import Path
+
+    return Path(_root())
+
+
+def _root() -> str:
     chosen = os.environ.get(DIRECTORY)
     if chosen:
         root, source = os.path.expanduser(chosen), DIRECTORY
@@ -65,7 +73,7 @@ def cache_root() -> Path:
             f"{source} gives no absolute path for a cache; set {DIRECTORY} to one",
             root,
         )
-    return Path(root)
+    return root
 
 
 def _of_the_user() -> str:
@@ -109,16 +117,14 @@ class CacheFolder:
     Args:
         distribution: as of :func:`cache_directory`; the same is raised.
 
-    Attributes:
-        path: where it was when it was opened.
     """
 
     def __init__(self, distribution: str) -> None:
         self._descriptor: int | None = None
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", distribution):
             raise ValueError(f"{distribution!r} is no name of a distribution")
-        root = cache_root()
-        self.path: Final = root / distribution
+        root = _root()
+        self._path: Final = os.path.join(root, distribution)
         self._place: Final = os.path.join(
             require_own_way(root, make=True), distribution
         )
@@ -127,15 +133,22 @@ class CacheFolder:
         except FileNotFoundError:
             _make(self._place)
             status = os.lstat(self._place)
-        _refuse_unsafe(self.path, status)
+        _refuse_unsafe(self._path, status)
         if _BY_DESCRIPTOR:
             way = os.O_RDONLY | os.O_DIRECTORY | NO_LINK
             self._descriptor = os.open(self._place, way)
             self._is_lost = False
             status = os.fstat(self._descriptor)
             self._identity = status.st_dev, status.st_ino
-            _refuse_unsafe(self.path, status)
+            _refuse_unsafe(self._path, status)
         self._tag()
+
+    @property
+    def path(self) -> Path:
+        """Where it was when it was opened."""
+        from pathlib import Path
+
+        return Path(self._path)
 
     def __del__(self) -> None:
         if self._descriptor is not None and self._status() is not None:
@@ -258,7 +271,7 @@ class CacheFolder:
                 os.close(file)
 
 
-def require_own_way(folder: Path, *, make: bool = False) -> Path:
+def require_own_way(folder: str, *, make: bool = False) -> str:
     """Refuse a folder in whose place others can put another.
 
     Args:
@@ -274,16 +287,16 @@ def require_own_way(folder: Path, *, make: bool = False) -> Path:
     """
     if sys.platform == "win32":
         if make:
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder.resolve()
+            os.makedirs(folder, exist_ok=True)
+        return os.path.realpath(folder)
     # who owns the first folder can replace Python itself; that need not be user 0 in a
     # container
     owners = {0, os.geteuid(), os.lstat("/").st_uid}
     # From the top: nobody else can rename a folder that is below one of ours, so what
     # was looked at stays where it is.
-    real = Path(os.path.realpath(folder)) if ".." in folder.parts else folder
+    real = os.path.realpath(folder) if ".." in folder.split("/") else folder
     reached = ""
-    for name in real.parts[1:]:
+    for name in filter(None, real.split("/")):
         reached = f"{reached}/{name}"
         try:
             status = os.lstat(reached)
@@ -295,7 +308,7 @@ def require_own_way(folder: Path, *, make: bool = False) -> Path:
         if stat.S_ISLNK(
             status.st_mode
         ):  # the way it leads is another one, from the top
-            target = Path(os.path.realpath(real))
+            target = os.path.realpath(real)
             if target == real:
                 raise _unsafe(reached, "is a link to nowhere", "Remove it", _ABOVE)
             return require_own_way(target, make=make)
@@ -318,7 +331,7 @@ def _refuse_foreign(folder: str, status: os.stat_result, owners: set[int]) -> No
         )
 
 
-def _make(folder: str | Path) -> None:
+def _make(folder: str) -> None:
     """Make a folder for the user alone; it may be there by now."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -326,7 +339,7 @@ def _make(folder: str | Path) -> None:
             os.chmod(folder, 0o700)  # the umask may forbid even the user to enter
 
 
-def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
+def _refuse_unsafe(folder: str, status: os.stat_result) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise _unsafe(folder, "is no folder, or a link to one", "Remove it")
     if sys.platform == "win32":
@@ -361,11 +374,11 @@ def _of_another(status: os.stat_result) -> str:
 
 
 def _unsafe(
-    folder: str | Path, fault: str, remedy: str, what: str = "the cache folder"
+    folder: str, fault: str, remedy: str, what: str = "the cache folder"
 ) -> OSError:
     return OSError(
         errno.EPERM,
         f"{what} {fault}; the cache may hold code that is run. {remedy}, or set "
         f"{DIRECTORY} to another folder",
-        str(folder),
+        folder,
     )

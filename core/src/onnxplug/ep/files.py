@@ -12,7 +12,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
+
+from onnxplug.ep.record import Record
 
 _READ: Final = (
     os.O_RDONLY
@@ -37,7 +39,7 @@ _KINDS: Final = {
 _Path = str | os.PathLike[str]
 
 
-class Identity(NamedTuple):
+class Identity(Record):
     """What distinguishes a state of a file from every other, short of its bytes.
 
     Attributes:

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.capability import CapabilityReport, Reason
@@ -14,6 +14,7 @@ from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.liveness import last_uses
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.record import Record
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
 
@@ -93,7 +94,7 @@ class KernelExecutionProvider(ExecutionProvider):
         return KernelSequence(partition, self.find_kernel)
 
 
-class _Call(NamedTuple):
+class _Call(Record):
     kernel: Callable[..., Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep.bounds import MOST_ELEMENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LARGE: Final = 1 << 30
 """Bytes below which a request is not looked at: any machine has them."""
@@ -44,6 +46,8 @@ def check_growth(nbytes: int) -> None:
     Raises:
         MemoryError: less is left on the machine, or there is less in all.
     """
+    from pathlib import Path
+
     check_room(2 * nbytes)
     left = memory_left_on_linux(Path("/")) if sys.platform == "linux" else None
     if left is not None and nbytes > left:
@@ -57,6 +61,8 @@ def memory_in_all() -> int | None:
     """Bytes of memory and swap space that this process can have; ``None``: unknown."""
     if sys.platform != "linux":
         return None  # whose systems refuse by themselves what they cannot give
+    from pathlib import Path
+
     return memory_of_linux(Path("/"))
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.record import Record
 
 MOST_TERMS: Final = 16
 """Terms above which a size is not worth following."""
@@ -32,7 +33,7 @@ class TooLong(ValueError):
     """A size that would take too long to work with, and may be negative."""
 
 
-class Call(NamedTuple):
+class Call(Record):
     """A function of sizes that no polynomial tells; it is never negative.
 
     Attributes:

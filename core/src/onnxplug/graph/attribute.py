@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
+
+from onnxplug.ep.record import Record
 
 
 class AttributeType(IntEnum):
@@ -26,7 +28,7 @@ class AttributeType(IntEnum):
     TYPE_PROTOS = 14
 
 
-class Attribute(NamedTuple):
+class Attribute(Record):
     """A typed attribute.
 
     Attributes:

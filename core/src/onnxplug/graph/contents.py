@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from pathlib import Path
 from typing import Final
 
 from onnxplug.ep.files import Identity, read_descriptor
@@ -32,10 +31,10 @@ class Contents:
 
     def __init__(self, *, mapped: bool = True) -> None:
         self._mapped: Final = mapped
-        self.files: dict[Path, Identity] = {}
-        self._maps: list[Path] = []
+        self.files: dict[str, Identity] = {}
+        self._maps: list[str] = []
 
-    def of(self, path: Path, descriptor: int, status: os.stat_result) -> memoryview:
+    def of(self, path: str, descriptor: int, status: os.stat_result) -> memoryview:
         """The bytes of the file that was just opened at *path* and has *status*.
 
         Raises:
@@ -68,7 +67,7 @@ class Contents:
                 continue
             if now[:2] == before[:2] and now != before:
                 raise InvalidModel(
-                    f"{str(path)!r} was written to while it was loaded: it had "
+                    f"{path!r} was written to while it was loaded: it had "
                     f"{before.size} bytes, and has {now.size}; load it when it is "
                     "complete, and replace models by moving others over them"
                 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
@@ -21,6 +21,8 @@ from onnxplug.errors import ExternalDataError
 from onnxplug.graph.contents import Contents
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
 _BY_FOLDERS: Final = os.open in os.supports_dir_fd
@@ -40,24 +42,31 @@ class ExternalData:
 
     def __init__(
         self,
-        folder: Path | None,
-        model: Path | None = None,
+        folder: str | os.PathLike[str] | None,
+        model: str | None = None,
         *,
         files: Mapping[str, memoryview] | None = None,
         arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
         contents: Contents | None = None,
     ) -> None:
         self._folder: Final = folder
-        roots = [] if folder is None else [folder.resolve()]
-        if model is not None:
-            # A cache such as Hugging Face's keeps model and weights in one folder
-            # and links to both from another.
-            roots.append(model.resolve().parent)
-        self._roots: Final = roots
+        self._model: Final = model
         self._files: dict[str, memoryview] = dict(files or {})
         self._arrays: Final = dict(arrays or {})
         self._contents: Final = contents or Contents()
         self._opened: dict[Path, memoryview] = {}  # a file may have several locations
+
+    @functools.cached_property
+    def _roots(self) -> list[Path]:
+        """The folders that the files must be in, without links."""
+        from pathlib import Path
+
+        roots = [] if self._folder is None else [Path(self._folder).resolve()]
+        if self._model is not None:
+            # A cache such as Hugging Face's keeps model and weights in one folder
+            # and links to both from another.
+            roots.append(Path(self._model).resolve().parent)
+        return roots
 
     def read(self, entries: Mapping[str, str], nbytes: int, tensor: str) -> memoryview:
         """The *nbytes* bytes of *tensor*, which its ``external_data`` describes.
@@ -120,7 +129,7 @@ class ExternalData:
         try:
             descriptor, status = _open_within(root, path)
             try:
-                return self._contents.of(path, descriptor, status)
+                return self._contents.of(str(path), descriptor, status)
             finally:
                 os.close(descriptor)
         except FileNotFoundError as error:
@@ -138,6 +147,8 @@ class ExternalData:
         """The folder that the file at *location* is in or below, and the file.
 
         Both are without links, when this looks."""
+        from pathlib import Path, PurePosixPath, PureWindowsPath
+
         where = f"external data of tensor {tensor!r} is at {location!r}"
         if not location or "\0" in location:
             raise ExternalDataError(f"{where}, which is not a path")
@@ -153,7 +164,7 @@ class ExternalData:
                 "say where its files are with external_data_folder"
             )
         try:
-            path = (self._folder / location).resolve()
+            path = Path(self._folder, location).resolve()
         # a loop of links, or half of a surrogate pair
         except (OSError, RuntimeError, ValueError) as error:
             raise ExternalDataError(f"{where}, which leads nowhere: {error}") from error

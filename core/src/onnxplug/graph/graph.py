@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
 from onnxplug.ep.files import Identity
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.escape import escape
 from onnxplug.graph.attribute import Attribute, AttributeType
@@ -318,8 +317,7 @@ def _in_topological_order(nodes: list[Node], graph_name: str) -> list[Node]:
     return order
 
 
-@dataclass(slots=True)
-class Function:
+class Function(Record):
     """A model-local function.
 
     Attributes:
@@ -336,8 +334,7 @@ class Function:
     body: Graph
 
 
-@dataclass(slots=True)
-class Model:
+class Model(Record):
     """A loaded model.
 
     Attributes:
@@ -350,15 +347,15 @@ class Model:
 
     graph: Graph
     ir_version: int
-    functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
-    path: Path | None = None
-    producer_name: str = ""
-    producer_version: str = ""
-    domain: str = ""
-    model_version: int = 0
-    doc_string: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
-    files: Mapping[Path, Identity] = field(default_factory=dict)
+    functions: dict[tuple[str, str, str], Function]
+    path: str | None
+    producer_name: str
+    producer_version: str
+    domain: str
+    model_version: int
+    doc_string: str
+    metadata: dict[str, str]
+    files: Mapping[str, Identity]
 
 
 def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:

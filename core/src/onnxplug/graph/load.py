@@ -9,10 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.files import open_regular
+from onnxplug.ep.files import Identity, open_regular
 from onnxplug.errors import (
     InvalidModel,
     MalformedModel,
@@ -48,7 +47,7 @@ _UNREADABLE: Final[Mapping[int, type[ModelUnreadable]]] = {
 def load_model(
     source: Any,
     *,
-    external_data_folder: Path | None = None,
+    external_data_folder: str | os.PathLike[str] | None = None,
     external_files: Mapping[str, memoryview] | None = None,
     external_arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
     mapped: bool = True,
@@ -71,28 +70,25 @@ def load_model(
             fault is in its external data.
         UnsupportedModel: it is newer than this onnxplug.
     """
-    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    path = os.fsdecode(source) if isinstance(source, str | os.PathLike) else None
     folder = external_data_folder
     contents = Contents(mapped=mapped)
     if path is None:
         data, described = in_memory(source)
     else:
-        data, described = _on_disk(path, contents), repr(str(path))
-        folder = path.parent if folder is None else folder
+        data, described = _on_disk(path, contents), repr(path)
+        folder = os.path.dirname(path) if folder is None else folder
     external = ExternalData(
         folder, path, files=external_files, arrays=external_arrays, contents=contents
     )
     try:
         try:
-            model = _read_model(data, external)
+            return _read_model(data, external, path, contents.files)
         finally:
             # first, as what is wrong with the model may come of it
             contents.require_unchanged()
     except ModelError as error:
         raise type(error)(f"cannot load {described}: {error}") from error
-    model.path = path
-    model.files = contents.files
-    return model
 
 
 def parse_function(data: bytes) -> Function:
@@ -105,8 +101,8 @@ def parse_function(data: bytes) -> Function:
     return GraphParser(ExternalData(None)).function(message, {"": 1})
 
 
-def _on_disk(path: Path, contents: Contents) -> memoryview:
-    where = f"the model at {str(path)!r}"
+def _on_disk(path: str, contents: Contents) -> memoryview:
+    where = f"the model at {path!r}"
     try:
         descriptor, status = open_regular(path)
         try:
@@ -115,14 +111,12 @@ def _on_disk(path: Path, contents: Contents) -> memoryview:
             os.close(descriptor)
     except FileNotFoundError as error:
         raise ModelNotFound(
-            f"there is no model at {str(path)!r} (in {_working_folder()})"
+            f"there is no model at {path!r} (in {_working_folder()})"
         ) from error
     except OSError as error:
         kind = _UNREADABLE.get(error.errno or 0, ModelUnreadable)
         if kind is ModelIsFolder:
-            raise kind(
-                f"{str(path)!r} is a folder; name the model file in it"
-            ) from error
+            raise kind(f"{path!r} is a folder; name the model file in it") from error
         raise kind(f"cannot read {where}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL character, or half of a surrogate pair
         raise ModelUnreadable(f"cannot read {where}: {error}") from error
@@ -169,7 +163,12 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
         raise InvalidModel(f"{kind} has no bytes to be read: {error}") from error
 
 
-def _read_model(data: memoryview, external: ExternalData) -> Model:
+def _read_model(
+    data: memoryview,
+    external: ExternalData,
+    path: str | None,
+    files: Mapping[str, Identity],
+) -> Model:
     message = Message.whole(data)
     numbers = {tags.MODEL_IR_VERSION: 0, tags.MODEL_MODEL_VERSION: 0}
     text = {
@@ -218,12 +217,14 @@ def _read_model(data: memoryview, external: ExternalData) -> Model:
         graph=parser.main_graph(graphs[0], opset_imports),
         ir_version=ir_version,
         functions=_functions(parser, functions, opset_imports),
+        path=path,
         producer_name=text[tags.MODEL_PRODUCER_NAME],
         producer_version=text[tags.MODEL_PRODUCER_VERSION],
         domain=text[tags.MODEL_DOMAIN],
         model_version=numbers[tags.MODEL_MODEL_VERSION],
         doc_string=text[tags.MODEL_DOC_STRING],
         metadata=metadata,
+        files=files,
     )
 
 

@@ -10,11 +10,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep import DataType, SparseTensor
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData
@@ -63,7 +64,7 @@ _VARINT_TAGS: Final = (
 )
 
 
-class Sparse(NamedTuple):
+class Sparse(Record):
     """A sparse constant, its parts not yet materialised."""
 
     values: Weight

@@ -15,7 +15,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from onnxplug.ep.record import Record
 
 _USUAL_FINDERS: Final = ("_frozen_importlib_external", "importlib_metadata")
 """Modules of the finders that look in the folders of ``sys.path`` and nowhere else."""
@@ -54,7 +56,7 @@ class InstalledDistribution:
         return self._folder
 
 
-class EntryPoint(NamedTuple):
+class EntryPoint(Record):
     """One thing that a distribution advertises; as that of ``importlib_metadata``."""
 
     name: str

@@ -7,8 +7,9 @@ of control flow are rewritten in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
 from onnxplug.graph.scopes import all_graphs
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-class Task(NamedTuple):
+class Task(Record):
     """What a pass is given.
 
     Attributes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug.ep import describe
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import AttributeType, Graph, Node
 from onnxplug.graph.scopes import all_graphs
@@ -32,7 +33,7 @@ _TYPES: Final = {
 _LATEST: Final = 1 << 31
 
 
-class _Definition(NamedTuple):
+class _Definition(Record):
     """What is known of an operator's attributes.
 
     Attributes:

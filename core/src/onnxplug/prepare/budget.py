@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
+from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.report import Left
 
 
-class Limits(NamedTuple):
+class Limits(Record):
     """The limits of one session.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from onnxplug.ep.record import Record
 
 
-class Left(NamedTuple):
+class Left(Record):
     """A node of constants that was not folded.
 
     Attributes:
@@ -17,7 +17,7 @@ class Left(NamedTuple):
     reason: str
 
 
-class PassRecord(NamedTuple):
+class PassRecord(Record):
     """One run of one pass that was not switched off.
 
     Attributes:
@@ -34,7 +34,7 @@ class PassRecord(NamedTuple):
     left: tuple[Left, ...] = ()
 
 
-class Report(NamedTuple):
+class Report(Record):
     """What :func:`~onnxplug.prepare.prepare` did.
 
     Attributes:

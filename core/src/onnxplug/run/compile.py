@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -17,6 +17,7 @@ from onnxplug.ep import (
     Reason,
     describe,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
@@ -55,7 +56,7 @@ Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
 """Replaces nodes by their operators' function bodies; whether any was replaced."""
 
 
-class CompiledUnit(NamedTuple):
+class CompiledUnit(Record):
     """A partition with what its EP made of it, or a control-flow node of the host's.
 
     Attributes:
@@ -75,7 +76,7 @@ class CompiledUnit(NamedTuple):
     number: int = -1
 
 
-class CompiledGraph(NamedTuple):
+class CompiledGraph(Record):
     """The units of a graph in an order in which they can be executed.
 
     Attributes:

@@ -93,7 +93,9 @@ def _perform(step: Step, slots: list[Any], run: Run, wanted: Mapping[int, Any]) 
                 slots[slot] = result
         case CopyValue():
             into = wanted.get(step.target)
-            slots[step.target] = run.copy(slots[step.source], step.hop, into)
+            slots[step.target] = run.copy(
+                slots[step.source], step.hop, into, pinned=not step.is_result
+            )
         case RunBodies():
             _run_control_flow(step, slots, run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import DataType
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def load(
-    source: Path | memoryview,
+    source: str | memoryview,
     options: SessionOptions,
     extra_outputs: Sequence[str],
-    files: Mapping[Path, Identity] | None = None,
+    files: Mapping[str, Identity] | None = None,
 ) -> Model:
     """The model of a session, with replaced initializers and more outputs.
 
@@ -46,7 +45,7 @@ def load(
     try:
         model = load_model(
             source,
-            external_data_folder=Path(folder) if folder else None,
+            external_data_folder=folder or None,
             external_files=options.external_files,
             external_arrays=options.initializers,
             mapped=options.config["session.use_memory_mapped_model"] == "1",
@@ -63,10 +62,10 @@ def load(
     return model
 
 
-def _require_same(model: Model, before: Mapping[Path, Identity]) -> None:
+def _require_same(model: Model, before: Mapping[str, Identity]) -> None:
     changed = [path for path in model.files if before.get(path) != model.files[path]]
     if changed or len(before) != len(model.files):
-        names = ", ".join(repr(str(path)) for path in changed) or "the model"
+        names = ", ".join(map(repr, changed)) or "the model"
         raise InvalidModel(
             f"{names} is not as it was when the session was created, and one session "
             "cannot be of two models; create another session"
@@ -81,7 +80,7 @@ def _keep_apart(model: Model, written: str) -> None:
             if identity[:2] == (status.st_dev, status.st_ino):
                 raise OptionError(
                     f"optimized_model_filepath is {written!r}, and the model is in "
-                    f"{str(path)!r}, the same file; choose another"
+                    f"{path!r}, the same file; choose another"
                 )
 
 

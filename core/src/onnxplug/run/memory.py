@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.record import Record
 from onnxplug.errors import EpError, RunError
 from onnxplug.guard import blaming
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from onnxplug.run.device import Device
 
 
-class Hop(NamedTuple):
+class Hop(Record):
     """One copy on the way of a value.
 
     Attributes:
@@ -60,6 +61,11 @@ class Memory:
                     raise
             self._devices.setdefault(location, device)
         return self._devices[location]
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether any location is a device's."""
+        return any(device is not None for device in self._devices.values())
 
     def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
         """Whether a value in *source* cannot be used in *target* as it is."""
@@ -107,7 +113,7 @@ class Memory:
         """A new array at the hop's target like *value*, which is at its source.
 
         Args:
-            pinned: nobody but the host gets it, if it is there.
+            pinned: one on the host is of memory that the device reaches.
         """
         source, target = self.device(hop.source), self.device(hop.target)
         dtype = (

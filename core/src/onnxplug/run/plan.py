@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.ep.liveness import last_uses
+from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import GuardedRun, RunFunction, guarded
@@ -23,7 +24,7 @@ from onnxplug.run.results import Place, ResultCheck
 from onnxplug.run.turns import Turns
 
 
-class RunPartition(NamedTuple):
+class RunPartition(Record):
     """Runs one partition.
 
     Attributes:
@@ -44,17 +45,22 @@ class RunPartition(NamedTuple):
     frees: tuple[int, ...] = ()
 
 
-class CopyValue(NamedTuple):
-    """Copies one value along a hop."""
+class CopyValue(Record):
+    """Copies one value along a hop.
+
+    Attributes:
+        is_result: the copy is given to the caller of the session.
+    """
 
     name: str
     hop: Hop
     source: int
     target: int
+    is_result: bool = False
     frees: tuple[int, ...] = ()
 
 
-class RunBodies(NamedTuple):
+class RunBodies(Record):
     """Runs a control-flow node by the plans of its bodies.
 
     Attributes:
@@ -75,7 +81,7 @@ class RunBodies(NamedTuple):
 Step: TypeAlias = RunPartition | CopyValue | RunBodies
 
 
-class Plan(NamedTuple):
+class Plan(Record):
     """How one graph is executed.
 
     Attributes:
@@ -181,6 +187,10 @@ class _Planner:
 
     def _with_frees(self, outputs: Sequence[int]) -> list[Step]:
         """The steps, each clearing the slots that no later one uses."""
+        is_body = self.compiled.graph.parent is not None
+        for number, step in enumerate(self.steps):
+            if isinstance(step, CopyValue) and step.target in outputs and not is_body:
+                self.steps[number] = step._replace(is_result=True)
         kept = {
             number for number, value in enumerate(self.template) if value is not None
         }

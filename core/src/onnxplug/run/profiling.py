@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug.ep.locks import new_lock
+from onnxplug.ep.record import Record
 from onnxplug.errors import OptionError
 
 MAX_EVENTS: Final = 1_000_000
@@ -30,7 +30,7 @@ MAX_PENDING: Final = 65_536
 _NOTHING: Final[Mapping[str, object]] = {}
 
 
-class _Event(NamedTuple):
+class _Event(Record):
     name: str
     category: str
     start_ns: int
@@ -158,7 +158,7 @@ class Profile:
         with self._lock:
             self._ended, self._open = True, False
         with contextlib.suppress(OSError):
-            Path(self.path).unlink()
+            os.unlink(self.path)
 
     def _write_out(self, *, last: bool = False) -> None:
         """Append the events in memory to the file.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from onnxplug.ep import (
     describe,
     named_sizes,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import Check, RunFunction
 from onnxplug.plugins.settings import truth
@@ -42,7 +43,7 @@ MOST_SEEN: Final = 1024
 Shape: TypeAlias = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class Place(Record):
     """A partition as its errors name it: the EP, and the number in the report."""
 
     ep: str

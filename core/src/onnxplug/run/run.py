@@ -121,18 +121,18 @@ class Run:
     # copies
 
     def copy(
-        self, value: Any, hop: Hop, into: Any = None, *, inner: bool = True
+        self, value: Any, hop: Hop, into: Any = None, *, pinned: bool = True
     ) -> Any:
         """*value* at the hop's target; lists element by element.
 
         Args:
             into: an array there to copy to; by default a new one is made.
-            inner: the copy is not a result of the run.
+            pinned: a new one on the host is of memory that the device reaches.
         """
         if value is None:
             return None
         if isinstance(value, list):
-            return [self.copy(item, hop, inner=inner) for item in value]
+            return [self.copy(item, hop, pinned=pinned) for item in value]
         device = hop.device
         stream = self.stream(device.location)
         filling = self._pending.get(id(value))
@@ -142,7 +142,7 @@ class Run:
         if stream is not None:
             self._order(hop, stream)
         if into is None:
-            target = self.memory.empty_like(value, hop, stream, pinned=inner)
+            target = self.memory.empty_like(value, hop, stream, pinned=pinned)
         else:
             check_bound("an output", value, into)
             target = into

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxplug.ep import (
     EpDevice,
@@ -14,6 +14,7 @@ from onnxplug.ep import (
     Reason,
     RefusalCode,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import (
     EpError,
     OnnxplugError,
@@ -53,12 +54,12 @@ class SessionContext:
 
     def __init__(
         self,
-        model_path: Path | None,
+        model_path: str | None,
         intra_op_num_threads: int,
         config: Mapping[str, str],
         registry: PluginRegistry,
     ) -> None:
-        self.model_path = model_path
+        self._model_path = model_path
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
         self._registry = registry
@@ -66,6 +67,13 @@ class SessionContext:
     def context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
         """The context of *location*, made by the EP that owns its space."""
         return self._registry.contexts.at(location).context
+
+    @property
+    def model_path(self) -> Path | None:
+        """Where the model was loaded from; ``None`` when from memory."""
+        from pathlib import Path  # which few EPs ask for
+
+        return None if self._model_path is None else Path(self._model_path)
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node, xp: Any
@@ -91,7 +99,7 @@ class SessionContext:
         return logging.getLogger("onnxplug.session")
 
 
-class ChosenEp(NamedTuple):
+class ChosenEp(Record):
     """An EP of a session.
 
     Attributes:
@@ -120,7 +128,7 @@ class ChosenEp(NamedTuple):
         return ", ".join(kinds)
 
 
-class FailedEp(NamedTuple):
+class FailedEp(Record):
     """An EP that was asked for and cannot be used.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.warn import warn_user
 
@@ -27,7 +28,7 @@ class Origin(StrEnum):
     """Nobody: the CPU EP is the last resort."""
 
 
-class ProviderRequest(NamedTuple):
+class ProviderRequest(Record):
     """One EP that a user asks for.
 
     Attributes:

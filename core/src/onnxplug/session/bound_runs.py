@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxplug.run.plan import Plan
     from onnxplug.run.run import Run
     from onnxplug.run.streams import Streams
+    from onnxplug.session.bound_path import BoundPath
     from onnxplug.session.io_binding import IOBinding
 
 GRAPH_ID: Final = "gpu_graph_id"
@@ -31,6 +32,9 @@ class BoundRuns:
     """The streams of a binding, and what was captured on them.
 
     They are made anew when the session's model is (``set_providers``).
+
+    Attributes:
+        path: see :mod:`onnxplug.session.bound_path`.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,7 @@ class BoundRuns:
         self._streams: Streams | None = None
         self._captured: dict[str, CapturedRun] = {}
         self._end: weakref.finalize[Any, Any] | None = None
+        self.path: BoundPath | None = None
 
     def streams(self, built: BuiltModel) -> Streams:
         """The streams of runs of *built*, always the same."""
@@ -78,7 +83,7 @@ class BoundRuns:
         """Release everything."""
         if self._end is not None:
             self._end()
-        self._built = self._streams = self._end = None
+        self._built = self._streams = self._end = self.path = None
         self._captured = {}
 
 

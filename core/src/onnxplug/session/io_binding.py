@@ -64,6 +64,7 @@ class IOBinding:
 
     Attributes:
         runs: what its runs keep.
+        version: grows with each change of what is bound.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class IOBinding:
         self.outputs: dict[str, BoundOutput] = {}
         self.results: list[OrtValue] | None = None
         self.runs = BoundRuns()
+        self.version = 0
 
     # inputs
 
@@ -143,6 +145,7 @@ class IOBinding:
                 "such as OrtValue.ortvalue_from_numpy(array)"
             )
         self.inputs[name] = value
+        self.version += 1
 
     # outputs
 
@@ -166,6 +169,7 @@ class IOBinding:
             self.bind_ortvalue_output(name, OrtValue(array))
             return
         self._check_output(name)
+        self.version += 1
         if device_type.lower() == "cpu":
             self.outputs[name] = BoundOutput(HOST, None, None)
         else:
@@ -193,6 +197,7 @@ class IOBinding:
             )
         self._check_fillable(name, value.raw)
         self.outputs[name] = BoundOutput(value.location, value.device, value)
+        self.version += 1
 
     def _check_output(self, name: str) -> None:
         if name not in self._output_names:
@@ -305,6 +310,13 @@ class IOBinding:
                 value.note_written(events)
             self.results.append(value)
 
+    def in_order(
+        self, outputs: Sequence[OrtValue], names: Sequence[str]
+    ) -> list[OrtValue]:
+        """*outputs*, of these *names*, in the order in which they were bound."""
+        by_name = dict(zip(names, outputs, strict=True))
+        return [by_name[name] for name in self.outputs]
+
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound.
 
@@ -349,10 +361,12 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
         self.inputs.clear()
+        self.version += 1
 
     def clear_binding_outputs(self) -> None:
         """Forget the outputs and the results."""
         self.outputs.clear()
+        self.version += 1
         self.results = None
 
     def belongs_to(self, session: Described) -> bool:

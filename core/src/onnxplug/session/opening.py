@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnxplug.session.request import SessionRequest
 
 
-class OpenedModel(NamedTuple):
+class OpenedModel(Record):
     """A model that is ready to run, and what a session reports of it.
 
     Attributes:
@@ -43,7 +43,7 @@ class OpenedModel(NamedTuple):
     built: BuiltModel
     metadata: ModelMetadata
     resolved: Sequence[ProviderRequest]
-    files: Mapping[Path, Identity]
+    files: Mapping[str, Identity]
     registry: PluginRegistry
 
     def attach(self, session: object) -> None:
@@ -84,7 +84,7 @@ def open_model(
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
-                _write(built.graph, Path(path))
+                _write(built.graph, path)
             _log_placement(request.options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
@@ -142,7 +142,7 @@ def _model_info(model: Model) -> ModelInfo:
     return model_info(model)
 
 
-def _write(graph: Graph, path: Path) -> None:
+def _write(graph: Graph, path: str) -> None:
     """Write a prepared graph as a model of its own.
 
     Raises:
@@ -154,9 +154,10 @@ def _write(graph: Graph, path: Path) -> None:
         data = export_graph(graph).model.SerializeToString()
     except ValueError as error:
         raise InvalidModel(
-            f"the prepared model cannot be written to {str(path)!r}: {error}"
+            f"the prepared model cannot be written to {path!r}: {error}"
         ) from error
-    path.write_bytes(data)
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 def _log_placement(options: SessionOptions, explanation: Explanation) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidArgument
 from onnxplug.graph.load import in_memory
 from onnxplug.options import SessionOptions
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
 
 
-class SessionRequest(NamedTuple):
+class SessionRequest(Record):
     """The arguments of a session, read.
 
     Attributes:
@@ -26,14 +26,14 @@ class SessionRequest(NamedTuple):
         files: those of the model as they were; ``None`` before it was loaded.
     """
 
-    source: Path | memoryview
+    source: str | memoryview
     options: SessionOptions
     providers: Any
     provider_options: Any
     policy: Any
     disabled: tuple[str, ...]
     registry: PluginRegistry | None = None
-    files: Mapping[Path, Identity] | None = None
+    files: Mapping[str, Identity] | None = None
 
     @property
     def cpu_fallback(self) -> bool:
@@ -54,7 +54,7 @@ class SessionRequest(NamedTuple):
         source = self.source
         plain = source.tobytes() if isinstance(source, memoryview) else source
         # elsewhere the same files are others
-        return self._replace(source=plain, files=None)  # type: ignore[arg-type]
+        return self._replace(source=plain, files=None)
 
     def unpickled(self) -> SessionRequest:
         """The request that :meth:`pickled` was made from."""
@@ -63,10 +63,10 @@ class SessionRequest(NamedTuple):
         return self
 
 
-def read_source(path_or_bytes: Any) -> Path | memoryview:
+def read_source(path_or_bytes: Any) -> str | memoryview:
     """The path of a model, or its bytes."""
     if isinstance(path_or_bytes, str | os.PathLike):
-        return Path(path_or_bytes)
+        return os.fsdecode(path_or_bytes)
     source, _ = in_memory(path_or_bytes)
     return source
 

@@ -11,7 +11,6 @@ from onnxplug.ep.locks import new_lock
 from onnxplug.errors import InvalidArgument, RunError
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions
-from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph, assigned_subgraphs
 from onnxplug.session.closing import call_each, close_model
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
@@ -23,6 +22,7 @@ from onnxplug.session.variants import Variants
 if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
     from onnxplug.run.model import BuiltModel
+    from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
     from onnxplug.run.partition.report import Explanation
     from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
@@ -376,6 +376,8 @@ class InferenceSession:
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """The partitions and their nodes, in ONNX Runtime's words."""
+        from onnxplug.run.partition.assigned import assigned_subgraphs
+
         return assigned_subgraphs(self._built.explanation)
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.ep import (
     DataType,
@@ -16,6 +16,7 @@ from onnxplug.ep import (
 )
 from onnxplug.ep.bounds import MOST_ELEMENTS, OutOfBounds, at_least, normal_axis, sizes
 from onnxplug.ep.generated import GENERATED
+from onnxplug.ep.record import Record
 from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TEXT,
@@ -38,7 +39,7 @@ COUNTS: Final = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL})
 """Element types of tensors that are followed element by element."""
 
 
-class Value(NamedTuple):
+class Value(Record):
     """A tensor's element type and shape, ``None`` where unknown."""
 
     dtype: DataType | None = None
@@ -54,7 +55,7 @@ Sizes within such types are text; ``None`` is a size that may be another each ti
 """
 
 
-class Content(NamedTuple):
+class Content(Record):
     """The elements of an integer tensor of rank 0 or 1, ``None`` where unknown."""
 
     elements: tuple[Extent | None, ...]

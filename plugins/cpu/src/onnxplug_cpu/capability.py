@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.ep.record import Record
 from onnxplug_cpu.arrays import reference
 from onnxplug_kernels import UnsupportedAttribute, WrongInputs, find_kernel
 
@@ -31,7 +32,7 @@ class Tier(StrEnum):
     REFERENCE = "reference"
 
 
-class Found(NamedTuple):
+class Found(Record):
     """A node's function and the tier it belongs to."""
 
     tier: Tier

@@ -13,7 +13,8 @@ import pytest
 from onnxplug_cpu.compiler.chain import ChainBuilder, Scalar
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernels.elementwise import record_chain
-from onnxplug_cpu.compiler.kernels.operators import supports
+from onnxplug_cpu.compiler.kernels.emitters import EMITTERS
+from onnxplug_cpu.compiler.kernels.operators import OPERATORS, supports
 from onnxplug_kernels import find_kernel
 
 from .interpreter import ISAS, Interpreter
@@ -31,6 +32,10 @@ ONNX = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "i1"
 ONNX |= {"f16": 10, "f64": 11, "u32": 12, "u64": 13, "bf16": 16}
 SIZE = 181
 OPSET = 28
+
+
+def test_what_a_plan_takes_is_what_is_emitted() -> None:
+    assert EMITTERS.keys() == OPERATORS.keys()
 
 
 def data(element: str, rng: np.random.Generator, *, wild: bool = True) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import (
     CapabilityReport,
@@ -19,6 +19,7 @@ from onnxplug.ep import (
     RefusalCode,
     describe,
 )
+from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.partition.contract import Contraction
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph, Node
 
 
-class Candidate(NamedTuple):
+class Candidate(Record):
     """An EP of the session, as partitioning knows it.
 
     Attributes:
@@ -44,7 +45,7 @@ class Candidate(NamedTuple):
     costs: Mapping[str, str] = MappingProxyType({})
 
 
-class Claim(NamedTuple):
+class Claim(Record):
     """A group of nodes and the EP that is to run them."""
 
     ep: int
@@ -52,7 +53,7 @@ class Claim(NamedTuple):
     capability: ComputeCapability
 
 
-class Assignment(NamedTuple):
+class Assignment(Record):
     """Who runs which node of one graph.
 
     Attributes:

@@ -8,8 +8,9 @@ memory grow linearly with nodes and edges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug.run.partition.assign import Assignment, Claim
 from onnxplug.run.partition.contract import Contraction
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph
 
 
-class Cut(NamedTuple):
+class Cut(Record):
     """A convex group of nodes that is run as one.
 
     Attributes:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
+from onnxplug.ep.record import Record
 from onnxplug.escape import escape
 from onnxplug.guard import blaming
 from onnxplug.prepare.report import Left
 
 
-class PassedOver(NamedTuple):
+class PassedOver(Record):
     """An EP that a node is not on, though it was asked.
 
     Attributes:
@@ -30,7 +31,7 @@ class PassedOver(NamedTuple):
         return f"{escape(self.ep)}: {self.reason}"
 
 
-class NodePlacement(NamedTuple):
+class NodePlacement(Record):
     """Where one node runs.
 
     Attributes:
@@ -56,7 +57,7 @@ class NodePlacement(NamedTuple):
     note: str = ""
 
 
-class PartitionPlacement(NamedTuple):
+class PartitionPlacement(Record):
     """One partition.
 
     Attributes:
@@ -84,7 +85,7 @@ class PartitionPlacement(NamedTuple):
     serialised: bool = False
 
 
-class CopyPlacement(NamedTuple):
+class CopyPlacement(Record):
     """A copy of one value between memory locations, made in each run.
 
     Attributes:
@@ -101,7 +102,7 @@ class CopyPlacement(NamedTuple):
     nbytes: int | None = None
 
 
-class GivenBack(NamedTuple):
+class GivenBack(Record):
     """Nodes that an EP claimed and does not run.
 
     Attributes:
@@ -117,7 +118,7 @@ class GivenBack(NamedTuple):
     reason: Reason
 
 
-class Expanded(NamedTuple):
+class Expanded(Record):
     """A node that every EP refused, replaced by its operator's function body."""
 
     graph: str
@@ -125,7 +126,7 @@ class Expanded(NamedTuple):
     refusals: tuple[PassedOver, ...]
 
 
-class EpOutcome(NamedTuple):
+class EpOutcome(Record):
     """What became of an EP that was asked for, or added by default.
 
     Attributes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.record import Record
 from onnxplug.ep.room import check_room
 
 ALIGNMENT: Final = 64
@@ -74,7 +75,7 @@ def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-class Block(NamedTuple):
+class Block(Record):
     """Memory that lives as long as this object, or a view of its array.
 
     Attributes:

@@ -13,11 +13,13 @@ import contextlib
 import os
 import re
 import time
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug import ep
 from onnxplug.ep.cache import CacheFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 try:  # hashlib loads OpenSSL, which takes longer than all that is done here
     from _blake2 import blake2b

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -30,7 +29,6 @@ class NotCompiled(Exception):
         self.call = call
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """An operator call.
 
@@ -50,17 +48,47 @@ class Call:
             ``None`` for one that is like no other.
     """
 
-    op_type: str
-    domain: str
-    version: int
-    inputs: tuple[str | None, ...]
-    outputs: tuple[str | None, ...]
-    attributes: Mapping[str, Any]
-    nodes: tuple[int, ...]
-    dtypes: tuple[np.dtype[Any] | None, ...]
-    function: Callable[..., Any] | None = field(default=None, repr=False)
-    infer: Infer | None = field(default=None, repr=False)
-    kind: int | None = None
+    __slots__ = (
+        "attributes",
+        "domain",
+        "dtypes",
+        "function",
+        "infer",
+        "inputs",
+        "kind",
+        "nodes",
+        "op_type",
+        "outputs",
+        "version",
+    )
+
+    def __init__(
+        self,
+        op_type: str,
+        domain: str,
+        version: int,
+        inputs: tuple[str | None, ...],
+        outputs: tuple[str | None, ...],
+        attributes: Mapping[str, Any],
+        nodes: tuple[int, ...],
+        dtypes: tuple[np.dtype[Any] | None, ...],
+        function: Callable[..., Any] | None = None,
+        infer: Infer | None = None,
+    ) -> None:
+        self.op_type = op_type
+        self.domain = domain
+        self.version = version
+        self.inputs = inputs
+        self.outputs = outputs
+        self.attributes = attributes
+        self.nodes = nodes
+        self.dtypes = dtypes
+        self.function = function
+        self.infer = infer
+        self.kind: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.op_type}, {self.inputs}, {self.outputs})"
 
     def input(self, position: int) -> str | None:
         """The name of an input, ``None`` also beyond the last one."""
@@ -144,7 +172,6 @@ _FEW: Final = 64
 data_type = functools.cache(ep.DataType.from_numpy)
 
 
-@dataclass(slots=True, eq=False)
 class Abstract:
     """What is known of a value when a plan is made; it never changes.
 
@@ -157,12 +184,25 @@ class Abstract:
             in another plan.
     """
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    content: np.ndarray[Any, Any] | None = None
-    varies: bool = False
-    _facts: ep.TensorFacts | None = field(default=None, repr=False)
-    _key: Hashable = field(default=None, repr=False)
+    __slots__ = ("_facts", "_key", "content", "dtype", "shape", "varies")
+
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        content: np.ndarray[Any, Any] | None = None,
+        varies: bool = False,
+        facts: ep.TensorFacts | None = None,
+    ) -> None:
+        self.dtype: Final = dtype
+        self.shape: Final = shape
+        self.content: Final = content
+        self.varies: Final = varies
+        self._facts = facts
+        self._key: Hashable = None
+
+    def __repr__(self) -> str:
+        return f"Abstract({self.dtype}, {self.shape}, {self.content})"
 
     @property
     def key(self) -> Hashable:

@@ -8,10 +8,12 @@ first, then the constants, then the steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NewType, TypeVar
+from typing import Any, NewType, TypeVar
+
+from onnxplug.ep.record import Record
 
 
-class Step(NamedTuple):
+class Step(Record):
     """One operator.
 
     Attributes:
@@ -28,14 +30,14 @@ class Step(NamedTuple):
     attributes: tuple[tuple[str, Any], ...] = ()
 
 
-class Scalar(NamedTuple):
+class Scalar(Record):
     """A constant of the chain."""
 
     element: str
     value: float | int | bool
 
 
-class Chain(NamedTuple):
+class Chain(Record):
     """Steps over inputs.
 
     Attributes:

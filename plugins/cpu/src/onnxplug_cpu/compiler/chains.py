@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.chain import Chain, Scalar, Step
 from onnxplug_cpu.compiler.fuse import Group
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.operations.matmul import Product
 
 
-class Built(NamedTuple):
+class Built(Record):
     """A chain and the names of its operands, the product's result left out."""
 
     chain: Chain
@@ -160,7 +161,7 @@ def _element(value: Abstract) -> str:
     return element
 
 
-class _Places(NamedTuple):
+class _Places(Record):
     """Where the kinds of values begin among a chain's numbers."""
 
     has_result: bool

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 
-def default_workers(root: Path = Path("/")) -> int:
+def default_workers(root: str | os.PathLike[str] = "/") -> int:
     """The physical cores that this process may use, at least 1.
 
     It counts the processors of the process's affinity, takes two hardware threads of
@@ -18,9 +17,9 @@ def default_workers(root: Path = Path("/")) -> int:
     Args:
         root: where ``proc`` and ``sys`` are.
     """
-    processors = _affinity()
-    count = len(_cores(processors, root)) if processors else os.cpu_count() or 1
-    quota = _quota(root)
+    processors, base = _affinity(), os.fspath(root)
+    count = len(_cores(processors, base)) if processors else os.cpu_count() or 1
+    quota = _quota(base)
     return max(1, count if quota is None else min(count, int(quota)))
 
 
@@ -30,15 +29,15 @@ def _affinity() -> frozenset[int]:
     return frozenset()
 
 
-def _cores(processors: Iterable[int], root: Path) -> set[frozenset[int]]:
+def _cores(processors: Iterable[int], root: str) -> set[frozenset[int]]:
     """The processors grouped by core; a core of its own where the system is silent."""
     return {_core(processor, root) for processor in processors}
 
 
 @functools.cache  # a file for each processor, which says the same as long as it runs
-def _core(processor: int, root: Path) -> frozenset[int]:
-    topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-    siblings = _read(topology / "thread_siblings_list")
+def _core(processor: int, root: str) -> frozenset[int]:
+    topology = f"sys/devices/system/cpu/cpu{processor}/topology"
+    siblings = _read(os.path.join(root, topology, "thread_siblings_list"))
     return _parse_list(siblings) or frozenset({processor})
 
 
@@ -54,7 +53,7 @@ def _parse_list(text: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def _quota(root: Path) -> float | None:
+def _quota(root: str) -> float | None:
     """Processors' worth of time that control groups allow; ``None`` for no limit.
 
     See the kernel's Documentation/admin-guide/cgroup-v2.rst, "cpu.max", and
@@ -63,7 +62,7 @@ def _quota(root: Path) -> float | None:
     the mounted root stands for.
     """
     limits = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and not controllers:
@@ -78,21 +77,21 @@ def _quota(root: Path) -> float | None:
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for mount in mounts:
             for depth in range(len(parts) + 1):
-                limit = read((root / mount).joinpath(*parts[:depth]))
+                limit = read(os.path.join(root, mount, *parts[:depth]))
                 if limit is not None:
                     limits.append(limit)
     return min(limits, default=None)
 
 
-def _limit_v2(group: Path) -> float | None:
-    quota, _, period = _read(group / "cpu.max").strip().partition(" ")
+def _limit_v2(group: str) -> float | None:
+    quota, _, period = _read(os.path.join(group, "cpu.max")).strip().partition(" ")
     return _ratio(quota, period)
 
 
-def _limit_v1(group: Path) -> float | None:
+def _limit_v1(group: str) -> float | None:
     return _ratio(
-        _read(group / "cpu.cfs_quota_us").strip(),
-        _read(group / "cpu.cfs_period_us").strip(),
+        _read(os.path.join(group, "cpu.cfs_quota_us")).strip(),
+        _read(os.path.join(group, "cpu.cfs_period_us")).strip(),
     )
 
 
@@ -103,8 +102,9 @@ def _ratio(quota: str, period: str) -> float | None:
     return None
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug_cpu.compiler.arena import address_of
-from onnxplug_cpu.compiler.emit import I1, I32, I64, PTR, Function, Module, Value
 from onnxplug_cpu.compiler.jit import KernelUnavailable
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.pool import WAITING, write_parallel
+from onnxplug_cpu.compiler.types import I1, I32, I64, PTR
 from onnxplug_cpu.compiler.waits import CALLING_CONVENTION
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.emit import Function, Module, Value
     from onnxplug_cpu.compiler.isa import Isa
     from onnxplug_cpu.compiler.jit import Library
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from onnxplug_cpu.compiler.call import Abstract, Call
@@ -28,7 +27,6 @@ RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that keep the elements and their order."""
 
 
-@dataclass(slots=True, eq=False)
 class Group:
     """Calls that are computed together.
 
@@ -40,10 +38,13 @@ class Group:
             shape.
     """
 
-    calls: list[Call]
-    forms: list[StepForm] = field(default_factory=list)
-    anchor: Call | None = None
-    reshapes: list[Call] = field(default_factory=list)
+    __slots__ = ("anchor", "calls", "forms", "reshapes")
+
+    def __init__(self, calls: list[Call], forms: Sequence[StepForm] = ()) -> None:
+        self.calls = calls
+        self.forms = [*forms]
+        self.anchor: Call | None = None
+        self.reshapes: list[Call] = []
 
     @property
     def all_calls(self) -> list[Call]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+from onnxplug.ep.record import Record
 
 _HEADER: Final = struct.Struct("<II")
 _MOST_ALIGNED: Final = 1 << 16  # the largest page of any processor
 
 
-class Image(NamedTuple):
+class Image(Record):
     """Position-independent machine code and its constants.
 
     Attributes:

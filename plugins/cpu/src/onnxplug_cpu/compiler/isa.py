@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug import ep
+from onnxplug.ep.record import Record
 
 LANES = 16
 """Lanes of the f32 vectors that kernels are written in, on every processor.
@@ -23,7 +24,7 @@ VECTOR_BYTES: Final = 4 * LANES
 """Bytes of such a vector."""
 
 
-class Isa(NamedTuple):
+class Isa(Record):
     """A processor, as far as generated code depends on it.
 
     Attributes:

@@ -17,7 +17,6 @@ from onnxplug.ep.locks import new_lock
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.cache import Cache, fingerprint
 from onnxplug_cpu.compiler.code_memory import CodeMemory
-from onnxplug_cpu.compiler.emit import Module
 from onnxplug_cpu.compiler.image import Image
 from onnxplug_cpu.compiler.isa import Isa, amx_problem, host_isa
 from onnxplug_cpu.compiler.kernel import Kernel
@@ -251,6 +250,8 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
         KernelUnavailable: llvmlite cannot be imported, or does not know the processor
             or the text.
     """
+    from onnxplug_cpu.compiler.emit import Module
+
     module = Module()
     kernel.write(module, symbol(kernel), isa)
     text = module.text(isa.attributes)

@@ -16,18 +16,17 @@ their words do not name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from onnxplug_cpu.compiler.emit import I64, PTR, Function, Module, Type, Value
+from onnxplug_cpu.compiler.types import I64, PTR, Type
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.emit import Function, Module, Value
     from onnxplug_cpu.compiler.isa import Isa
 
 
-@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel and how to write it.
+    """A kernel and how to write it; equal to another of the same key.
 
     Attributes:
         key: the generator and its parameters; with the processor and this package's
@@ -36,9 +35,26 @@ class Kernel:
         write: emits the function, named as the second argument, into the module.
     """
 
-    key: str
-    words: tuple[str, ...] = field(compare=False)
-    write: Callable[[Module, str, Isa], None] = field(compare=False, repr=False)
+    __slots__ = ("key", "words", "write")
+
+    def __init__(
+        self,
+        key: str,
+        words: tuple[str, ...],
+        write: Callable[[Module, str, Isa], None],
+    ) -> None:
+        self.key: Final = key
+        self.words: Final = words
+        self.write: Final = write
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.key!r})"
 
 
 class KernelFunction:

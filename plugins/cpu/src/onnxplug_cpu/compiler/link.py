@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.kernel import Kernel
@@ -30,7 +31,7 @@ from onnxplug_cpu.compiler.record import (
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class ArraySpec(NamedTuple):
+class ArraySpec(Record):
     """What a run's array has to be.
 
     Attributes:
@@ -42,7 +43,7 @@ class ArraySpec(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Template(NamedTuple):
+class Template(Record):
     """A block without addresses that only a session or a run knows.
 
     Attributes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
@@ -231,7 +232,7 @@ class ProgramPartition(ep.CompiledPartition):
             return results
 
 
-class _Built(NamedTuple):
+class _Built(Record):
     """A partition as it can run.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.pool import MAX_CHUNKS
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _FIRST: Final = BETWEEN_LOOKS / 4
 """Estimated seconds of the first part, before it is known what estimates are worth."""
 
 
-class Part(NamedTuple):
+class Part(Record):
     """Commands from *first* up to, but not with, *last*.
 
     If it is one, only its chunks from *begin* up to, but not with, *end*.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,12 +130,12 @@ class _Rewriter:
     def join(self, members: Sequence[Call], last: Call, joined: Call) -> None:
         """Put *joined* in the place of *last*, and take the members away."""
         nodes = sorted({node for call in members for node in call.nodes})
-        made = replace(joined, nodes=tuple(nodes))
+        joined.nodes = tuple(nodes)
         self.gone.update(members)
-        self.made[last] = made
+        self.made[last] = joined
         for name in joined.outputs:
             if name is not None:
-                self.producer[name] = made
+                self.producer[name] = joined
 
     # norms
 

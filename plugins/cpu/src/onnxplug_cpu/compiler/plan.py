@@ -12,21 +12,20 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep.bounds import sizes
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, data_type
 from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.groups import record_group
-from onnxplug_cpu.compiler.kernels.layout import record_copy
 from onnxplug_cpu.compiler.kernels.left_factor import left_factor, rows_collide
 from onnxplug_cpu.compiler.operations.elementwise import StepForm, check_form
 from onnxplug_cpu.compiler.operations.registry import Inputs, Results, find_operation
-from onnxplug_cpu.compiler.operations.views import permutation
 from onnxplug_cpu.compiler.patterns import rewrite
 from onnxplug_cpu.compiler.record import Input, Output, Recorder, View
 
@@ -41,7 +40,7 @@ MOST_VIEWS: Final = 32
 """Views in a row through which a value is written where the last of them is wanted."""
 
 
-class Result(NamedTuple):
+class Result(Record):
     """One output of a plan.
 
     Attributes:
@@ -59,7 +58,7 @@ class Result(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Planned(NamedTuple):
+class Planned(Record):
     """A segment for one set of input shapes."""
 
     recorder: Recorder
@@ -339,6 +338,8 @@ class _Planner:
                 return place if place and _has_rows(place) else None
             return None
         if reader.op_type == "Transpose" and self._wants_order(name):
+            from onnxplug_cpu.compiler.operations.views import permutation
+
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
                 inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
@@ -395,7 +396,7 @@ class _Planner:
         if view.is_contiguous:
             return view
         copy = self.recorder.temporary(view.dtype, view.shape)
-        record_copy(self.recorder, view, copy)
+        self._record_copy(view, copy)
         return copy
 
     # commands
@@ -441,8 +442,14 @@ class _Planner:
             nbytes = value.size * value.dtype.itemsize
             buffer = Output(self.positions[name], nbytes)
             target = View.contiguous(buffer, value.dtype, value.shape)
-            record_copy(self.recorder, view, target)
+            self._record_copy(view, target)
         return Result(value.dtype, value.shape)
+
+    def _record_copy(self, source: View, target: View) -> None:
+        # most plans copy nothing
+        from onnxplug_cpu.compiler.kernels.layout import record_copy
+
+        record_copy(self.recorder, source, target)
 
 
 def _size(results: Results) -> float:

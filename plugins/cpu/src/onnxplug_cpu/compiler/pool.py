@@ -30,8 +30,8 @@ import numpy as np
 from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.arena import address_of
 from onnxplug_cpu.compiler.cores import default_workers
-from onnxplug_cpu.compiler.emit import I1, I32, I64, PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.kernel import Kernel
+from onnxplug_cpu.compiler.types import I1, I32, I64, PTR, Type
 from onnxplug_cpu.compiler.waits import (
     CALLING_CONVENTION,
     LONGEST_MICROSECONDS,
@@ -42,6 +42,7 @@ from onnxplug_cpu.compiler.waits import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.emit import Function, Module, Value
     from onnxplug_cpu.compiler.isa import Isa
     from onnxplug_cpu.compiler.jit import Library
 

@@ -13,7 +13,9 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+from onnxplug.ep.record import Record
 
 _X86_64, _AARCH64 = "x86-64", "aarch64"
 _ARCHITECTURES: Final = {
@@ -35,7 +37,7 @@ _AVX2_PROCESSOR: Final = "avx2 fma f16c bmi bmi2 lzcnt movbe popcnt"
 _AVX512_PROCESSOR: Final = "avx512f avx512bw avx512cd avx512dq avx512vl"
 
 
-class Processor(NamedTuple):
+class Processor(Record):
     """A processor as the system describes it.
 
     Attributes:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug.ep.bounds import OutOfBounds, sizes
 from onnxplug.ep.bounds import permutation as checked_permutation
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.arena import Block
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
@@ -136,7 +136,7 @@ class Flag(Buffer):
         super().__init__(8)
 
 
-class Check(NamedTuple):
+class Check(Record):
     """What to look at after a run.
 
     Attributes:
@@ -150,20 +150,20 @@ class Check(NamedTuple):
     nodes: tuple[int, ...]
 
 
-class Address(NamedTuple):
+class Address(Record):
     """A word: the address of a byte of a buffer."""
 
     buffer: Buffer
     offset: int = 0
 
 
-class Code(NamedTuple):
+class Code(Record):
     """A word: the address of a kernel's function."""
 
     kernel: Kernel
 
 
-class Words(NamedTuple):
+class Words(Record):
     """A word: the address of more words, such as another kernel's."""
 
     words: tuple[Word, ...]
@@ -172,7 +172,7 @@ class Words(NamedTuple):
 Word: TypeAlias = int | Address | Code | Words
 
 
-class Command(NamedTuple):
+class Command(Record):
     """A call of a kernel for every chunk from 0 to *chunks*, on any threads.
 
     Commands run in order; all chunks of one end before the next begins.
@@ -207,7 +207,6 @@ def fewest_chunks(seconds: float) -> int:
     return max(1, int(seconds / LONGEST_CHUNK))
 
 
-@dataclass(frozen=True, slots=True)
 class View:
     """An array somewhere in a buffer, none of whose elements lies outside.
 
@@ -225,13 +224,21 @@ class View:
         OutOfBounds: a size is negative, or an element lies outside the buffer.
     """
 
-    buffer: Buffer
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    __slots__ = ("buffer", "dtype", "offset", "shape", "strides")
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        buffer: Buffer,
+        offset: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        self.buffer: Final = buffer
+        self.offset: Final = offset
+        self.dtype: Final = dtype
+        self.shape: Final = shape
+        self.strides: Final = strides
         low = high = 0  # the first and the last element, in elements from element 0
         for size, stride in zip(self.shape, self.strides, strict=True):
             if size < 1:

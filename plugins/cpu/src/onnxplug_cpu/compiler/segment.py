@@ -7,12 +7,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
+from onnxplug.ep.record import Record
 from onnxplug.ep.room import check_room
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
@@ -37,7 +38,7 @@ MAX_PLANS: Final = 16
 first."""
 
 
-class Compiler(NamedTuple):
+class Compiler(Record):
     """What the segments of one session share.
 
     Attributes:
@@ -79,7 +80,7 @@ class Compiler(NamedTuple):
         return cls(library, workers, {}, arenas, may_split)
 
 
-class LinkedPlan(NamedTuple):
+class LinkedPlan(Record):
     """A plan that can run.
 
     Attributes:

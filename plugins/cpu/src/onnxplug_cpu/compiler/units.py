@@ -7,10 +7,10 @@ values belong to no unit: every segment that needs them computes them while plan
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Call
 from onnxplug_cpu.compiler.operations.elementwise import StepForm, step_form
 from onnxplug_cpu.compiler.operations.registry import find_operation
@@ -23,7 +23,7 @@ _RANDOM = frozenset(
 )
 
 
-class Unit(NamedTuple):
+class Unit(Record):
     """A part of a partition.
 
     Attributes:
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
     compiled: bool
 
 
-class Analysis(NamedTuple):
+class Analysis(Record):
     """What is known of a partition's calls before any shape is.
 
     Attributes:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug.ep.record import Record
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.emit import Function, Value
@@ -28,7 +30,7 @@ LONGEST_MICROSECONDS: Final = 100_000
 """After so long a thread wakes by itself."""
 
 
-class System(NamedTuple):
+class System(Record):
     """Addresses of the system's functions, 0 for those it has not.
 
     Attributes:

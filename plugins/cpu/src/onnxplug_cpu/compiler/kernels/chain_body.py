@@ -7,7 +7,8 @@ from typing import Final
 from onnxplug_cpu.compiler.chain import Chain
 from onnxplug_cpu.compiler.emit import Function, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
-from onnxplug_cpu.compiler.kernels.operators import cost, emit_step
+from onnxplug_cpu.compiler.kernels.emitters import emit_step
+from onnxplug_cpu.compiler.kernels.operators import chain_cost
 from onnxplug_cpu.compiler.kernels.step import literal
 
 
@@ -69,11 +70,6 @@ def _values(chain: Chain) -> range:
 
 LONG: Final = 20
 """Vector instructions from which on a chain is long."""
-
-
-def chain_cost(chain: Chain) -> int:
-    """About how many vector instructions a chain is, for f32."""
-    return sum(cost(step) for step in chain.steps)
 
 
 def _live_values(chain: Chain) -> frozenset[int]:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.chain import Chain
-from onnxplug_cpu.compiler.emit import I8, Module, Value
-from onnxplug_cpu.compiler.isa import LANES, Isa
-from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.kernels.chain_body import LONG, ChainBody, chain_cost
-from onnxplug_cpu.compiler.kernels.lanes import (
+from onnxplug_cpu.compiler.isa import LANES
+from onnxplug_cpu.compiler.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.operators import chain_cost
+from onnxplug_cpu.compiler.kernels.walk import (
     SPLAT,
     STRIDED,
     UNIT,
-    Lanes,
-    Part,
-    stored,
-)
-from onnxplug_cpu.compiler.kernels.layout import record_copy
-from onnxplug_cpu.compiler.kernels.walk import (
     Axis,
     Layout,
     Walk,
@@ -28,6 +22,10 @@ from onnxplug_cpu.compiler.kernels.walk import (
     collapse,
 )
 from onnxplug_cpu.compiler.record import Address, Recorder, View
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.emit import Module
+    from onnxplug_cpu.compiler.isa import Isa
 
 _GATHERED_BLOCK = 256
 """Columns that strided operands are read in, for cache lines to stay until the next
@@ -72,7 +70,7 @@ def record_chain(
     )
     cut = _cut(recorder, form, nanoseconds)
     kernel = _kernel(chain, form.kinds, len(cut.axes), cut.is_blocked)
-    walk = Walk(_names(chain), len(cut.axes))
+    walk = Walk(array_names(chain), len(cut.axes))
     words = walk.values(form.addresses, cut.axes, cut.each)
     words |= {"columns": form.columns, "block": cut.block}
     for name, kind, stride in zip(walk.names, form.kinds, form.strides, strict=True):
@@ -108,6 +106,8 @@ def _copied_if_apart(
     distinct = view.slice(starts, sizes)
     if distinct.size < _COPIED_SIZE:
         return view
+    from onnxplug_cpu.compiler.kernels.layout import record_copy
+
     copy = recorder.temporary(view.dtype, sizes)
     record_copy(recorder, distinct, copy)
     return copy.broadcast_to(view.shape)
@@ -125,7 +125,7 @@ def _check(chain: Chain, inputs: Sequence[View], outputs: Sequence[View]) -> Non
         )
 
 
-class _Form(NamedTuple):
+class _Form(Record):
     """The arrays, outputs first, along the fewest axes.
 
     Attributes:
@@ -153,7 +153,7 @@ def _form(layout: Layout, sizes: Sequence[int], outputs: int) -> _Form:
     return _Form(layout.addresses, axes[:-1], inner.size, inner.strides, kinds)
 
 
-class _Cut(NamedTuple):
+class _Cut(Record):
     """How the work is divided.
 
     Attributes:
@@ -197,7 +197,8 @@ def _distinct_bytes(view: View) -> int:
     return size
 
 
-def _names(chain: Chain) -> list[str]:
+def array_names(chain: Chain) -> list[str]:
+    """Prefixes of the words of each array, outputs first."""
     return [
         *(f"out{number}_" for number in range(len(chain.outputs))),
         *(f"in{number}_" for number in range(len(chain.inputs))),
@@ -207,7 +208,7 @@ def _names(chain: Chain) -> list[str]:
 def _kernel(
     chain: Chain, kinds: tuple[str, ...], axes: int, is_blocked: bool
 ) -> Kernel:
-    names = _names(chain)
+    names = array_names(chain)
     words = (
         *Walk(names, axes).words,
         "columns",
@@ -218,115 +219,15 @@ def _kernel(
             if kind == STRIDED
         ),
     )
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        # what writes kernels is not imported for those that are in the cache
+        from onnxplug_cpu.compiler.kernels.elementwise_kernel import Writer
+
+        Writer(module, name, isa, chain, kinds, axes, is_blocked, words).write()
+
     shape = f"{axes}{'b' * is_blocked} {''.join(kinds)}"
-    return Kernel(
-        f"elementwise {shape} {chain.key}",
-        words,
-        lambda module, name, isa: _Writer(
-            module, name, isa, chain, kinds, axes, is_blocked, words
-        ).write(),
-    )
-
-
-class _Writer:
-    """Writes the kernel of a chain."""
-
-    def __init__(
-        self,
-        module: Module,
-        name: str,
-        isa: Isa,
-        chain: Chain,
-        kinds: tuple[str, ...],
-        axes: int,
-        is_blocked: bool,
-        words: tuple[str, ...],
-    ) -> None:
-        self.k = KernelFunction(module, name, words)
-        self.f = self.k.function
-        self.chain = chain
-        self.is_blocked = is_blocked
-        names = _names(chain)
-        self.walk = Walk(names, axes)
-        self.elements = [
-            *(chain.element(value) for value in chain.outputs),
-            *chain.inputs,
-        ]
-        self.kinds = kinds
-        self.body = ChainBody(self.f, isa, chain)
-        self.lanes = Lanes(self.f, isa, self.body.width)
-        for element, kind in zip(self.elements, kinds, strict=True):
-            self.lanes.reserve_for(element, kind == STRIDED)
-        self.columns = self.k.integer("columns")
-        self.block = self.k.integer("block")
-        self.steps = [
-            self.k.integer(f"{name}_column") if kind == STRIDED else None
-            for name, kind in zip(names, kinds, strict=True)
-        ]
-
-    def write(self) -> None:
-        self.walk.write(self.k, self._row)
-        self.f.finish()
-
-    def _row(self, pointers: list[Value], indices: list[Value]) -> None:
-        f = self.f
-        count = self.columns
-        if self.is_blocked:
-            left = count - indices[0] * self.block
-            count = f.minimum(self.block, left)
-        outputs = len(self.chain.outputs)
-        fixed = self.body.constants()
-        for number, element in enumerate(self.chain.inputs):
-            splat = self.kinds[outputs + number] == SPLAT
-            if splat and number in self.body.live:
-                pointer = pointers[outputs + number]
-                fixed[number] = self.lanes.load_splat(element, pointer)
-        fixed = self.body.advance(fixed)
-
-        def vector(start: Value, part: Part) -> None:
-            self._vector(pointers, fixed, start, part)
-
-        lanes, width = self.lanes, self.lanes.width
-        if lanes.has_masks and chain_cost(self.chain) >= LONG:
-            # one copy of the code; a mask costs little beside it
-            f.loop(count, lambda j: vector(j, lanes.first(count - j)), step=width)
-            return
-        full = count & -width
-        f.loop(full, lambda j: vector(j, lanes.whole()), step=width)
-        f.branch(full < count, lambda: vector(full, lanes.first(count - full)))
-
-    def _vector(
-        self,
-        pointers: Sequence[Value],
-        fixed: dict[int, Value],
-        start: Value,
-        part: Part,
-    ) -> None:
-        f = self.f
-
-        def placed(position: int) -> Value:
-            step = self.steps[position]
-            if step is not None:
-                return f.at(pointers[position], start * step, I8)
-            return f.at(pointers[position], start, stored(self.elements[position]))
-
-        outputs = len(self.chain.outputs)
-        values = dict(fixed)
-        for number, element in enumerate(self.chain.inputs):
-            position = outputs + number
-            if number not in fixed and number in self.body.live:
-                values[number] = self.lanes.load(
-                    element, placed(position), part, self.steps[position]
-                )
-        values = self.body.advance(values)
-        for position, value in enumerate(self.chain.outputs):
-            self.lanes.store(
-                self.elements[position],
-                values[value],
-                placed(position),
-                part,
-                self.steps[position],
-            )
+    return Kernel(f"elementwise {shape} {chain.key}", words, write)
 
 
 _CACHE_LINE = 64

@@ -10,14 +10,8 @@ from onnxplug_cpu.compiler.emit import F32, I8, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.kernels.chain_body import ChainBody
-from onnxplug_cpu.compiler.kernels.lanes import (
-    SPLAT,
-    STRIDED,
-    UNIT,
-    Lanes,
-    Part,
-    stored,
-)
+from onnxplug_cpu.compiler.kernels.lanes import Lanes, Part, stored
+from onnxplug_cpu.compiler.kernels.walk import SPLAT, STRIDED, UNIT
 from onnxplug_cpu.compiler.record import Code, Recorder, View, Word, Words
 
 

@@ -12,9 +12,6 @@ from onnxplug_cpu.compiler.emit import I8, I64, Function, Type, Value
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.math.narrow import bf16_bits, f16_bits, from_bf16, from_f16
 
-SPLAT, UNIT, STRIDED = "0", "1", "s"
-"""How an operand's elements lie along the innermost axis: one, consecutive, apart."""
-
 
 def held(element: str, lanes: int = LANES) -> Type:
     """The vector that holds elements of this type while they are computed."""

@@ -14,7 +14,6 @@ the strides only.  Four ways, by what is left of the axes after collapsing:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,8 +75,8 @@ def record_fill(
     Args:
         target: any strides, but no element twice.
     """
-    scalar = recorder.constant(value.reshape(-1))
-    everywhere = replace(scalar, shape=target.shape, strides=(0,) * len(target.shape))
+    scalar = recorder.constant(value.reshape(()))
+    everywhere = scalar.broadcast_to(target.shape)
     record_copy(recorder, everywhere, target, label=label)
 
 

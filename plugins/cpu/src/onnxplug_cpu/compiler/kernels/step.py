@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,15 +11,6 @@ from onnxplug_cpu.compiler.chain import Scalar
 from onnxplug_cpu.compiler.emit import Function, Number, Type, Value, constant_text
 from onnxplug_cpu.compiler.isa import LANES, Isa
 from onnxplug_cpu.compiler.kernels.lanes import held
-
-WIDE: Final = frozenset({"f32", "f64"})
-FLOATS: Final = frozenset({"f16", "bf16", "f32", "f64"})
-NARROW_FLOATS: Final = frozenset({"f16", "bf16", "f32"})
-"""What is computed in f32."""
-SIGNED: Final = frozenset({"i8", "i16", "i32", "i64"})
-UNSIGNED: Final = frozenset({"u8", "u16", "u32", "u64"})
-INTEGERS: Final = SIGNED | UNSIGNED
-NUMBERS: Final = FLOATS | INTEGERS
 
 
 class Literal(Value):

@@ -7,26 +7,33 @@ are left and not on sizes or strides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from onnxplug_cpu.compiler.emit import I8, I64, Value
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.kernel import KernelFunction
 from onnxplug_cpu.compiler.record import Address, Recorder, View, Word, fewest_chunks
+from onnxplug_cpu.compiler.types import I8, I64
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.emit import Value
 
 CHUNK_NS = 20_000
 """About how long a chunk should take: short enough to balance, long beside a claim."""
 
 CHUNKS_PER_WORKER = 8
 
+SPLAT, UNIT, STRIDED = "0", "1", "s"
+"""How an operand's elements lie along the innermost axis: one, consecutive, apart."""
 
-class Axis(NamedTuple):
+
+class Axis(Record):
     """An axis of several arrays: its size and, per array, its stride in bytes."""
 
     size: int
     strides: tuple[int, ...]
 
 
-class Layout(NamedTuple):
+class Layout(Record):
     """Several arrays of one shape: their first elements and common axes."""
 
     addresses: tuple[Address, ...]

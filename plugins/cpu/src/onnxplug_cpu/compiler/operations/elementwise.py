@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.ep import DataType
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import (
     Abstract,
     Call,
@@ -38,7 +39,7 @@ def element_of(dtype: np.dtype[Any]) -> str | None:
     return ELEMENTS.get(dtype.name)
 
 
-class StepForm(NamedTuple):
+class StepForm(Record):
     """A call as a step, before its operands have numbers.
 
     Attributes:

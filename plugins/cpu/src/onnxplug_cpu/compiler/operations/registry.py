@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Abstract, Call
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Plan(Protocol):
         """*view*, or a copy of it in C order."""
 
 
-class Operation(NamedTuple):
+class Operation(Record):
     """How one operator is planned.
 
     Attributes:

@@ -1,0 +1,145 @@
+"""The straight path of bound runs: one partition, on one device, nothing to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.run.plan import RunPartition
+from onnxplug.session.ort_value import OrtValue
+
+if TYPE_CHECKING:
+    from onnxplug.ep import CapturePhase, Stream
+    from onnxplug.run.device import Device
+    from onnxplug.run.model import BuiltModel
+    from onnxplug.run.plan import Plan
+    from onnxplug.run.streams import Streams
+    from onnxplug.session.io_binding import IOBinding
+
+
+class _Context:
+    """A run without options; see :class:`onnxplug.ep.RunContext`."""
+
+    __slots__ = ("stream",)
+
+    options: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
+    deadline: float | None = None
+    cancelled = False
+    profiler = None
+    capture: CapturePhase | None = None
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+
+class BoundPath:
+    """Runs of a binding in which nothing is checked or looked up again.
+
+    Made after a run that took the ordinary way, for what was bound then; whatever is
+    out of the ordinary is left to that way.
+    """
+
+    def __init__(
+        self,
+        binding: IOBinding,
+        built: BuiltModel,
+        step: RunPartition,
+        device: Device,
+        names: Sequence[str],
+    ) -> None:
+        self._built = built
+        self._version = binding.version
+        self._step = step
+        self._device = device
+        self._inputs = [binding.inputs[name] for name in names]
+        self._outputs = [binding.outputs[name].value for name in built.graph.outputs]
+        self._arrays = [value.raw for value in self._inputs]
+        self._bound = [None if v is None else v.raw for v in self._outputs]
+        self._taken = [
+            *self._arrays,
+            *(array for array in self._bound if array is not None),
+        ]
+
+    def is_for(self, binding: IOBinding, built: BuiltModel) -> bool:
+        """Whether nothing was bound since."""
+        return self._version == binding.version and self._built is built
+
+    def run(self, streams: Streams) -> list[OrtValue] | None:
+        """The outputs; ``None``, and nothing done, if the run is not for this path."""
+        device, location = self._device, self._device.location
+        for value in self._outputs:
+            if value is not None and value.is_shared:
+                return None
+        with streams.lock:
+            try:
+                stream = streams.at(location)
+                if stream is not None:
+                    self._order(stream)
+                results = self._step.run(self._arrays, self._bound, _Context(stream))
+                outputs = self._received(results, stream)
+                if stream is not None:
+                    events = [device.record(stream)]
+                    streams.keep(self._arrays, events)
+                    for value in self._inputs:
+                        value.note_read(events)
+                    for value in outputs:
+                        value.note_written(events)
+            except BaseException:
+                self._built.streams.discard(streams)
+                raise
+            return outputs
+
+    def _received(
+        self, results: Sequence[Any], stream: Stream | None
+    ) -> list[OrtValue]:
+        device, outputs = self._device, []
+        taken = list(self._taken)
+        for value, result in zip(self._outputs, results, strict=True):
+            array = result
+            if value is None:
+                if any(result is other for other in taken):
+                    # an array that the caller has is not given again
+                    shape, dtype = tuple(result.shape), device.data_type(result)
+                    array = device.empty(shape, dtype, stream)
+                    device.copy(result, array, stream)
+                taken.append(array)
+                value = OrtValue(array, device.location, device)
+            elif result is not value.raw:
+                device.copy(result, value.raw, stream)
+            outputs.append(value)
+        return outputs
+
+    def _order(self, stream: Stream) -> None:
+        device = self._device
+        for value in self._inputs:
+            for event in value.written:
+                device.wait(stream, event, device.ep)
+        for output in self._outputs:
+            if output is not None:
+                for event in output.used:
+                    device.wait(stream, event, device.ep)
+
+
+def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath | None:
+    """The path for what *binding* binds, if it is one partition on one device."""
+    if len(plan.steps) != 1 or built.captures is not None:
+        return None
+    step = plan.steps[0]
+    if not isinstance(step, RunPartition) or step.turns is not None:
+        return None
+    device = built.memory.device(step.location)
+    names = [plan.inputs[slot - 1] for slot in step.inputs]
+    places = [
+        *(value.location for value in binding.inputs.values()),
+        *(output.location for output in binding.outputs.values()),
+    ]
+    if (
+        device is None
+        or step.location.host_accessible
+        or any(place != step.location for place in places)
+        or not set(names) <= set(binding.inputs)
+        or step.outputs != plan.outputs
+        or set(binding.outputs) != set(plan.graph.outputs)
+    ):
+        return None
+    return BoundPath(binding, built, step, device, names)

@@ -1,0 +1,194 @@
+"""Random models with control flow on two EPs of one device and the CPU EP.
+
+The device's work is deferred, late or by threads; whatever the runs are bound to, and
+whoever else runs, the results are those of ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import onnxruntime
+import pytest
+from random_models import MATRIX, RandomModel, draw_model
+
+import onnxplug
+from onnxplug import ep
+from onnxplug.errors import EpWarning, RunCancelled
+from onnxplug.plugins import registry
+from onnxplug_testing import Knobs, SimulatedFactory
+
+MODELS = 400
+CHUNK = 20
+OPERATORS = Knobs().ops | {"ReduceSum"}
+MakeSimulated = Callable[..., SimulatedFactory]
+Feeds = Mapping[str, np.ndarray]
+
+
+class Oracle:
+    """What ONNX Runtime computes."""
+
+    def __init__(self, case: RandomModel) -> None:
+        self._session = onnxruntime.InferenceSession(
+            case.model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        self.inputs = [arg.name for arg in self._session.get_inputs()]
+
+    def run(self, feeds: Feeds) -> list[np.ndarray]:
+        return self._session.run(None, {name: feeds[name] for name in self.inputs})
+
+
+def assert_right(
+    found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], what: str
+) -> None:
+    for have, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-4, err_msg=what)
+
+
+@contextlib.contextmanager
+def opened(
+    seed: int, case: RandomModel, simulated: MakeSimulated, schedule: str
+) -> Iterator[onnxplug.InferenceSession]:
+    """A session on two EPs that share the memory ``first<seed>``, and the CPU EP."""
+    draw = random.Random(seed)
+    names = [f"First{seed}ExecutionProvider", f"Second{seed}ExecutionProvider"]
+    for name, shares in zip(names, ("", f"first{seed}"), strict=True):
+        simulated(
+            name=name,
+            shares=shares,
+            schedule=schedule,
+            seed=draw.choice([None, seed]) if schedule == "late" else seed,
+            ops=OPERATORS,
+            claim_probability=draw.choice([0.4, 0.8, 1.0]),
+            max_concurrent_runs=draw.choice([1, None]),
+        )
+    with contextlib.ExitStack() as ends:
+        options: dict[str, object] = {}
+        if draw.random() < 0.2:
+            location = ep.MemoryLocation(f"first{seed}", 0)
+            stream = registry.contexts.at(location).context.create_stream()
+            assert stream is not None
+            ends.callback(stream.close)
+            options["user_compute_stream"] = stream.native_handle
+        with warnings.catch_warnings():
+            # by chance an EP may end with nothing
+            warnings.simplefilter("ignore", EpWarning)
+            session = onnxplug.InferenceSession(
+                case.model, providers=[(names[0], options), names[1]]
+            )
+        yield ends.enter_context(session)
+
+
+def run_bound(
+    draw: random.Random,
+    session: onnxplug.InferenceSession,
+    feeds: Feeds,
+    kept: Mapping[str, onnxplug.OrtValue],
+    space: str,
+) -> onnxplug.IOBinding:
+    """A run with inputs and outputs on the host and in *space*.
+
+    Args:
+        kept: values on the device to feed, by the names of inputs.
+    """
+    binding = session.io_binding()
+    for arg in session.get_inputs():
+        if arg.name in kept:
+            binding.bind_ortvalue_input(arg.name, kept[arg.name])
+        elif draw.random() < 0.5:
+            value = onnxplug.OrtValue.ortvalue_from_numpy(feeds[arg.name], space)
+            binding.bind_ortvalue_input(arg.name, value)
+        else:
+            binding.bind_cpu_input(arg.name, feeds[arg.name].copy())
+    for arg in session.get_outputs():
+        if draw.random() < 0.3 and arg.shape == list(MATRIX):
+            value = onnxplug.OrtValue.ortvalue_from_shape_and_type(
+                MATRIX, np.float32, space
+            )
+            binding.bind_ortvalue_output(arg.name, value)
+        else:
+            binding.bind_output(arg.name, draw.choice([space, "cpu"]))
+    session.run_with_iobinding(binding)
+    return binding
+
+
+def check_chain(
+    seed: int, session: onnxplug.InferenceSession, oracle: Oracle, feeds: Feeds
+) -> None:
+    """Runs of which each takes what the one before may not have made yet."""
+    draw, fed = random.Random(seed), dict(feeds)
+    kept: dict[str, onnxplug.OrtValue] = {}
+    done = []
+    for _ in range(3):
+        binding = run_bound(draw, session, fed, kept, f"first{seed}")
+        wanted = oracle.run(fed)
+        done.append((binding, wanted))
+        kept = {"in0": binding.get_outputs()[0]}
+        fed["in0"] = wanted[0]
+    for binding, wanted in reversed(done):
+        assert_right(binding.copy_outputs_to_cpu(), wanted, f"chain of {seed}")
+
+
+def check_threads(
+    seed: int, session: onnxplug.InferenceSession, oracle: Oracle, feeds: Feeds
+) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        draw = random.Random(f"{seed} {number}")
+        fed = {**feeds, "in0": feeds["in0"] * np.float32(number / 3)}
+        try:
+            wanted = oracle.run(fed)
+            for _ in range(2):
+                binding = run_bound(draw, session, fed, {}, f"first{seed}")
+                assert_right(binding.copy_outputs_to_cpu(), wanted, f"thread of {seed}")
+                assert_right(session.run(None, pick(session, fed)), wanted, f"{seed}")
+        except BaseException as error:  # noqa: BLE001 - the test's failure
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def pick(session: onnxplug.InferenceSession, feeds: Feeds) -> dict[str, np.ndarray]:
+    return {arg.name: feeds[arg.name] for arg in session.get_inputs()}
+
+
+@pytest.mark.parametrize("schedule", ["late", "threaded"])
+@pytest.mark.parametrize("chunk", range(MODELS // CHUNK))
+def test_random_models_run_right(
+    simulated: MakeSimulated, schedule: str, chunk: int
+) -> None:
+    on_device = 0
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        case = draw_model(seed)
+        oracle = Oracle(case)
+        wanted = oracle.run(case.feeds)
+        with opened(seed, case, simulated, schedule) as session:
+            fed = pick(session, case.feeds)
+            on_device += sum(
+                node.ep.startswith(("First", "Second"))
+                for node in session.explain().nodes
+            )
+            for _ in range(2):
+                assert_right(session.run(None, fed), wanted, f"model {seed}")
+            check_chain(seed, session, oracle, case.feeds)
+            if seed % 4 == 0:
+                check_threads(seed, session, oracle, case.feeds)
+            if seed % 4 == 1:
+                options = onnxplug.RunOptions()
+                options.timeout = 0
+                with pytest.raises(RunCancelled):
+                    session.run(None, fed, options)
+                assert_right(session.run(None, fed), wanted, f"cancelled {seed}")
+    assert on_device > CHUNK
