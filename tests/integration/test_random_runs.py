@@ -11,18 +11,23 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from random_models import MATRIX, RandomModel, draw_model
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import EpWarning, RunCancelled
+from onnxplug.errors import EpError, EpWarning, RunCancelled, SessionRefused
 from onnxplug.plugins import registry
+from onnxplug.run.device import Device
+from onnxplug.run.run import Run
+from onnxplug.run.streams import StreamPool, Streams
 from onnxplug_testing import Knobs, SimulatedFactory
+from onnxplug_testing.random_models import MATRIX, RandomModel, draw_model
 
+SCHEDULES = ("late", "threaded")
 MODELS = 400
 CHUNK = 20
 OPERATORS = Knobs().ops | {"ReduceSum"}
@@ -160,11 +165,29 @@ def check_threads(
         raise failures[0]
 
 
+def check_dropped(
+    seed: int, session: onnxplug.InferenceSession, oracle: Oracle, feeds: Feeds
+) -> None:
+    """Runs whose inputs are dropped at once, and whose memory others take."""
+    space, draw = f"first{seed}", random.Random(seed)
+    wanted = oracle.run(feeds)
+    kept = {
+        name: onnxplug.OrtValue.ortvalue_from_numpy(feeds[name], space)
+        for name in pick(session, feeds)
+    }
+    binding = run_bound(draw, session, feeds, kept, space)
+    kept.clear()
+    binding.clear_binding_inputs()
+    for _ in range(3):
+        onnxplug.OrtValue.ortvalue_from_numpy(np.full(MATRIX, 7, np.float32), space)
+    assert_right(binding.copy_outputs_to_cpu(), wanted, f"dropped {seed}")
+
+
 def pick(session: onnxplug.InferenceSession, feeds: Feeds) -> dict[str, np.ndarray]:
     return {arg.name: feeds[arg.name] for arg in session.get_inputs()}
 
 
-@pytest.mark.parametrize("schedule", ["late", "threaded"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("chunk", range(MODELS // CHUNK))
 def test_random_models_run_right(
     simulated: MakeSimulated, schedule: str, chunk: int
@@ -183,12 +206,151 @@ def test_random_models_run_right(
             for _ in range(2):
                 assert_right(session.run(None, fed), wanted, f"model {seed}")
             check_chain(seed, session, oracle, case.feeds)
+            check_dropped(seed, session, oracle, case.feeds)
             if seed % 4 == 0:
                 check_threads(seed, session, oracle, case.feeds)
-            if seed % 4 == 1:
+            if seed % 4 == 1 and session.explain().partitions:
                 options = onnxplug.RunOptions()
                 options.timeout = 0
                 with pytest.raises(RunCancelled):
                     session.run(None, fed, options)
                 assert_right(session.run(None, fed), wanted, f"cancelled {seed}")
     assert on_device > CHUNK
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_random_models_are_captured_and_replayed(
+    simulated: MakeSimulated, schedule: str
+) -> None:
+    refused = 0
+    for seed in range(CHUNK):
+        case = draw_model(seed, control_flow=False)
+        oracle = Oracle(case)
+        draw = random.Random(seed)
+        names = [f"First{seed}ExecutionProvider", f"Second{seed}ExecutionProvider"]
+        for name, shares in zip(names, ("", f"first{seed}"), strict=True):
+            simulated(
+                name=name,
+                shares=shares,
+                schedule=schedule,
+                seed=seed,
+                captures=True,
+                claim_probability=1.0 if shares else 0.5,
+                max_concurrent_runs=draw.choice([1, None]),
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EpWarning)
+            options = {"enable_graph_capture": True}
+            providers = [(name, options) for name in names]
+            try:
+                session = onnxplug.InferenceSession(case.model, providers=providers)
+            except SessionRefused as error:
+                # of weights only, and therefore computed beforehand
+                assert "is an input or a constant" in str(error)
+                refused += 1
+                continue
+        with session:
+            space = f"first{seed}"
+            fed = {
+                name: onnxplug.OrtValue.ortvalue_from_numpy(case.feeds[name], space)
+                for name in oracle.inputs
+            }
+            binding = session.io_binding()
+            for name, value in fed.items():
+                binding.bind_ortvalue_input(name, value)
+            for arg in session.get_outputs():
+                value = onnxplug.OrtValue.ortvalue_from_shape_and_type(
+                    MATRIX, np.float32, space
+                )
+                binding.bind_ortvalue_output(arg.name, value)
+            for step in range(5):
+                feeds = {
+                    name: case.feeds[name] * np.float32(1 - step / 4)
+                    for name in oracle.inputs
+                }
+                for name, value in fed.items():
+                    value.update_inplace(feeds[name])
+                session.run_with_iobinding(binding)
+                found = binding.copy_outputs_to_cpu()
+                assert_right(found, oracle.run(feeds), f"model {seed}, step {step}")
+    assert refused < CHUNK // 4
+
+
+# mistakes of the host, which the device is to show
+
+
+def no_wait(self: object, stream: object, event: object, maker: str) -> None:
+    """Streams do not wait for each other."""
+
+
+def wait_for_nothing(self: object, value: object) -> object:
+    """Nobody waits for copies to the host."""
+    return value
+
+
+def keep_nothing(self: object, arrays: object, events: object) -> None:
+    """What queued work uses is dropped."""
+
+
+def close_early(self: Streams) -> None:
+    """Streams are closed while they have work."""
+    made, self._streams = self._streams, {}
+    for stream in made.values():
+        if stream is not None:
+            stream.close()
+
+
+def share_streams(self: StreamPool, go_on: object) -> Streams:
+    """Runs in several threads have the same streams, which nothing guards."""
+    if not self._all:
+        self._new()
+    streams = self._all[0]
+    streams.lock = contextlib.nullcontext()
+    streams.lock.release = lambda: None
+    return streams
+
+
+MISTAKES = [
+    (Device, "wait", no_wait),
+    (Run, "wait_for", wait_for_nothing),
+    (Streams, "keep", keep_nothing),
+    (Streams, "close", close_early),
+    (StreamPool, "take", share_streams),
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("owner", "method", "mistake"), MISTAKES, ids=[m[2].__name__ for m in MISTAKES]
+)
+def test_a_mistake_of_the_host_shows(
+    monkeypatch: pytest.MonkeyPatch,
+    schedule: str,
+    owner: type,
+    method: str,
+    mistake: Callable[..., object],
+) -> None:
+    known: list[str] = []
+
+    def simulated(**knobs: Any) -> SimulatedFactory:
+        # not the fixture, for streams are left open
+        factory = SimulatedFactory(Knobs(**knobs))
+        registry.add(factory)
+        known.append(factory.name)
+        return factory
+
+    def use() -> None:
+        for seed in range(40):
+            case = draw_model(seed)
+            oracle = Oracle(case)
+            with opened(seed, case, simulated, schedule) as session:
+                check_dropped(seed, session, oracle, case.feeds)
+                check_chain(seed, session, oracle, case.feeds)
+                check_threads(seed, session, oracle, case.feeds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, mistake)
+        with pytest.raises((AssertionError, EpError)):
+            use()
+    for name in known:
+        registry.remove(name)

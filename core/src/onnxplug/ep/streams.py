@@ -81,9 +81,10 @@ class Stream(ABC):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release the stream, or leave an adopted one to who made it.
+        """Release the stream; events that it recorded stay valid.
 
-        Called once, when all its work is done; events that it recorded stay valid.
+        Called once, when all its work is done.  An adopted one is left as it is, with
+        the work that is queued, to who made it.
         """
         return None
 

@@ -57,6 +57,10 @@ def capturing_device(
                 raise _refused(
                     names, f"{unit.candidate.name} wants {name!r} of {node} in {place}"
                 )
+    made = {name for unit in compiled.units for name in unit.partition.outputs}
+    for name in compiled.graph.outputs:
+        if name not in made:
+            raise _refused(names, f"output {name!r} is an input or a constant")
     return device
 
 

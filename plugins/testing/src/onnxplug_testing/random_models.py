@@ -9,47 +9,57 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-MATRIX = (4, 4)
-UNARY = ("Abs", "Neg", "Relu", "Sigmoid", "Sin", "Tanh")
-BINARY = ("Add", "Max", "Min", "Sub")
+MATRIX: Final = (4, 4)
+_UNARY: Final = ("Abs", "Neg", "Relu", "Sigmoid", "Sin", "Tanh")
+_BINARY: Final = ("Add", "Max", "Min", "Sub")
 
 
 @dataclass(frozen=True)
 class RandomModel:
-    """A model and what to feed it."""
+    """A model and what to feed it.
+
+    Attributes:
+        feeds: more than the model's inputs, which are those that it uses of them.
+    """
 
     model: onnx.ModelProto
-    feeds: Mapping[str, np.ndarray]
+    feeds: Mapping[str, np.ndarray[Any, Any]]
 
 
-def draw_model(seed: int) -> RandomModel:
-    """A model whose matrices stay between -4 and 4 or so."""
+def draw_model(seed: int, *, control_flow: bool = True) -> RandomModel:
+    """The model of this *seed*.
+
+    It has element-wise operators and products of float32; all outputs are matrices of
+    the shape ``MATRIX``, or stacks of them.
+
+    Args:
+        control_flow: it has sequences, too, and ``If``, ``Loop`` and ``Scan``, also
+            within each other, that capture values around them.
+    """
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
     feeds = {
         f"in{index}": numbers.uniform(-1, 1, MATRIX).astype(np.float32)
         for index in range(draw.randint(1, 3))
     }
     rounds = np.array(draw.randint(0, 3))
-    graph = _Drawn(draw, [*feeds, "weight"])
+    graph = _Drawn(draw, [*feeds, "weight"], deepest=2 if control_flow else 0)
     for _ in range(draw.randint(3, 9)):
         graph.draw_node(depth=0)
     outputs = [name for name in graph.matrices if name not in (*feeds, "weight")]
     ends = outputs[-1:] + [name for name in outputs[:-1] if draw.random() < 0.3]
     extra = [name for name in graph.stacks if draw.random() < 0.8]
-    used = numpy_helper.from_array
     proto = helper.make_graph(
         graph.nodes,
         f"random{seed}",
         [
             *(_matrix(name) for name in feeds),
-            helper.make_tensor_value_info("rounds", TensorProto.INT64, ()),
-            helper.make_tensor_value_info("flag", TensorProto.BOOL, ()),
-            helper.make_tensor_value_info("rows", TensorProto.FLOAT, (3, *MATRIX)),
+            *(_OTHER_INPUTS if control_flow else ()),
         ],
         [
             *(_matrix(name) for name in ends),
@@ -59,10 +69,12 @@ def draw_model(seed: int) -> RandomModel:
             ),
         ],
         [
-            used(numbers.uniform(-0.5, 0.5, MATRIX).astype(np.float32), "weight"),
-            used(np.array(True), "go"),
-            used(np.array(50, np.float32), "limit"),
-            used(np.array(0), "first"),
+            numpy_helper.from_array(
+                numbers.uniform(-0.5, 0.5, MATRIX).astype(np.float32), "weight"
+            ),
+            numpy_helper.from_array(np.array(True), "go"),
+            numpy_helper.from_array(np.array(50, np.float32), "limit"),
+            numpy_helper.from_array(np.array(0), "first"),
         ],
     )
     model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 21)])
@@ -76,6 +88,13 @@ def draw_model(seed: int) -> RandomModel:
     return RandomModel(model, fed)
 
 
+_OTHER_INPUTS: Final = (
+    helper.make_tensor_value_info("rounds", TensorProto.INT64, ()),
+    helper.make_tensor_value_info("flag", TensorProto.BOOL, ()),
+    helper.make_tensor_value_info("rows", TensorProto.FLOAT, (3, *MATRIX)),
+)
+
+
 def _matrix(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, MATRIX)
 
@@ -87,15 +106,15 @@ class _Drawn:
     draw: random.Random
     matrices: list[str]
     prefix: str = ""
+    deepest: int = 2
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     stacks: list[str] = field(default_factory=list)
 
     def draw_node(self, depth: int) -> None:
-        kinds, weights = ("unary", "binary", "matmul"), (3, 4, 2)
-        if depth < 2:
-            kinds += ("loop", "if", "scan", "sequence")
-            weights += (1, 1, 1, 0.5)
-        kind = self.draw.choices(kinds, weights)[0]
+        weights = {"unary": 3.0, "binary": 4.0, "matmul": 2.0}
+        if depth < self.deepest:
+            weights |= {"loop": 1.0, "if": 1.0, "scan": 1.0, "sequence": 0.5}
+        kind = self.draw.choices(list(weights), list(weights.values()))[0]
         getattr(self, f"_draw_{kind}")(depth)
 
     def _any(self) -> str:
@@ -104,20 +123,18 @@ class _Drawn:
     def _new(self) -> str:
         return f"{self.prefix}v{len(self.nodes)}"
 
-    def _add(
-        self, op: str, inputs: list[str], outputs: list[str], **more: object
-    ) -> None:
+    def _add(self, op: str, inputs: list[str], outputs: list[str], **more: Any) -> None:
         name = f"{self.prefix}{op}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, outputs, name, **more))
 
     def _draw_unary(self, depth: int) -> None:
         out = self._new()
-        self._add(self.draw.choice(UNARY), [self._any()], [out])
+        self._add(self.draw.choice(_UNARY), [self._any()], [out])
         self.matrices.append(out)
 
     def _draw_binary(self, depth: int) -> None:
         out = self._new()
-        self._add(self.draw.choice(BINARY), [self._any(), self._any()], [out])
+        self._add(self.draw.choice(_BINARY), [self._any(), self._any()], [out])
         self.matrices.append(out)
 
     def _draw_matmul(self, depth: int) -> None:
@@ -135,7 +152,7 @@ class _Drawn:
         prefix = f"{self.prefix}b{len(self.nodes)}_{self.draw.randint(0, 999)}_"
         names = [f"{prefix}{name}" for name in formal]
         # what is around it may be captured
-        body = _Drawn(self.draw, [*self.matrices, *names], prefix)
+        body = _Drawn(self.draw, [*self.matrices, *names], prefix, self.deepest)
         for _ in range(self.draw.randint(1, 4)):
             body.draw_node(depth + 1)
         return body
