@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ class Provider(ep.KernelExecutionProvider):
 class Factory(ep.EpFactory):
     spi_version = (0, 3)
     name = NAME
+    options: Mapping[str, ep.Option] = {  # type: ignore[misc]
+        "fast": ep.Option(default=False)
+    }
 
     def supported_devices(self, devices: Any) -> Any:
         return [self.pair(device) for device in devices if device.type == "cpu"][:1]
@@ -123,6 +126,19 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
         "options",
         {"mode": ep.Option(default="a", choices=("b",))},
         "none of its choices",
+    ),
+    "config entries that are none": ("config_entries", ["a"], "expected a mapping of"),
+    "a config entry that is none": ("config_entries", {"a": 5}, "'a': 5; expected a"),
+    "a config entry that is an option, too": (
+        "config_entries",
+        {"mode": ep.Option(default=1, aliases=("fast",))},
+        "has 'fast' both among its options and its config_entries",
+    ),
+    "run options that are none": ("run_options", {3: 5}, "run_options .* have 3: 5"),
+    "a run option beyond a limit": (
+        "run_options",
+        {"a": ep.Option(default=5, maximum=3)},
+        "run option 'a' .* the default 5, which is not from None to 3",
     ),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }

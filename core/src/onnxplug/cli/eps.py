@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
+_DECLARED: Final = (
+    ("options", "options"),
+    ("config_entries", "session config entries"),
+    ("run_options", "run config entries"),
+)
+"""What an EP declares that users may set, and its title."""
+
 _KEYS: Final = ("name", "distribution", "version", "state", "reason")
 
 
@@ -138,7 +145,6 @@ def _data(
     devices: tuple[EpDevice, ...],
     no_device: str,
 ) -> dict[str, Any]:
-    options = factory.options if factory else {}
     return {
         **_record_data(record),
         "short_name": name_to_write(record.name),
@@ -149,8 +155,13 @@ def _data(
         "spi": _spi(factory),
         "devices": [ep_device_data(pair) for pair in devices],
         "no_device": no_device,
-        "options": [_option_data(name, option) for name, option in options.items()],
+        **{kind: _options_data(factory, kind) for kind, _ in _DECLARED},
     }
+
+
+def _options_data(factory: EpFactory | None, kind: str) -> list[dict[str, Any]]:
+    declared = getattr(factory, kind, {})
+    return [_option_data(name, option) for name, option in declared.items()]
 
 
 def _option_data(name: str, option: Option) -> dict[str, Any]:
@@ -206,10 +217,14 @@ def _print(
             label = ""
     if factory is None:
         return
-    say()
-    say("options:" if factory.options else "no options")
-    for name, option in factory.options.items():
-        _print_option(name, option)
+    for kind, title in _DECLARED:
+        declared = getattr(factory, kind)
+        if declared or kind == "options":
+            say()
+            say(f"{title}:" if declared else f"no {title}")
+        lead = f"ep.{short}." if kind == "config_entries" else ""
+        for name, option in declared.items():
+            _print_option(f"{lead}{name}", option)
 
 
 def _device(pair: EpDevice) -> str:

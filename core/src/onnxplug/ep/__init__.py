@@ -25,8 +25,6 @@ from onnxplug.ep.factory import (
     Finding,
     Host,
     Level,
-    Option,
-    OptionValue,
     SessionContext,
 )
 from onnxplug.ep.graph import (
@@ -47,6 +45,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation, Stream
+from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (

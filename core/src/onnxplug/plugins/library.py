@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.ep.locks import new_rlock
-from onnxplug.errors import PluginIncompatible, PluginLoadError
+from onnxplug.errors import PluginLoadError
 from onnxplug.guard import FAILURES
-from onnxplug.plugins.declared import check_declared, spi_version_of
+from onnxplug.plugins.declared import check_declared
+from onnxplug.plugins.versions import check_spi_version
 
 if TYPE_CHECKING:
     import logging
@@ -204,27 +205,6 @@ def check_factory(factory: EpFactory) -> None:
     """
     check_spi_version(factory)
     check_declared(factory)
-
-
-def check_spi_version(supplied: EpFactory | Domain) -> None:
-    """Accept what was written for this major version and a minor one not newer.
-
-    Raises:
-        PluginIncompatible: it is of another version.
-        TypeError: it says that in another form than two numbers.
-    """
-    major, minor = spi_version_of(supplied)
-    if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
-        raise PluginIncompatible(
-            f"written for SPI {major}.{minor}, and this onnxplug speaks "
-            f"{SPI_VERSION[0]}.{SPI_VERSION[1]}; "
-            + (
-                "upgrade onnxplug"
-                if (major, minor) > SPI_VERSION
-                else "upgrade the plugin"
-            ),
-            plugin=supplied.name,
-        )
 
 
 def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:

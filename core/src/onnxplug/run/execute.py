@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import HOST, MemoryLocation, Stream, describe
 from onnxplug.ep.arrays import check_bound
@@ -20,6 +20,9 @@ from onnxplug.run.memory import Hop, Memory
 from onnxplug.run.plan import CopyValue, Plan, RunBodies, RunPartition, Step
 from onnxplug.run.profiling import Profile
 
+if TYPE_CHECKING:
+    from onnxplug.run.entries import OptionsByEp
+
 _PATIENCE: Final = 0.1
 """Seconds to wait for another run before looking whether this one is cancelled."""
 
@@ -28,7 +31,7 @@ class Run:
     """One run of a session, shared by the plans of its graph and bodies.
 
     Attributes:
-        options: the run's config entries.
+        options: what the run's config entries say to each EP.
         deadline: ``time.monotonic()`` after which the run is cancelled.
         profile: the session's trace, if there is one.
     """
@@ -36,14 +39,15 @@ class Run:
     def __init__(
         self,
         memory: Memory,
-        options: RunOptions | None = None,
+        options: OptionsByEp,
+        given: RunOptions | None = None,
         profile: Profile | None = None,
     ) -> None:
         self.memory = memory
         self.profile = profile
-        self._given = options
-        self.options = options.config if options else {}
-        timeout = options.timeout if options else None
+        self.options = options
+        self._given = given
+        timeout = given.timeout if given else None
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self._streams: dict[MemoryLocation, Stream | None] = {}
         # arrays that queued copies read or write and that no stream keeps in order;
@@ -179,16 +183,13 @@ class Run:
 class _Context:
     """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("profiler", "run", "stream")
+    __slots__ = ("options", "profiler", "run", "stream")
 
     def __init__(self, run: Run, stream: Stream | None, ep: str) -> None:
         self.run = run
         self.stream = stream
+        self.options = run.options[ep]
         self.profiler = None if run.profile is None else run.profile.of(ep)
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return self.run.options
 
     @property
     def deadline(self) -> float | None:

@@ -64,6 +64,7 @@ class ModelRunner:
 
         Raises:
             InputError: an input is missing, unknown or does not fit.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile = self.profile
@@ -79,6 +80,7 @@ class ModelRunner:
         Raises:
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile = self.profile
@@ -99,9 +101,10 @@ class ModelRunner:
             ]
             built = self.built
             plan = built.plan_for(places, wanted)
+            options = built.run_entries.read(run_options)
             with (
                 recorded_execution(profile),
-                Run(built.memory, run_options, profile) as run,
+                Run(built.memory, options, run_options, profile) as run,
             ):
                 results = execute(plan, values, run, bound)
             by_name = dict(zip(self.output_names, results, strict=True))
@@ -127,8 +130,9 @@ class ModelRunner:
         built = self.built
         if run_options is None and built.direct_call is not None and profile is None:
             return built.direct_call(inputs)
+        options = built.run_entries.read(run_options)
         with (
             recorded_execution(profile),
-            Run(built.memory, run_options, profile) as run,
+            Run(built.memory, options, run_options, profile) as run,
         ):
             return execute(built.plan, inputs, run)

@@ -25,7 +25,7 @@ class SimulatedFactory(ep.EpFactory):
         closed: it was.
     """
 
-    spi_version = (0, 1)
+    spi_version = (0, 4)
     name = "SimulatedExecutionProvider"
     vendor = "onnxplug"
     version = "0.1.0"
