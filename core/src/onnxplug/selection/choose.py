@@ -245,20 +245,20 @@ def _create(
 ) -> ChosenEp:
     # a wrong option is the user's error, whatever the EP can do
     options = parse_options(factory.name, factory.options, request.options)
-    entries = entries_of(factory, written.get(factory.name, {}))
+    set_by_entries, entries = entries_of(factory, written.get(factory.name, {}))
     devices = request.devices or devices_of(factory, hardware)
     if not devices:
         from onnxplug.selection.available import no_device
 
         text = "; ".join(no_device(factory, hardware))
         raise EpError(text, ep=factory.name, stage="devices")
-    suggested = _suggested_options(factory, devices, entries.options)
+    suggested = _suggested_options(factory, devices, set_by_entries)
     if suggested:
         options = parse_options(
             factory.name, factory.options, request.options, suggested
         )
     try:
-        provider = factory.create(devices, options, context.for_ep(entries.values))
+        provider = factory.create(devices, options, context.for_ep(entries))
         if not isinstance(provider, ExecutionProvider):
             raise TypeError(
                 f"create() returned {provider!r}; expected an ExecutionProvider"

@@ -7,7 +7,6 @@ option of it, which the entry sets for the session, or one of its config entries
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from onnxplug.ep import EpFactory, OptionValue
 from onnxplug.errors import OptionError, PluginError, PluginNotFound
@@ -15,18 +14,6 @@ from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins.declared import all_names
 from onnxplug.selection.options import parse_options
 from onnxplug.suggest import did_you_mean
-
-
-class EntriesOfEp(NamedTuple):
-    """What a session's config entries say to one EP.
-
-    Attributes:
-        options: options that they set, as written.
-        values: all config entries that the EP declares, typed.
-    """
-
-    options: Mapping[str, str]
-    values: Mapping[str, OptionValue]
 
 
 def entries_by_ep(
@@ -59,13 +46,15 @@ def entries_by_ep(
     for name, entries in found.items():
         factory = registry.resolve(name).factory
         if factory is not None:
-            given = entries_of(factory, entries)
-            parse_options(name, factory.options, given.options)
+            options, _ = entries_of(factory, entries)
+            parse_options(name, factory.options, options)
     return found
 
 
-def entries_of(factory: EpFactory, written: Mapping[str, str]) -> EntriesOfEp:
-    """What is *written* to an EP, as what it declares.
+def entries_of(
+    factory: EpFactory, written: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, OptionValue]]:
+    """Options that are *written* to an EP, and all its config entries, typed.
 
     Raises:
         OptionError: it declares no such option or entry, or an entry does not accept
@@ -80,14 +69,10 @@ def entries_of(factory: EpFactory, written: Mapping[str, str]) -> EntriesOfEp:
                 f"{did_you_mean(key, [*options, *entries])}  "
                 f"It has {', '.join(known) or 'none'}."
             )
-    return EntriesOfEp(
+    given = {key: value for key, value in written.items() if key in entries}
+    return (
         {key: value for key, value in written.items() if key in options},
-        parse_options(
-            factory.name,
-            factory.config_entries,
-            {key: value for key, value in written.items() if key in entries},
-            noun="config entry",
-        ),
+        parse_options(factory.name, factory.config_entries, given, noun="config entry"),
     )
 
 
