@@ -60,6 +60,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
                 ],
             }
         ],
+        "refused_devices": [],
         "findings": [],
         "works": True,
     }

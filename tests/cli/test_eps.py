@@ -73,8 +73,8 @@ def test_an_ep_as_json(cli, many) -> None:
     (found,) = cli("eps", "ManyExecutionProvider", "--json").json["eps"]
     assert list(found) == [
         "name", "distribution", "version", "state", "reason", "short_name", "library",
-        "vendor", "vendor_id", "ep_version", "spi", "devices", "no_device", "options",
-        "config_entries", "run_options",
+        "vendor", "vendor_id", "ep_version", "spi", "devices", "no_device",
+        "refused_devices", "options", "config_entries", "run_options",
     ]  # fmt: skip
     assert (found["short_name"], found["vendor_id"], found["spi"]) == (
         "many",

@@ -71,6 +71,13 @@ def paired(**facts: Any) -> Callable[..., Any]:
     return lambda self, device: ep.EpDevice(ep_name=NAME, device=device, **facts)
 
 
+def refused(**facts: Any) -> Callable[..., Any]:
+    def pair(self: Any, device: ep.HardwareDevice) -> ep.RefusedDevice:
+        return ep.RefusedDevice(**{"device": device, "reason": "no", **facts})
+
+    return pair
+
+
 OF_PROVIDERS: dict[str, tuple[str, Any, str]] = {
     "a text per node": ("get_capability", per_node("no"), "'no'; expected None"),
     "true per node": ("get_capability", per_node(True), "True; expected None"),
@@ -110,6 +117,10 @@ OF_FACTORIES: dict[str, tuple[str, Any, str]] = {
         paired(default_options={"speed": "9"}),
         "suggests options .* no option 'speed'",
     ),
+    "a refusal without a reason": ("pair", refused(reason=" "), "the reason ' '; exp"),
+    "a refusal whose reason is none": ("pair", refused(reason=None), "reason None"),
+    "a refusal whose remedy is none": ("pair", refused(remedy=3), "remedy 3; expected"),
+    "a refusal of nothing": ("pair", refused(device="gpu"), "'gpu', which is no Hard"),
     "devices that are none": ("pair", lambda self, device: "gpu", "'gpu'"),
 }
 DECLARED: dict[str, tuple[str, Any, str]] = {

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
+    from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
 
 __all__ = [
@@ -130,6 +131,7 @@ __all__ = [
     "Reason",
     "Refusal",
     "RefusalCode",
+    "RefusedDevice",
     "RunCancelled",
     "RunContext",
     "SelectionPolicy",
@@ -162,6 +164,7 @@ _LATER = {
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Size": "size",
     "hookimpl": "hooks",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.refused import RefusedDevice
 
 
 class Level(StrEnum):
@@ -139,11 +140,12 @@ class EpFactory(ABC):
     @abstractmethod
     def supported_devices(
         self, devices: Sequence[HardwareDevice]
-    ) -> Iterable[EpDevice]:
+    ) -> Iterable[EpDevice | RefusedDevice]:
         """The pairs of this EP and those of *devices* it can drive.
 
-        Looks, does not initialise: no driver is loaded, no context made.  None, if
-        what the EP computes with is not installed, which :meth:`diagnose` then reports.
+        Looks, does not initialise: no driver is loaded, no context made.  A device that
+        it cannot drive as things are, such as without its engine, it may refuse, with
+        the reason and a remedy, which users see who ask for the EP or the device.
         """
 
     @abstractmethod

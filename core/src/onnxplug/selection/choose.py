@@ -28,7 +28,7 @@ from onnxplug.errors import (
 )
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, faults, hardware_for
+from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.entries import entries_by_ep, entries_of
 from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
@@ -246,12 +246,7 @@ def _create(
     # a wrong option is the user's error, whatever the EP can do
     options = parse_options(factory.name, factory.options, request.options)
     set_by_entries, entries = entries_of(factory, written.get(factory.name, {}))
-    devices = request.devices or devices_of(factory, hardware)
-    if not devices:
-        from onnxplug.selection.available import no_device
-
-        text = "; ".join(no_device(factory, hardware))
-        raise EpError(text, ep=factory.name, stage="devices")
+    devices = request.devices or _devices(factory, hardware)
     suggested = _suggested_options(factory, devices, set_by_entries)
     if suggested:
         options = parse_options(
@@ -270,6 +265,23 @@ def _create(
         text = f"{found}{_diagnosis(factory)}"
         raise EpError(text, ep=factory.name, stage="create") from error
     return ChosenEp(request, factory, devices, options, provider, rank)
+
+
+def _devices(
+    factory: EpFactory, hardware: Sequence[HardwareDevice]
+) -> tuple[EpDevice, ...]:
+    """The pairs of an EP, at least one.
+
+    Raises:
+        EpError: there is none; the text says why.
+    """
+    pairs, refused = judged_devices(factory, hardware)
+    if not pairs:
+        from onnxplug.selection.available import no_device
+
+        text = "; ".join(no_device(factory, hardware, refused))
+        raise EpError(text, ep=factory.name, stage="devices")
+    return pairs
 
 
 def _suggested_options(
