@@ -15,7 +15,7 @@ from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginLoadError
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.declared import check_declared
-from onnxplug.plugins.versions import check_spi_version
+from onnxplug.plugins.versions import check_removed, check_spi_version
 
 if TYPE_CHECKING:
     import logging
@@ -197,13 +197,14 @@ def import_path(path: str) -> object:
 
 def check_factory(factory: EpFactory) -> None:
     """Accept a factory written for this major version and a minor one not newer, that
-    declares what it has to.
+    declares what it has to, and relies on nothing that is gone.
 
     Raises:
-        PluginIncompatible: it is of another version.
+        PluginIncompatible: it is of another version, or defines what was removed since.
         TypeError, ValueError: it declares something that is not what it should be.
     """
     check_spi_version(factory)
+    check_removed(factory)
     check_declared(factory)
 
 

@@ -1,18 +1,30 @@
 """Which versions of the SPI are spoken, and what each has changed.
 
 A plugin that was written for an older minor is accepted unless it relies on what is
-gone; after that its number says which of two forms it is given.
+gone.  Once accepted, its number says in which of two forms it is given what changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import SPI_VERSION
+from onnxplug.ep import SPI_VERSION, EpFactory
 from onnxplug.errors import PluginIncompatible
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Domain, EpFactory
+    from onnxplug.ep import Domain
+
+_CONTEXTS: Final = "EpFactory.memory_spaces and create_context"
+
+REMOVED: Final[Mapping[tuple[int, int], Mapping[str, str]]] = {
+    (0, 4): {
+        "create_allocator": _CONTEXTS,
+        "create_data_transfer": _CONTEXTS,
+        "create_stream": _CONTEXTS,
+    },
+}
+"""The methods of ``EpFactory`` that a version has no more, and what it has instead."""
 
 _RUN_OPTIONS: Final = (0, 4)
 """Since then ``RunContext.options`` is what ``EpFactory.run_options`` declares; before,
@@ -54,6 +66,40 @@ def check_spi_version(supplied: EpFactory | Domain) -> None:
             ),
             plugin=supplied.name,
         )
+
+
+def check_removed(factory: EpFactory) -> None:
+    """Refuse a factory that defines what was removed since the SPI it was written for.
+
+    The host would never call it: an EP of a device would be taken for one of the host.
+
+    Raises:
+        PluginIncompatible: it does.
+    """
+    written_for = spi_version_of(factory)
+    for version, removed in REMOVED.items():
+        if version <= written_for:
+            continue
+        defined = [name for name in removed if _defines(factory, name)]
+        if defined:
+            instead = " and ".join(dict.fromkeys(removed[name] for name in defined))
+            new, old = _text(version), _text(written_for)
+            raise PluginIncompatible(
+                f"written for SPI {old}, it defines EpFactory.{', '.join(defined)}, "
+                f"which SPI {new} replaced by {instead}; upgrade the plugin to a "
+                f"release for SPI {new}, or ask its makers for one",
+                plugin=factory.name,
+            )
+
+
+def _defines(factory: EpFactory, name: str) -> bool:
+    own = getattr(factory, name, None)
+    inherited = getattr(EpFactory, name, None)
+    return own is not None and getattr(own, "__func__", own) is not inherited
+
+
+def _text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def declares_run_options(factory: EpFactory) -> bool:
