@@ -41,12 +41,12 @@ def check_devices(
     factory = registry.factory(name)
     offered, refused = judged_devices(factory, hardware_for(registry, name, hardware))
     for pair in pairs:
-        for each in refused:
-            if each.device == pair.device:
-                todo = f"; {each.remedy}" if each.remedy else ""
-                raise OptionError(f"{pair} cannot be used: {each.reason}{todo}")
         # facts about a pair, such as free memory, may change; the hardware does not
         if not any(pair.device == known.device for known in offered):
+            for each in refused:
+                if each.device == pair.device:
+                    todo = f"; {each.remedy}" if each.remedy else ""
+                    raise OptionError(f"{pair} cannot be used: {each.reason}{todo}")
             raise OptionError(
                 f"{pair} is no device of this machine; {name} drives "
                 f"{', '.join(map(str, offered)) or 'none'}"
