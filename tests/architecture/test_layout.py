@@ -19,10 +19,10 @@ THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 FLOORS: Final = (
     {"escape", "forks"},
     {"errors", "ep"},
-    {"guard", "hardware", "log", "plugins", "warn"},
+    {"guard", "hardware", "log", "plugins", "suggest", "warn"},
     {"graph"},
     {"shapes", "functions", "domains", "operators", "selection"},
-    {"prepare", "options", "queries", "process"},
+    {"prepare", "entries", "options", "queries", "process"},
     {"run"},
     {"session"},
     {"backend", "cli", "__main__"},

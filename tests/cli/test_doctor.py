@@ -60,6 +60,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
                 ],
             }
         ],
+        "refused_devices": [],
         "findings": [],
         "works": True,
     }
@@ -199,6 +200,20 @@ def test_a_plugin_of_another_spi_is_incompatible(doctor, site) -> None:
     assert plugin["state"] == PluginState.INCOMPATIBLE
     assert plugin["reason"].startswith("written for SPI 0.99, and this onnxplug speaks")
     assert plugin["remedy"] == "upgrade onnxplug"
+
+
+def test_a_plugin_that_relies_on_what_is_gone_is_incompatible(doctor, site) -> None:
+    site.install(X, "Factory.create_stream = lambda self, location: None")
+    code, plugin = doctor(X)
+    assert code == 1
+    assert plugin["state"] == PluginState.INCOMPATIBLE
+    assert plugin["reason"] == (
+        "written for SPI 0.1, it defines EpFactory.create_stream, which SPI 0.4 "
+        "replaced by EpFactory.memory_spaces and create_context"
+    )
+    assert plugin["remedy"] == (
+        "upgrade the plugin to a release for SPI 0.4, or ask its makers for one"
+    )
 
 
 def test_a_plugin_for_another_onnxplug_is_incompatible(doctor, site) -> None:

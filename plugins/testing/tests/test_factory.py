@@ -64,6 +64,20 @@ def test_it_can_take_devices_of_the_host(count: int, expected: list[str]) -> Non
     assert [pair.device.vendor for pair in pairs] == expected
 
 
+def test_it_refuses_devices_of_the_host() -> None:
+    knobs = Knobs(
+        device_type=DeviceType.GPU,
+        virtual=False,
+        refused={DeviceType.GPU: ("too small", "buy a larger one")},
+    )
+    answers = list(SimulatedFactory(knobs).supported_devices(GPUS))
+    gpus = [device for device in GPUS if device.type is DeviceType.GPU]
+    assert answers == [
+        ep.RefusedDevice(device=gpu, reason="too small", remedy="buy a larger one")
+        for gpu in gpus
+    ]
+
+
 def test_pairs_carry_metadata() -> None:
     factory = SimulatedFactory(Knobs(device_metadata={"copy_cost_us": "7"}))
     (pair,) = factory.supported_devices([])

@@ -6,20 +6,40 @@ import argparse
 import logging
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.cli.devices import description, ep_device_data
+from onnxplug.cli.devices import (
+    description,
+    ep_device_data,
+    reason_and_remedy,
+    refused_data,
+)
 from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import WIDTH, print_json, print_table, say
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:
-    from onnxplug.ep import EpDevice, EpFactory, Option, OptionValue
+    from onnxplug.ep import (
+        EpDevice,
+        EpFactory,
+        HardwareDevice,
+        Option,
+        OptionValue,
+        RefusedDevice,
+    )
     from onnxplug.plugins import PluginRecord
     from onnxplug.plugins.domains import Supplier
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
+
+_DECLARED: Final = (
+    ("options", "options"),
+    ("config_entries", "session config entries"),
+    ("run_options", "run config entries"),
+)
+"""What an EP declares that users may set, and its title."""
 
 _KEYS: Final = ("name", "distribution", "version", "state", "reason")
 
@@ -113,8 +133,7 @@ def _describe_one(name: str, *, as_json: bool) -> None:
     from onnxplug.selection.available import find_factory
 
     factory: EpFactory | None = None
-    devices: tuple[EpDevice, ...] = ()
-    no_device = ""
+    devices = _Devices()
     try:
         factory = find_factory(name, registry)
     except PluginError as error:
@@ -122,11 +141,11 @@ def _describe_one(name: str, *, as_json: bool) -> None:
         _LOG.debug("%s", error)  # for its traceback; the record has the rest
     else:
         record = registry.resolve(name)
-        devices, no_device = _devices(factory)
+        devices = _devices(factory)
     if as_json:
-        print_json({"eps": [_data(record, factory, devices, no_device)]})
+        print_json({"eps": [_data(record, factory, devices)]})
     else:
-        _print(record, factory, devices, no_device)
+        _print(record, factory, devices)
 
 
 def _record(name: str, error: Exception) -> PluginRecord:
@@ -145,29 +164,33 @@ def _record(name: str, error: Exception) -> PluginRecord:
         raise error from None
 
 
-def _devices(factory: EpFactory) -> tuple[tuple[EpDevice, ...], str]:
-    """The pairs of an EP; if there are none also why."""
+class _Devices(NamedTuple):
+    """The pairs of an EP, what it refuses, and if there is no pair why."""
+
+    pairs: Sequence[EpDevice] = ()
+    refused: Sequence[RefusedDevice] = ()
+    none: str = ""
+
+
+def _devices(factory: EpFactory) -> _Devices:
     from onnxplug.errors import EpError
     from onnxplug.hardware import discover
     from onnxplug.plugins import registry
     from onnxplug.selection.available import no_device
-    from onnxplug.selection.devices import devices_of, hardware_for
+    from onnxplug.selection.devices import hardware_for, judged_devices
 
     hardware = hardware_for(registry, factory.name, discover())
     try:
-        pairs = devices_of(factory, hardware)
+        pairs, refused = judged_devices(factory, hardware)
     except EpError as error:
-        return (), str(error)
-    return pairs, "" if pairs else "; ".join(no_device(factory, hardware))
+        return _Devices(none=str(error))
+    none = "" if pairs else "; ".join(no_device(factory, hardware, refused))
+    return _Devices(pairs, refused, none)
 
 
 def _data(
-    record: PluginRecord,
-    factory: EpFactory | None,
-    devices: tuple[EpDevice, ...],
-    no_device: str,
+    record: PluginRecord, factory: EpFactory | None, devices: _Devices
 ) -> dict[str, Any]:
-    options = factory.options if factory else {}
     return {
         **_record_data(record),
         "short_name": name_to_write(record.name),
@@ -176,10 +199,16 @@ def _data(
         "vendor_id": factory.vendor_id if factory else 0,
         "ep_version": factory.version if factory else "",
         "spi": _spi(factory),
-        "devices": [ep_device_data(pair) for pair in devices],
-        "no_device": no_device,
-        "options": [_option_data(name, option) for name, option in options.items()],
+        "devices": [ep_device_data(pair) for pair in devices.pairs],
+        "no_device": devices.none,
+        "refused_devices": [refused_data(refused) for refused in devices.refused],
+        **{kind: _options_data(factory, kind) for kind, _ in _DECLARED},
     }
+
+
+def _options_data(factory: EpFactory | None, kind: str) -> list[dict[str, Any]]:
+    declared = getattr(factory, kind, {})
+    return [_option_data(name, option) for name, option in declared.items()]
 
 
 def _option_data(name: str, option: Option) -> dict[str, Any]:
@@ -206,12 +235,7 @@ def _spi(factory: EpFactory | None) -> str:
     return ".".join(map(str, factory.spi_version)) if factory else ""
 
 
-def _print(
-    record: PluginRecord,
-    factory: EpFactory | None,
-    devices: tuple[EpDevice, ...],
-    no_device: str,
-) -> None:
+def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -> None:
     source = f"{record.distribution} {record.version}".rstrip()
     facts = [("state", str(record.state)), ("distribution", source)]
     if record.reason:
@@ -223,10 +247,15 @@ def _print(
             ("vendor", factory.vendor),
             ("version", factory.version),
             ("SPI", _spi(factory)),
-            *(("device", _device(pair)) for pair in devices),
+            *(("device", _device(pair.device)) for pair in devices.pairs),
         ]
-        if no_device:
-            facts.append(("devices", f"none: {no_device}"))
+        if devices.none:
+            facts.append(("devices", f"none: {devices.none}"))
+        facts += [
+            ("refused", f"{_device(refused.device)}: {reason_and_remedy(refused)}")
+            for refused in devices.refused
+            if refused.reason not in devices.none  # which says it already
+        ]
     short = name_to_write(record.name)
     say(record.name if short == record.name else f"{record.name}, or {short}")
     for label, text in facts:
@@ -235,14 +264,18 @@ def _print(
             label = ""
     if factory is None:
         return
-    say()
-    say("options:" if factory.options else "no options")
-    for name, option in factory.options.items():
-        _print_option(name, option)
+    for kind, title in _DECLARED:
+        declared = getattr(factory, kind)
+        if declared or kind == "options":
+            say()
+            say(f"{title}:" if declared else f"no {title}")
+        lead = f"ep.{short}." if kind == "config_entries" else ""
+        for name, option in declared.items():
+            _print_option(f"{lead}{name}", option)
 
 
-def _device(pair: EpDevice) -> str:
-    return f"{pair.device.type}  {description(pair.device)}".rstrip()
+def _device(device: HardwareDevice) -> str:
+    return f"{device.type}  {description(device)}".rstrip()
 
 
 def _print_option(name: str, option: Option) -> None:

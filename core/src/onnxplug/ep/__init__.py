@@ -25,8 +25,6 @@ from onnxplug.ep.factory import (
     Finding,
     Host,
     Level,
-    Option,
-    OptionValue,
     SessionContext,
 )
 from onnxplug.ep.graph import (
@@ -47,6 +45,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
+from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
+    from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
 
@@ -138,6 +138,7 @@ __all__ = [
     "Reason",
     "Refusal",
     "RefusalCode",
+    "RefusedDevice",
     "RunCancelled",
     "RunContext",
     "SelectionPolicy",
@@ -175,6 +176,7 @@ _LATER = {
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Size": "size",
     "Stream": "streams",

@@ -19,11 +19,12 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.declared import check_domain
 from onnxplug.plugins.find import FoundPlugin
-from onnxplug.plugins.library import Library, check_spi_version
+from onnxplug.plugins.library import Library
 from onnxplug.plugins.names import PREFIX, normal_distribution
 from onnxplug.plugins.record import PluginState
 from onnxplug.plugins.requires import check_requirements
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS
+from onnxplug.plugins.versions import check_spi_version
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, Operator

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from onnxplug.errors import InvalidArgument, OptionError
+from onnxplug.entries import GRAPH_ID, NOT_SYNCHRONISED, RUN
+from onnxplug.errors import InvalidArgument
 from onnxplug.run.plan import RunPartition
 from onnxplug.session.bound_path import BoundPath
 
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from onnxplug.run.plan import Plan
     from onnxplug.run.run import Run
     from onnxplug.session.io_binding import IOBinding
-
-GRAPH_ID: Final = "gpu_graph_id"
-"""The run config entry that tells captured graphs apart; a negative one has the run not
-captured."""
-
-NOT_SYNCHRONISED: Final = "disable_synchronize_execution_providers"
-"""The run config entry by which the caller says to wait for a run's work itself."""
 
 
 def captured_run(
@@ -39,18 +33,11 @@ def captured_run(
 
     Raises:
         InvalidArgument: something is not bound to a value of the device.
-        OptionError: the id is no number.
     """
     device = built.captures
     assert device is not None
-    graph_id = (options.config if options else {}).get(GRAPH_ID, "0")
-    try:
-        number = int(graph_id)
-    except ValueError:
-        raise OptionError(
-            f"run config entry {GRAPH_ID!r} is {graph_id!r}; expected a number"
-        ) from None
-    if number < 0:
+    graph_id = (options.config if options else {}).get(GRAPH_ID, RUN[GRAPH_ID].default)
+    if graph_id == "-1":
         return None
     places = {name: value.location for name, value in binding.inputs.items()}
     for name in plan.inputs:
@@ -60,7 +47,7 @@ def captured_run(
         output = binding.outputs.get(name)
         if output is None or output.value is None or output.device is None:
             raise _not_bound("output", name, device)
-    return binding.runs.captured(built, device, str(number), [*values, *bound])
+    return binding.runs.captured(built, device, graph_id, [*values, *bound])
 
 
 def _not_bound(kind: str, name: str, device: Device) -> InvalidArgument:

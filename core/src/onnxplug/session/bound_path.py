@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.session.ort_value import OrtValue
 
 if TYPE_CHECKING:
-    from onnxplug.ep import CapturePhase, Stream
+    from onnxplug.ep import CapturePhase, OptionValue, Stream
     from onnxplug.run.device import Device
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import RunPartition
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 class _Context:
     """A run without options; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("stream",)
+    __slots__ = ("options", "stream")
 
-    options: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
     deadline: float | None = None
     cancelled = False
     profiler = None
     capture: CapturePhase | None = None
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(
+        self, stream: Stream | None, options: Mapping[str, OptionValue]
+    ) -> None:
         self.stream = stream
+        self.options = options
 
 
 class BoundPath:
@@ -50,6 +52,7 @@ class BoundPath:
         self._version = version
         self._built = built
         self._step = step
+        self._options = built.run_entries.read(None)[step.ep]
         self._device = device
         self._inputs = inputs
         self._outputs = outputs
@@ -75,7 +78,8 @@ class BoundPath:
                 stream = streams.at(location)
                 if stream is not None:
                     self._order(stream)
-                results = self._step.run(self._arrays, self._bound, _Context(stream))
+                context = _Context(stream, self._options)
+                results = self._step.run(self._arrays, self._bound, context)
                 outputs = self._received(results, stream)
                 if stream is not None:
                     events = [device.record(stream)]

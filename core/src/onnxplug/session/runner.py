@@ -75,6 +75,7 @@ class ModelRunner:
 
         Raises:
             InputError: an input is missing, unknown or does not fit.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile = self.profile
@@ -90,6 +91,7 @@ class ModelRunner:
         Raises:
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile, built, runs = self.profile, self.built, binding.runs
@@ -139,6 +141,7 @@ class ModelRunner:
         with Run(
             built.memory,
             built.streams,
+            built.run_entries.read(run_options),
             run_options,
             profile,
             streams=functools.partial(binding.runs.streams, built),
@@ -179,8 +182,9 @@ class ModelRunner:
         built = self.built
         if run_options is None and built.direct_call is not None and profile is None:
             return built.direct_call(inputs)
+        options = built.run_entries.read(run_options)
         with (
             recorded_execution(profile),
-            Run(built.memory, built.streams, run_options, profile) as run,
+            Run(built.memory, built.streams, options, run_options, profile) as run,
         ):
             return execute(built.plan, inputs, run)

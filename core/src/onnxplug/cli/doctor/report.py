@@ -208,6 +208,14 @@ def _missing(
 def _what_would_drive(
     device: HardwareDevice, plugins: Mapping[str, Checkup]
 ) -> Missing:
+    for one in plugins.values():
+        for refused in one.refused:
+            if refused.device == device and refused.remedy:
+                todo = f"{one.ep} refuses it: {refused.reason}; {refused.remedy}"
+                distribution = one.distribution
+                return Missing(
+                    device=device, ep=one.ep, distribution=distribution, remedy=todo
+                )
     ep = next((ep for ep in KNOWN if _may_drive(ep, device)), None)
     if ep is None:
         return Missing(device=device, remedy="no distribution of onnxplug drives it")

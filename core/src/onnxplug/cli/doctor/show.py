@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.cli.devices import description, hardware_data
+from onnxplug.cli.devices import description, hardware_data, refused_data
 from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
 from onnxplug.cli.doctor.domains import DomainCheckup
@@ -69,6 +69,7 @@ def _plugin_data(plugin: Checkup) -> dict[str, Any]:
             }
             for driven in plugin.devices
         ],
+        "refused_devices": [refused_data(refused) for refused in plugin.refused],
         "findings": [
             {
                 "level": str(finding.level),
@@ -186,6 +187,11 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
     lines: list[tuple[str, str]] = []
     if plugin.reason:
         lines.append((f"{plugin.state}: {plugin.reason}", plugin.remedy))
+    said = [finding.message for finding in plugin.findings]
+    for refused in plugin.refused:
+        if not any(refused.reason in message for message in said):
+            text = f"{names.of(refused.device)} is refused: {refused.reason}"
+            lines.append((text, refused.remedy))
     for finding in plugin.findings:
         level = "" if finding.level is Level.OK else f"{finding.level}: "
         lines.append((f"{level}{finding.message}", finding.remedy))
