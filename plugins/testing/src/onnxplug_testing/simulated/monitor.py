@@ -14,11 +14,10 @@ from typing import Final
 
 
 class Monitor:
-    """A lock that a thread may take again, with a condition to wait for."""
+    """A lock that a thread may take again, and leave to wait for a condition."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._depth = 0
         self._later: deque[Callable[[], None]] = deque()
 
@@ -40,7 +39,13 @@ class Monitor:
         with self:
             pass
 
-    def wait(self, timeout: float | None = None) -> None:
+    def condition(self) -> threading.Condition:
+        """What a thread that has entered can notify, and wait for by :meth:`wait`."""
+        return threading.Condition(self._lock)
+
+    def wait(
+        self, condition: threading.Condition, timeout: float | None = None
+    ) -> None:
         """Wait until another thread notifies, for at most *timeout* seconds.
 
         The thread has entered once.
@@ -49,13 +54,9 @@ class Monitor:
             raise RuntimeError("a simulated device waits for itself")
         self._depth = 0
         try:
-            self._changed.wait(timeout)
+            condition.wait(timeout)
         finally:
             self._depth = 1
-
-    def notify(self) -> None:
-        """Wake those who wait; called under the lock."""
-        self._changed.notify_all()
 
 
 MONITOR: Final = Monitor()

@@ -79,6 +79,7 @@ class Queue:
         failure: what the first piece that failed raised; *failed_at* is its position.
         capture: what notes the work instead.
         adopted: how many streams that adopted it are open.
+        changed: is notified of work that is queued or done.
     """
 
     def __init__(self, schedule: Schedule, location: ep.MemoryLocation) -> None:
@@ -93,6 +94,7 @@ class Queue:
         self.closed = False
         self.capture: Capture | None = None
         self.adopted = 0
+        self.changed = MONITOR.condition()
         self._clock: dict[int, int] = {}
         self._user = 0
         self._uses = 0
@@ -145,7 +147,7 @@ class Queue:
                 self.failure, self.failed_at = failure, self.done
                 self.done = self.queued
                 self.pending.clear()
-            MONITOR.notify()
+            self.changed.notify_all()
 
     @contextmanager
     def used(self) -> Iterator[None]:
