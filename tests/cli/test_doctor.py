@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxplug.ep import Level
-from onnxplug.plugins import PluginState, find_plugins, registry
+from onnxplug.plugins import GROUP, PluginState, find_plugins, registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Stage
 
@@ -34,7 +34,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
     found = outcome.json
     assert list(found) == [
         "onnxplug", "spi", "python", "executable", "platform", "packages", "settings",
-        "hints", "hardware", "plugins", "missing", "isolated", "problems",
+        "hints", "hardware", "plugins", "domains", "missing", "isolated", "problems",
     ]  # fmt: skip
     assert found["executable"] == sys.executable
     assert list(found["packages"]) == ["numpy", "onnx"]
@@ -440,7 +440,7 @@ def test_hardware_without_an_ep_names_the_distribution_to_install(
     cli, site, monkeypatch
 ) -> None:
     site.install(X, GPU.format(vendor=0x8086))
-    found = [plugin for plugin in find_plugins() if plugin.name == X]
+    found = [plugin for plugin in find_plugins(GROUP) if plugin.name == X]
     monkeypatch.setattr(registry.table, "_find", lambda: found)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     (missing,) = cli("doctor", "--json").json["missing"]

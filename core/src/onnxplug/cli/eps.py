@@ -1,4 +1,4 @@
-"""``onnxplug eps``: the installed EPs, the state of their plugins, their options."""
+"""``onnxplug eps``: the installed EPs, their plugins' states and options; domains."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from onnxplug.escape import escape
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, EpFactory, Option, OptionValue
     from onnxplug.plugins import PluginRecord
+    from onnxplug.plugins.domains import Supplier
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
@@ -28,12 +29,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "eps",
         parents=[common],
-        help="list the installed EPs, or tell all of one: its options, its devices",
-        description="List the installed EPs, and the state of their plugins; or tell "
-        "all of one EP: its options, its devices, where it comes from.",
+        help="list the installed EPs, or show all of one: its options, its devices",
+        description="List the installed EPs and domains of operators, and the state of "
+        "their plugins; or show all of one EP: its options, its devices, its origin.",
     )
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="tell all of this EP, which is loaded"
+        "name", nargs="?", metavar="NAME", help="show all of this EP, which is loaded"
     )
     parser.add_argument(
         "--load",
@@ -46,29 +47,57 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _eps(arguments: argparse.Namespace) -> None:
     from onnxplug import get_ep_devices, get_plugins
+    from onnxplug.plugins import registry
 
     if arguments.load:
         get_ep_devices()
     if arguments.name is not None:
         _describe_one(arguments.name, as_json=arguments.json)
         return
-    records = get_plugins()
+    records, suppliers = get_plugins(), registry.domains.all_suppliers()
+    if arguments.load:
+        for supplier in suppliers:
+            supplier.operators()
     if arguments.json:
-        print_json({"eps": [_record_data(record) for record in records]})
+        print_json(
+            {
+                "eps": [_record_data(record) for record in records],
+                "domains": [_supplier_data(supplier) for supplier in suppliers],
+            }
+        )
         return
-    if not records:
+    if records:
+        print_table(
+            ("EP", "STATE", "DISTRIBUTION", "VERSION"),
+            [
+                (name_to_write(r.name), str(r.state), r.distribution, r.version)
+                for r in records
+            ],
+        )
+    else:
         say("No EP is installed.  onnxplug-cpu, for one, supplies the CPU's.")
-        return
-    print_table(
-        ("EP", "STATE", "DISTRIBUTION", "VERSION"),
-        [
-            (name_to_write(r.name), str(r.state), r.distribution, r.version)
-            for r in records
-        ],
-    )
-    for record in records:
-        if record.reason:
-            say(f"\n{record.reason}")
+    if suppliers:
+        say()
+        print_table(
+            ("DOMAIN", "STATE", "DISTRIBUTION", "VERSION"),
+            [(s.domain, str(s.state), s.name, s.version) for s in suppliers],
+        )
+    for reason in (
+        *(record.reason for record in records),
+        *(f"{s}: {s.reason}" for s in suppliers if s.reason),
+    ):
+        if reason:
+            say(f"\n{reason}")
+
+
+def _supplier_data(supplier: Supplier) -> dict[str, str]:
+    return {
+        "name": supplier.domain,
+        "distribution": supplier.name,
+        "version": supplier.version,
+        "state": str(supplier.state),
+        "reason": supplier.reason,
+    }
 
 
 def _record_data(record: PluginRecord) -> dict[str, str]:

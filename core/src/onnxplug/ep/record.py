@@ -51,15 +51,17 @@ class Record(tuple[Any, ...], metaclass=_RecordType):
         cls, values: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Any, ...]:
         left = cls._fields[len(values) :]
-        found = cls._defaults | named
-        if len(values) > len(cls._fields) or not (
-            named.keys() <= set(left) <= found.keys()
-        ):
+        found = cls._defaults | named if named else cls._defaults
+        try:
+            whole = (*values, *[found[field] for field in left])
+        except KeyError:  # neither given nor a default
+            whole = ()
+        if len(whole) != len(cls._fields) or (named and not named.keys() <= set(left)):
             raise TypeError(
                 f"{cls.__name__} has the fields {', '.join(cls._fields)}; got "
                 f"{len(values)} by position, and {', '.join(named) or 'none'} by name"
             )
-        return (*values, *(found[field] for field in left))
+        return whole
 
     def __repr__(self) -> str:
         fields = zip(type(self)._fields, self, strict=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.ep import HOST
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
-from onnxplug.session.bound_path import bound_path
-from onnxplug.session.bound_runs import (
+from onnxplug.session.bound_execution import (
+    bound_path,
     captured_run,
     leave_queued,
     may_return_early,
@@ -94,8 +94,9 @@ class ModelRunner:
         """
         profile, built, runs = self.profile, self.built, binding.runs
         is_plain = run_options is None and profile is None
-        if is_plain and runs.path is not None and runs.path.is_for(binding, built):
-            outputs = runs.path.run(runs.streams(built))
+        path = runs.path if is_plain else None
+        if path is not None and path.is_for(binding.version, built):
+            outputs = path.run(runs.streams(built))
             if outputs is not None:
                 binding.results = binding.in_order(outputs, self.output_names)
                 return

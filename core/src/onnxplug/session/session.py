@@ -44,8 +44,8 @@ class InferenceSession:
         policy: chooses the EPs when *providers* does not: ``"prefer_npu"``, another
             name, or a function ``(ep_devices, model_info) -> ep_devices``.
         disabled_optimizers: names of passes over the graph to leave out.
-        registry: where EPs are looked up by name; by default the process's.  A session
-            that was given one cannot be pickled.
+        registry: where EPs, and domains of operators, are looked up by name; by default
+            the process's.  A session that was given one cannot be pickled.
 
     Raises:
         ModelError: the model cannot be loaded.

@@ -23,9 +23,9 @@ _NEEDED: Final = {"FP16": "FP16", "BF16": "BF16"}
 class OpenVINOFactory(ep.EpFactory):
     """Drives processors, and Intel's GPUs and NPUs, by OpenVINO.
 
-    Listing devices does not import OpenVINO: a device's metadata tells the versions
+    Listing devices does not import OpenVINO: a device's metadata has the versions
     of the EP and of the engine, and the hardware's own metadata its name.  What it can
-    compute is told by ``diagnose``.
+    compute is reported by ``diagnose``.
     """
 
     spi_version = (0, 3)
@@ -43,7 +43,7 @@ class OpenVINOFactory(ep.EpFactory):
         self, devices: Sequence[ep.HardwareDevice]
     ) -> Iterable[ep.EpDevice]:
         """Every processor, and the GPUs and NPUs that Intel made."""
-        if not _is_installed():  # which diagnose tells
+        if not _is_installed():  # which diagnose reports
             return []
         metadata = {"version": self.version}
         if version := _engine_version():

@@ -14,12 +14,14 @@ from typing import Final
 
 from onnxplug import __version__
 from onnxplug.cli.doctor.checkup import Checkup, examine
-from onnxplug.cli.doctor.isolate import examine_isolated
+from onnxplug.cli.doctor.domains import DomainCheckup, conflicts, examine_domain
+from onnxplug.cli.doctor.isolate import examine_domain_isolated, examine_isolated
 from onnxplug.cli.progress import Progress
 from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginState, registry
+from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT
 from onnxplug.selection.devices import merge_hardware
 from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platform
@@ -81,6 +83,7 @@ class Report:
     hints: Sequence[str]
     hardware: Sequence[HardwareDevice]
     plugins: Sequence[Checkup]
+    domains: Sequence[DomainCheckup]
     missing: Sequence[Missing]
     isolated: bool
     problems: Sequence[str]
@@ -101,15 +104,19 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
     }
     try:
         records = registry.records()
+        suppliers = registry.domains.all_suppliers()
     except OptionError as error:
-        records = []
+        records, suppliers = [], []
         problems.append(str(error))
     plugins = _plugins(records, timeout, libraries)
+    domains = _domains(suppliers, timeout)
     problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
     if not any(one.works for one in plugins) and not problems:
         problems.append(
             "no EP is installed that works; onnxplug-cpu supplies the CPU's"
         )
+    problems += [each.problem for each in domains if each.problem]
+    problems += conflicts(domains)
     probed = [device for one in plugins for device in one.probed]
     hardware = merge_hardware(discover(), probed)
     return Report(
@@ -123,6 +130,7 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
         hints=_hints(settings),
         hardware=hardware,
         plugins=plugins,
+        domains=domains,
         missing=_missing(hardware, plugins),
         isolated=timeout is not None,
         problems=problems,
@@ -160,6 +168,22 @@ def _plugins(
                 *_, last = examine(record, registry)
             plugins.append(last)
     return plugins
+
+
+def _domains(
+    suppliers: Sequence[Supplier], timeout: float | None
+) -> Sequence[DomainCheckup]:
+    domains = []
+    with Progress("") as progress:
+        for supplier in suppliers:
+            progress.text = f"checking {supplier} …"
+            if timeout is not None and supplier.state is PluginState.FOUND:
+                domains.append(examine_domain_isolated(supplier, timeout))
+                continue
+            # what a plugin prints is no result of ours
+            with contextlib.redirect_stdout(sys.stderr):
+                domains.append(examine_domain(supplier))
+    return domains
 
 
 def _hints(settings: Mapping[str, str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from onnxplug.cli.devices import description, hardware_data
 from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
+from onnxplug.cli.doctor.domains import DomainCheckup
 from onnxplug.cli.doctor.report import Report
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import NO_BREAK, duration, plural, print_table, say
@@ -29,6 +30,7 @@ def data(report: Report) -> dict[str, Any]:
         "hints": list(report.hints),
         "hardware": [hardware_data(device) for device in report.hardware],
         "plugins": [_plugin_data(plugin) for plugin in report.plugins],
+        "domains": [domain.to_json() for domain in report.domains],
         "missing": [
             {
                 "device": hardware_data(missing.device),
@@ -100,8 +102,15 @@ def print_report(report: Report) -> None:
     if report.plugins:
         say()
         _print_plugins(report.plugins, names)
+    if report.domains:
+        say()
+        _print_domains(report.domains)
     for plugin in report.plugins:
         _print_details(plugin, names)
+    for domain in report.domains:
+        if domain.reason:
+            lines = [(f"{domain.state}: {domain.reason}", domain.remedy)]
+            _print_lines(f"{domain.domain} of {domain.distribution}", lines)
     if report.missing:
         say()
     for missing in report.missing:
@@ -151,6 +160,23 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
     )
 
 
+def _print_domains(domains: Sequence[DomainCheckup]) -> None:
+    print_table(
+        ("DOMAIN", "STATE", "DISTRIBUTION", "VERSION", "LOAD", "OPERATORS"),
+        [
+            (
+                each.domain,
+                each.state,
+                each.distribution,
+                each.version,
+                "" if each.load_ms is None else duration(each.load_ms / 1e3),
+                str(len(each.operators)) if each.operators else "",
+            )
+            for each in domains
+        ],
+    )
+
+
 def _summary(driven: DrivenDevice) -> str:
     return ", ".join(f"{check.op}{NO_BREAK}{check.verdict}" for check in driven.checks)
 
@@ -169,9 +195,13 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
             if check.verdict is not Verdict.OK:
                 text = f"{check.op} on {place} {check.verdict}: {check.detail}"
                 lines.append((text, check.remedy))
-    if not lines:
-        return
-    say(f"\n{plugin.ep}")
+    if lines:
+        _print_lines(plugin.ep, lines)
+
+
+def _print_lines(name: str, lines: Sequence[tuple[str, str]]) -> None:
+    """What is to be said of *name*, each with what to do about it."""
+    say(f"\n{name}")
     for text, remedy in lines:
         say(_indented(text))
         if remedy:

@@ -50,7 +50,7 @@ class Knobs:
         virtual: the devices are its own, with metadata ``is_virtual``; otherwise it
             takes those that the host found.
         device_metadata: facts about each pair of EP and device.
-        findings: what it tells ``onnxplug doctor``.
+        findings: what it reports to ``onnxplug doctor``.
 
         ops: operators it takes, ``domain.Name`` outside ONNX's domain.  What it has no
             function for, ``Loop``, ``If`` and ``Scan`` included, is run whole by
