@@ -7,17 +7,20 @@ for waits until the thread leaves the lock.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+from onnxplug.ep.locks import new_rlock
 
 
 class Monitor:
     """A lock that a thread may take again, and leave to wait for a condition."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._depth = 0
         self._later: deque[Callable[[], None]] = deque()
 
@@ -58,6 +61,15 @@ class Monitor:
         finally:
             self._depth = 1
 
+    def start_child(self) -> None:
+        """In the child of a fork, forget that a thread that is gone had entered."""
+        lock: Any = self._lock
+        if not lock._is_owned():
+            self._depth = 0
+
 
 MONITOR: Final = Monitor()
 """Of all simulated devices, as their streams may wait for each other."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=MONITOR.start_child)

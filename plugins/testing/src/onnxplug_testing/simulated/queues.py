@@ -119,6 +119,12 @@ class Queue:
                 self.schedule.queued(self)
             return self.queued
 
+    def close(self) -> bool:
+        """Take no more work; returns whether all is done, which it must be."""
+        with MONITOR:
+            self.closed = not self.pending
+            return self.closed
+
     def here(self) -> Point:
         """The point after all work queued until now."""
         with MONITOR:
