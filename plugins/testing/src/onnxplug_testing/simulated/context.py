@@ -173,9 +173,9 @@ class SimulatedContext(ep.DeviceContext):
         """*stream* was closed: its queue is, too, if it was not adopted."""
         queue = stream.queue
         if not stream.adopted:
-            # what is left, if anything, is memory to poison
-            queue.schedule.run_until(queue, queue.queued)
-            queue.closed = True
+            while not queue.close():
+                # what is left is memory to poison
+                queue.schedule.run_until(queue, queue.queued)
             queue.schedule.closed(queue)
         with MONITOR:
             self.open_streams.remove(stream)

@@ -7,18 +7,20 @@ for waits until the thread leaves the lock.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+from onnxplug.ep.locks import new_rlock
 
 
 class Monitor:
-    """A lock that a thread may take again, with a condition to wait for."""
+    """A lock that a thread may take again, and leave to wait for a condition."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = new_rlock()
         self._depth = 0
         self._later: deque[Callable[[], None]] = deque()
 
@@ -40,7 +42,13 @@ class Monitor:
         with self:
             pass
 
-    def wait(self, timeout: float | None = None) -> None:
+    def condition(self) -> threading.Condition:
+        """What a thread that has entered can notify, and wait for by :meth:`wait`."""
+        return threading.Condition(self._lock)
+
+    def wait(
+        self, condition: threading.Condition, timeout: float | None = None
+    ) -> None:
         """Wait until another thread notifies, for at most *timeout* seconds.
 
         The thread has entered once.
@@ -49,14 +57,19 @@ class Monitor:
             raise RuntimeError("a simulated device waits for itself")
         self._depth = 0
         try:
-            self._changed.wait(timeout)
+            condition.wait(timeout)
         finally:
             self._depth = 1
 
-    def notify(self) -> None:
-        """Wake those who wait; called under the lock."""
-        self._changed.notify_all()
+    def start_child(self) -> None:
+        """In the child of a fork, forget that a thread that is gone had entered."""
+        lock: Any = self._lock
+        if not lock._is_owned():
+            self._depth = 0
 
 
 MONITOR: Final = Monitor()
 """Of all simulated devices, as their streams may wait for each other."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=MONITOR.start_child)

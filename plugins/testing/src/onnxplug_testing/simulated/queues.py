@@ -79,6 +79,7 @@ class Queue:
         failure: what the first piece that failed raised; *failed_at* is its position.
         capture: what notes the work instead.
         adopted: how many streams that adopted it are open.
+        changed: is notified of work that is queued or done.
     """
 
     def __init__(self, schedule: Schedule, location: ep.MemoryLocation) -> None:
@@ -93,6 +94,7 @@ class Queue:
         self.closed = False
         self.capture: Capture | None = None
         self.adopted = 0
+        self.changed = MONITOR.condition()
         self._clock: dict[int, int] = {}
         self._user = 0
         self._uses = 0
@@ -116,6 +118,12 @@ class Queue:
                 self.pending.append(Work(function, next(_SERIALS), reads, after))
                 self.schedule.queued(self)
             return self.queued
+
+    def close(self) -> bool:
+        """Take no more work; returns whether all is done, which it must be."""
+        with MONITOR:
+            self.closed = not self.pending
+            return self.closed
 
     def here(self) -> Point:
         """The point after all work queued until now."""
@@ -145,7 +153,7 @@ class Queue:
                 self.failure, self.failed_at = failure, self.done
                 self.done = self.queued
                 self.pending.clear()
-            MONITOR.notify()
+            self.changed.notify_all()
 
     @contextmanager
     def used(self) -> Iterator[None]:

@@ -116,12 +116,12 @@ class ThreadedSchedule(Schedule):
             )
             self._threads[queue.handle] = thread
             thread.start()
-        MONITOR.notify()
+        queue.changed.notify_all()
 
     def closed(self, queue: Queue) -> None:
         with MONITOR:
             thread = self._threads.pop(queue.handle, None)
-            MONITOR.notify()
+            queue.changed.notify_all()
         if thread is not None:
             thread.join()
 
@@ -134,7 +134,7 @@ class ThreadedSchedule(Schedule):
                         f"the thread of a stream of {queue.location} is gone, as in "
                         "the child of a fork; its work is never done"
                     )
-                MONITOR.wait(1.0)
+                MONITOR.wait(queue.changed, 1.0)
 
     def _serve(self, queue: Queue) -> None:
         delays = random.Random(f"{self._seed} {queue.handle}")
@@ -143,7 +143,7 @@ class ThreadedSchedule(Schedule):
                 while not queue.pending:
                     if queue.closed:
                         return
-                    MONITOR.wait()
+                    MONITOR.wait(queue.changed)
                 after = queue.pending[0].after
             if after is not None:
                 after.block()
