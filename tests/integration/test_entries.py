@@ -87,7 +87,7 @@ class Other(NotingFactory):
 
 
 def open_with(*factories: ep.EpFactory) -> onnxplug.InferenceSession:
-    registry = PluginRegistry({}, find=list)
+    registry = PluginRegistry({}, find=lambda group: [])
     for factory in factories:
         registry.add(factory)
     names = [factory.name for factory in factories]

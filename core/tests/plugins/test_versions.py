@@ -49,7 +49,7 @@ def factory(version: tuple[int, int], **members: Any) -> ep.EpFactory:
 
 @pytest.fixture
 def empty() -> PluginRegistry:
-    return PluginRegistry({}, find=list)
+    return PluginRegistry({}, find=lambda group: [])
 
 
 @pytest.mark.parametrize("version", [*OLDER, ep.SPI_VERSION])

@@ -56,7 +56,7 @@ class Session:
             [r if isinstance(r, ProviderRequest) else provider(r) for r in requests],
             self.registry,
             self.hardware,
-            SessionContext(None, 0, config),
+            SessionContext(None, 0, config, self.registry),
             cpu_fallback=False,
         )
         return chosen

@@ -53,7 +53,7 @@ def test_an_ep_that_refuses_all_says_why(
     for ask in (availability, platform_support):
         assert ask("good", registry, hardware) == (NAME, False, NONE + reason, remedy)
     with pytest.raises(EpError) as caught:
-        context = SessionContext(None, 0, {})
+        context = SessionContext(None, 0, {}, registry)
         choose([provider("good")], registry, hardware, context, cpu_fallback=False)
     assert str(caught.value) == f"{NONE}{reason}; {remedy}"
     assert (caught.value.ep, caught.value.stage) == (NAME, "devices")

@@ -68,6 +68,9 @@ class DeviceContext(ABC):
         """(optional) A stream that the user made, by its native handle.
 
         Its ``close`` leaves the user's stream open.
+
+        Raises:
+            LookupError: there is no such stream.
         """
         raise NotImplementedError
 

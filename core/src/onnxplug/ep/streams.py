@@ -13,7 +13,9 @@ from enum import StrEnum
 class Event(ABC):
     """A point in the work of a stream.
 
-    Used from any thread, and also when its stream is closed.
+    Used from any thread, and also when its stream is closed.  One that was recorded
+    while its stream captured is for work that was captured with it only; to ask or wait
+    for it fails the capture.
     """
 
     @abstractmethod

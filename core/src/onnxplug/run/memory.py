@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.record import Record
-from onnxplug.errors import EpError, RunError
+from onnxplug.errors import EpError, OutputMismatch, RunError
 from onnxplug.guard import blaming
 
 if TYPE_CHECKING:
@@ -115,12 +116,8 @@ class Memory:
         Args:
             pinned: one on the host is of memory that the device reaches.
         """
-        source, target = self.device(hop.source), self.device(hop.target)
-        dtype = (
-            DataType.from_numpy(value.dtype)
-            if source is None
-            else source.data_type(value)
-        )
+        target = self.device(hop.target)
+        dtype = self.data_type(value, hop.source)
         shape = tuple(value.shape)
         if target is None:
             import numpy as np
@@ -135,6 +132,29 @@ class Memory:
             )
         # an array that another device's stream fills is in no order with this one's
         return target.empty(shape, dtype, stream if target is hop.device else None)
+
+    def check_bound(self, value: Any, bound: Any, hop: Hop) -> None:
+        """Check that *bound*, at the hop's target, can take *value*, at its source.
+
+        Raises:
+            OutputMismatch: it differs in shape or element type.
+        """
+        if not hasattr(bound, "shape") or not hasattr(value, "shape"):
+            check_bound("an output", value, bound)
+        found = self.data_type(value, hop.source), tuple(value.shape)
+        given = self.data_type(bound, hop.target), tuple(bound.shape)
+        if found != given:
+            raise OutputMismatch(
+                f"an output is {found[0]}{list(found[1])}, and the array bound to it "
+                f"is {given[0]}{list(given[1])}; bind one like the output"
+            )
+
+    def data_type(self, array: Any, location: MemoryLocation) -> DataType:
+        """The element type of an array at *location*."""
+        device = self.device(location)
+        if device is None:
+            return DataType.from_numpy(array.dtype)
+        return device.data_type(array)
 
     def ep_at(self, location: MemoryLocation) -> str:
         """The name of the EP that owns *location*."""

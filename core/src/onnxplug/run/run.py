@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.ep.arrays import check_bound
 from onnxplug.errors import RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions
@@ -146,7 +145,7 @@ class Run:
         if into is None:
             target = self.memory.empty_like(value, hop, stream, pinned=pinned)
         else:
-            check_bound("an output", value, into)
+            self.memory.check_bound(value, into, hop)
             target = into
         device.copy(value, target, stream)
         # what is on the device itself is reused in the order of its stream

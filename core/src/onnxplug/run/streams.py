@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.locks import new_lock, new_rlock
@@ -66,10 +66,7 @@ class Streams:
     def synchronize(self) -> None:
         """Wait for all work, whose failures are those of who waits for its results."""
         with self.lock:
-            for stream in self._streams.values():
-                if stream is not None:
-                    with contextlib.suppress(*FAILURES):
-                        stream.synchronize()
+            _wait_for(self._streams)
             self._kept.clear()
 
     def close(self) -> None:
@@ -79,11 +76,20 @@ class Streams:
             EpError: one cannot be closed; the others are.
         """
         with self.lock, contextlib.ExitStack() as ends:
-            self.synchronize()
             made, self._streams = self._streams, {}
             for location, stream in made.items():
                 if stream is not None:
                     ends.callback(_close, self._memory.ep_at(location), stream)
+            _wait_for(made)
+            self._kept.clear()
+
+
+def _wait_for(streams: Mapping[MemoryLocation, Stream | None]) -> None:
+    """Wait for all work, whose failures are those of who waits for its results."""
+    for stream in streams.values():
+        if stream is not None:
+            with contextlib.suppress(*FAILURES):
+                stream.synchronize()
 
 
 def _close(ep: str, stream: Stream) -> None:

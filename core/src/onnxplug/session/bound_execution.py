@@ -36,7 +36,8 @@ def captured_run(
     """
     device = built.captures
     assert device is not None
-    graph_id = (options.config if options else {}).get(GRAPH_ID, RUN[GRAPH_ID].default)
+    config = options.config if options else {}
+    graph_id = config.get(GRAPH_ID) or RUN[GRAPH_ID].default or ""
     if graph_id == "-1":
         return None
     places = {name: value.location for name, value in binding.inputs.items()}
