@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
+    from onnxplug.ep.probe import Probe
     from onnxplug.ep.size import Size
 
 __all__ = [
@@ -127,6 +128,7 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "Probe",
     "Profiler",
     "Reason",
     "Refusal",
@@ -163,6 +165,7 @@ _LATER = {
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "Probe": "probe",
     "SelectionPolicy": "policy",
     "Size": "size",
     "hookimpl": "hooks",

@@ -103,6 +103,9 @@ class SimulatedFactory(ep.EpFactory):
             return None
         return SimulatedStream(self.schedule, location)
 
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        return self.knobs.probes
+
     def diagnose(self) -> Iterable[ep.Finding]:
         return self.knobs.findings
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_testing.simulated.capability import judge, operator
-from onnxplug_testing.simulated.kernels import KERNELS, find_kernel
+from onnxplug_testing.simulated.kernels import KERNELS, Kernel, find_kernel
 from onnxplug_testing.simulated.knobs import Knobs, Stage
 from onnxplug_testing.simulated.memory import (
     DeviceArray,
@@ -112,7 +112,7 @@ class SimulatedPartition(ep.CompiledPartition):
         self.input_locations = self._locations(partition, self._inputs)
         self.output_locations = self._locations(partition, self._outputs)
         self._has_functions = all(operator(node) in KERNELS for node in partition.nodes)
-        self._compute = _arithmetic(partition, self._has_functions)
+        self._compute = _arithmetic(partition, knobs, self._has_functions)
 
     def run(
         self,
@@ -252,8 +252,10 @@ class SimulatedPartition(ep.CompiledPartition):
         return self._allocator.empty(like.shape, dtype, stream)
 
 
-def _arithmetic(partition: ep.Partition, has_functions: bool) -> _Compute:
-    compute = (_with_functions if has_functions else _by_reference)(partition)
+def _arithmetic(partition: ep.Partition, knobs: Knobs, has_functions: bool) -> _Compute:
+    compute = (
+        _with_functions(partition, knobs) if has_functions else _by_reference(partition)
+    )
 
     def quietly(arrays: Sequence[HostArray]) -> Sequence[HostArray]:
         with np.errstate(all="ignore"):  # poison and zeros are computed with, too
@@ -262,8 +264,11 @@ def _arithmetic(partition: ep.Partition, has_functions: bool) -> _Compute:
     return quietly
 
 
-def _with_functions(partition: ep.Partition) -> _Compute:
-    sequence = ep.KernelSequence(partition, find_kernel)
+def _with_functions(partition: ep.Partition, knobs: Knobs) -> _Compute:
+    def find(graph: ep.Graph, node: ep.Node) -> Kernel | ep.Reason:
+        return knobs.kernels.get(operator(node)) or find_kernel(graph, node)
+
+    sequence = ep.KernelSequence(partition, find)
     unbound = [None] * len(partition.outputs)
     return lambda arrays: sequence.run(arrays, unbound, None)
 
