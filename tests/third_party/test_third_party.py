@@ -133,6 +133,12 @@ def test_it_explains_itself(environment: Environment) -> None:
     ]
 
 
+def test_it_is_checked_on_the_device(environment: Environment) -> None:
+    (device,) = environment.onnxplug("doctor", "--verify", "acme")["devices"]
+    found = [(each["family"], each["verdict"]) for each in device["families"]]
+    assert found == [("relu", "passed")]
+
+
 def test_installing_it_changes_nothing_for_who_does_not_ask(
     environment: Environment,
 ) -> None:
