@@ -51,7 +51,15 @@ def judge_within(
 
     deadline = time.monotonic() + seconds
     worker = threading.Thread(target=work, name="onnxplug-verify", daemon=True)
-    worker.start()
+    try:
+        worker.start()
+    except RuntimeError as error:  # the system gives no more threads
+        return [
+            unverified(probe, f"no thread could be started: {error}")._replace(
+                lasts=False
+            )
+            for probe in probes
+        ]
     verdicts: list[FamilyVerdict] = []
     try:
         while len(verdicts) < len(probes):
