@@ -34,6 +34,7 @@ def probe(op: str) -> Probe:
 def made(register, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Makes a simulated EP known: ``made(**knobs)``."""
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("onnxplug.verify.check.SECONDS", 60)
 
     def make(**knobs: Any) -> SimulatedFactory:
         factory = SimulatedFactory(Knobs(**knobs))

@@ -97,6 +97,8 @@ def environment(
     environment = Environment(call, installed, folder)
     assert environment.run() == [[CPU], RELU]  # before there was any acme-ep
     environment.pip("install", "--no-index", build_wheel(FOLDER))
+    # sessions have two seconds for it, which a busy machine may not
+    environment.onnxplug("doctor", "--verify", "acme")
     yield environment
     environment.pip("uninstall", "--yes", "acme-ep")  # which the last test did, if run
 

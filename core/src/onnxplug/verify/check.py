@@ -50,22 +50,19 @@ def verify(ep: ChosenEp, registry: PluginRegistry, options: SessionOptions) -> C
 
 def known_verdicts(
     factory: EpFactory, device: EpDevice, registry: PluginRegistry
-) -> list[FamilyVerdict]:
+) -> Sequence[FamilyVerdict]:
     """What was found before of each family, without running anything.
 
     Raises:
         EpError: the EP's probes are not as they have to be.
     """
+    known = _memo(factory, device).verdicts
+    if known:
+        return known
     subject = _Subject(factory, device, registry)
-    if not subject.probes:
-        return []
-    why = subject.problem
-    if not why:
-        found = store.load(subject.entry)
-        if found is not None:
-            return found
-        why = "not run on this device so far"
-    return [unverified(probe, why) for probe in subject.probes]
+    return subject.kept() or [
+        unverified(probe, "not run on this device so far") for probe in subject.probes
+    ]
 
 
 def run_probes(
@@ -81,8 +78,8 @@ def run_probes(
     for probe in subject.probes:
         verdicts.append(subject.judge(probe))
         yield verdicts[-1]
-    if verdicts:
-        subject.keep(verdicts)
+    _memo(factory, device).verdicts = verdicts
+    subject.keep(verdicts)
 
 
 class _Memo:
@@ -145,7 +142,7 @@ class _Subject:
     Attributes:
         probes: those of the device.
         problem: why there is nothing to compare with; empty if there is.
-        entry: the name that verdicts are kept by.
+        entry: the name that verdicts are kept by; empty if none can be found.
     """
 
     def __init__(
@@ -192,11 +189,7 @@ class _Subject:
         Raises:
             LoadCancelled: *options* say so.
         """
-        if not self.probes:
-            return (), False
-        if self.problem:
-            return [unverified(probe, self.problem) for probe in self.probes], False
-        kept = store.load(self.entry)
+        kept = self.kept()
         if kept is not None:
             return kept, False
         remedy = f"`{_command(self._factory.name)}` sets no limit"
@@ -206,6 +199,14 @@ class _Subject:
         self.keep(verdicts)
         return verdicts, True
 
+    def kept(self) -> Sequence[FamilyVerdict] | None:
+        """What is known without running anything; ``None`` if nothing is."""
+        if not self.probes:
+            return ()
+        if self.problem:
+            return [unverified(probe, self.problem) for probe in self.probes]
+        return store.load(self.entry)
+
     def judge(self, probe: Probe) -> FamilyVerdict:
         """Run *probe* and compare."""
         if self.problem:
@@ -214,7 +215,7 @@ class _Subject:
 
     def keep(self, verdicts: Sequence[FamilyVerdict]) -> None:
         """Keep *verdicts* for other processes, if these would find the same."""
-        if self.problem or not all(verdict.lasts for verdict in verdicts):
+        if not self.entry or not all(verdict.lasts for verdict in verdicts):
             return
         problem = store.store(self.entry, verdicts)
         if problem:

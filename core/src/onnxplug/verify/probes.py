@@ -10,7 +10,8 @@ import numpy as np
 
 from onnxplug.ep import DataType, Probe
 from onnxplug.errors import EpError
-from onnxplug.guard import blaming
+from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.plugins.declared import is_text_table
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, EpFactory
@@ -22,8 +23,10 @@ def read_probes(factory: EpFactory, device: EpDevice) -> list[Probe]:
     Raises:
         EpError: it raised, or one of them is not as it has to be.
     """
-    with blaming(factory.name, "probes"):
+    try:
         probes = list(factory.probes(device))
+    except FAILURES as error:
+        raise ep_failure(factory.name, "probes", error) from error
     families: set[str] = set()
     for probe in probes:
         fault = _fault(probe)
@@ -46,11 +49,12 @@ def read_versions(factory: EpFactory, device: EpDevice) -> dict[str, str]:
     Raises:
         EpError: it raised, or says something else than texts.
     """
-    with blaming(factory.name, "engine_versions"):
+    try:
         versions = dict(factory.engine_versions(device))
-        for name, version in versions.items():
-            if not isinstance(name, str) or not isinstance(version, str):
-                raise TypeError(f"{name!r}: {version!r}; expected texts")
+        if not is_text_table(versions):
+            raise TypeError(f"it returned {versions!r}; expected texts")
+    except FAILURES as error:
+        raise ep_failure(factory.name, "engine_versions", error) from error
     return versions
 
 
