@@ -16,7 +16,7 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.ep import DataType, Probe, RefusalCode
-from onnxplug.errors import EpWarning, LoadCancelled, UnassignedNode
+from onnxplug.errors import EpWarning, LoadCancelled, OptionError, UnassignedNode
 from onnxplug.plugins import PluginRegistry, registry
 from onnxplug.plugins.find import find_plugins
 from onnxplug.verify.check import SECONDS as LIMIT
@@ -452,6 +452,51 @@ def test_probes_that_are_none_are_told_and_done_without(
     (warning,) = warned
     assert told in str(warning.message)
     assert "used unverified" in str(warning.message)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "told"),
+    [
+        ("probes", OptionError("no"), "failed in probes: OptionError: no"),
+        ("probes", MemoryError(), "failed in probes: MemoryError"),
+        ("probes", 3, "failed in probes: TypeError"),
+        ("engine_versions", SystemExit(3), "failed in engine_versions: SystemExit"),
+        ("engine_versions", {"driver": 3}, "it returned {'driver': 3}; expected texts"),
+    ],
+)
+def test_a_factory_that_fails_is_told_and_its_ep_used(
+    simulated: Verified,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    answer: Any,
+    told: str,
+) -> None:
+    def give(device: ep.EpDevice) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    factory = simulated(probes=PROBES)
+    monkeypatch.setattr(factory, method, give)
+    with pytest.warns(EpWarning) as warned:
+        session = open_session("y = Add (x, x)")
+    assert placed(session) == {"Add": SIMULATED}
+    (warning,) = warned
+    assert told in str(warning.message)
+
+
+def test_a_process_that_keeps_nothing_knows_what_it_found(
+    simulated: Verified, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CACHE_SIZE", "0")
+    calls: list[str] = []
+    factory = simulated(kernels={"Add": counted(wrong_add, calls)}, probes=PROBES)
+    with pytest.warns(EpWarning):
+        open_session("s = Add (x, x) y = MatMul (s, x)")
+    ran = len(calls)
+    found = known_verdicts(factory, *factory.supported_devices([]), registry)
+    assert [each.verdict for each in found] == ["failed", "passed"]
+    assert len(calls) == ran and not cache.exists()
 
 
 def test_a_probe_that_the_cpu_ep_cannot_run_shows_nothing(simulated: Verified) -> None:
