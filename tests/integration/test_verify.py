@@ -383,6 +383,15 @@ def test_a_probe_that_hangs_costs_two_seconds_once(
         warnings.simplefilter("error")
         open_session("y = Add (x, x)")
     assert len(hung) == 1
+    found = known_verdicts(other, *other.supported_devices([]), registry)
+    assert [(each.verdict, each.late) for each in found] == [
+        ("passed", False),
+        ("unverified", True),
+        ("unverified", True),
+    ]
+    assert found[1].detail.startswith("it took longer than the 2 s")
+    assert found[2].detail.startswith("not run within the 2 s")
+    assert "doctor --verify" in found[2].detail
     end_worker(wake)
 
 

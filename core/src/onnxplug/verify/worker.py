@@ -72,9 +72,10 @@ def judge_within(
                     break
     finally:
         abandoned.set()
-    limit = f"the {seconds:g} s that the probes of a device have together"
-    for probe in probes[len(verdicts) :]:
-        is_first = probe is probes[len(verdicts)]
-        why = f"it took longer than {limit}" if is_first else f"not run within {limit}"
-        verdicts.append(unverified(probe, f"{why}; {remedy}", late=True))
-    return verdicts
+    limit = f"the {seconds:g} s that the probes of a device have together; {remedy}"
+    texts = [f"it took longer than {limit}", f"not run within {limit}"]
+    left_over = probes[len(verdicts) :]
+    return verdicts + [
+        unverified(probe, texts[min(number, 1)], late=True)
+        for number, probe in enumerate(left_over)
+    ]
