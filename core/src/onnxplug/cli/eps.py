@@ -6,9 +6,19 @@ import argparse
 import logging
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.cli.devices import description, ep_device_data
+from onnxplug.cli.families import (
+    Family,
+    device_data,
+    families,
+    other_texts,
+    passed_text,
+    trial_text,
+    tried_on,
+)
 from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import WIDTH, print_json, print_table, say
@@ -147,7 +157,12 @@ def _data(
         "vendor_id": factory.vendor_id if factory else 0,
         "ep_version": factory.version if factory else "",
         "spi": _spi(factory),
-        "devices": [ep_device_data(pair) for pair in devices],
+        "devices": [
+            ep_device_data(pair)
+            | device_data(tried_on(factory, pair), _families(factory, pair))
+            for pair in devices
+            if factory
+        ],
         "no_device": no_device,
         "options": [_option_data(name, option) for name, option in options.items()],
     }
@@ -194,7 +209,7 @@ def _print(
             ("vendor", factory.vendor),
             ("version", factory.version),
             ("SPI", _spi(factory)),
-            *(("device", _device(pair)) for pair in devices),
+            *(fact for pair in devices for fact in _device_facts(factory, pair)),
         ]
         if no_device:
             facts.append(("devices", f"none: {no_device}"))
@@ -212,8 +227,28 @@ def _print(
         _print_option(name, option)
 
 
-def _device(pair: EpDevice) -> str:
-    return f"{pair.device.type}  {description(pair.device)}".rstrip()
+def _device_facts(factory: EpFactory, pair: EpDevice) -> list[tuple[str, str]]:
+    kind = str(pair.device.type)
+    found = _families(factory, pair)
+    notes = [
+        trial_text(kind, tried_on(factory, pair)),
+        passed_text(found),
+        *other_texts(found),
+    ]
+    return [
+        ("device", f"{kind}  {description(pair.device)}".rstrip()),
+        *(("", note) for note in notes if note),
+    ]
+
+
+def _families(factory: EpFactory, pair: EpDevice) -> Sequence[Family]:
+    from onnxplug.errors import EpError
+
+    try:
+        return families(factory, pair)
+    except EpError as error:
+        _LOG.warning("%s", error)
+        return ()
 
 
 def _print_option(name: str, option: Option) -> None:
