@@ -16,6 +16,7 @@ from onnx import helper
 from onnxplug.cli.main import main
 from onnxplug.ep import DataType, EpFactory
 from onnxplug.plugins import GROUP, registry
+from onnxplug.plugins.domains import GROUP as DOMAINS
 from onnxplug_testing import Knobs, SimulatedFactory, ToyFactory
 
 
@@ -115,8 +116,21 @@ def onnxplug_ep_factories(host):
 """
 
 
+DOMAIN = """
+from onnxplug import ep
+
+@ep.hookimpl
+def onnxplug_domains(host):
+    operators = [ep.Operator(op_type=name) for name in ({operators},)]
+    return [ep.Domain(name="{name}", spi_version=(0, 4), operators=operators)]
+"""
+
+
 class Site:
-    """Where distributions are installed that were made up; each supplies one EP."""
+    """Where distributions are installed that were made up.
+
+    Each supplies one EP, or one domain of operators.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -133,8 +147,21 @@ class Site:
     ) -> str:
         """Install an EP that adds and multiplies, changed by *extra*; its name."""
         distribution = distribution or f"onnxplug-{name.lower()}"
-        module = distribution.replace("-", "_")
         code = code or PLUGIN.replace("{name}", name).replace("{extra}", extra)
+        self._install(GROUP, name, distribution, code, requires)
+        return name
+
+    def install_domain(
+        self, name: str, distribution: str, code: str = "", operators: str = "'Twice'"
+    ) -> None:
+        """Install a domain of *operators*, or what *code* supplies."""
+        code = code or DOMAIN.replace("{name}", name).replace("{operators}", operators)
+        self._install(DOMAINS, name, distribution, code)
+
+    def _install(
+        self, group: str, name: str, distribution: str, code: str, requires: str = ""
+    ) -> None:
+        module = distribution.replace("-", "_")
         (self._folder / f"{module}.py").write_text(code)
         info = self._folder / f"{module}-1.2.dist-info"
         info.mkdir()
@@ -142,9 +169,8 @@ class Site:
         if requires:
             metadata += f"Requires-Dist: {requires}\n"
         (info / "METADATA").write_text(metadata)
-        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {module}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}\n")
         self.modules.append(module)
-        return name
 
 
 @pytest.fixture
@@ -160,8 +186,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             monkeypatch.delenv(name)
     monkeypatch.setattr(registry.table, "_records", None)
     monkeypatch.setattr(registry.table, "_settings", None)
+    vars(registry).pop("domains", None)
     site = Site(folder)
     yield site
+    vars(registry).pop("domains", None)
     for module in site.modules:
         sys.modules.pop(module, None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxplug.ep import Level
-from onnxplug.plugins import PluginState, find_plugins, registry
+from onnxplug.plugins import GROUP, PluginState, find_plugins, registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Stage
 
@@ -34,7 +34,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
     found = outcome.json
     assert list(found) == [
         "onnxplug", "spi", "python", "executable", "platform", "packages", "settings",
-        "hints", "hardware", "plugins", "missing", "isolated", "problems",
+        "hints", "hardware", "plugins", "domains", "missing", "isolated", "problems",
     ]  # fmt: skip
     assert found["executable"] == sys.executable
     assert list(found["packages"]) == ["numpy", "onnx"]
@@ -62,6 +62,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
                 "families": [],
             }
         ],
+        "refused_devices": [],
         "findings": [],
         "works": True,
     }
@@ -201,6 +202,20 @@ def test_a_plugin_of_another_spi_is_incompatible(doctor, site) -> None:
     assert plugin["state"] == PluginState.INCOMPATIBLE
     assert plugin["reason"].startswith("written for SPI 0.99, and this onnxplug speaks")
     assert plugin["remedy"] == "upgrade onnxplug"
+
+
+def test_a_plugin_that_relies_on_what_is_gone_is_incompatible(doctor, site) -> None:
+    site.install(X, "Factory.create_stream = lambda self, location: None")
+    code, plugin = doctor(X)
+    assert code == 1
+    assert plugin["state"] == PluginState.INCOMPATIBLE
+    assert plugin["reason"] == (
+        "written for SPI 0.1, it defines EpFactory.create_stream, which SPI 0.4 "
+        "replaced by EpFactory.memory_spaces and create_context"
+    )
+    assert plugin["remedy"] == (
+        "upgrade the plugin to a release for SPI 0.4, or ask its makers for one"
+    )
 
 
 def test_a_plugin_for_another_onnxplug_is_incompatible(doctor, site) -> None:
@@ -442,7 +457,7 @@ def test_hardware_without_an_ep_names_the_distribution_to_install(
     cli, site, monkeypatch
 ) -> None:
     site.install(X, GPU.format(vendor=0x8086))
-    found = [plugin for plugin in find_plugins() if plugin.name == X]
+    found = [plugin for plugin in find_plugins(GROUP) if plugin.name == X]
     monkeypatch.setattr(registry.table, "_find", lambda: found)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     (missing,) = cli("doctor", "--json").json["missing"]

@@ -11,6 +11,7 @@ from onnxplug_testing import SimulatedFactory, ToyFactory
 class Factory(ToyFactory):
     """An EP with an option of every kind."""
 
+    spi_version = (0, 4)
     name = "ManyExecutionProvider"
     vendor = "Makers"
     vendor_id = 0x1234
@@ -27,6 +28,10 @@ class Factory(ToyFactory):
         "mode": Option(default="fast", choices=("fast", "exact")),
         "limit": Option(default=float("inf"), minimum=0.5),
         "cache": Option(default="", refused="there is nothing to cache"),
+    }
+    config_entries = {"depth": Option(default=3, doc="How deep.")}  # noqa: RUF012
+    run_options = {  # noqa: RUF012
+        "many.rank": Option(default=1.5, choices=(1.5, 2.0))
     }
 
 
@@ -47,7 +52,7 @@ def test_an_ep_tells_its_options_devices_and_maker(cli, many) -> None:
     facts = dict(line.split(None, 1) for line in lines[1 : lines.index("")])
     assert facts["state"] == "ready"
     assert facts["distribution"] == "registered 7.1"
-    assert (facts["vendor"], facts["version"], facts["SPI"]) == ("Makers", "7.1", "0.1")
+    assert (facts["vendor"], facts["version"], facts["SPI"]) == ("Makers", "7.1", "0.4")
     assert facts["device"].startswith("cpu")
     assert max(map(len, lines)) <= 80
     text = outcome.out[outcome.out.index("options:") :]
@@ -58,7 +63,9 @@ def test_an_ep_tells_its_options_devices_and_maker(cli, many) -> None:
         f"{doc} "
         "mode: str, default fast; one of fast, exact "
         "limit: float, default inf; from 0.5 "
-        "cache: str, default empty It cannot be set: there is nothing to cache"
+        "cache: str, default empty It cannot be set: there is nothing to cache "
+        "session config entries: ep.many.depth: int, default 3 How deep. "
+        "run config entries: many.rank: float, default 1.5; one of 1.5, 2.0"
     )
 
 
@@ -66,12 +73,13 @@ def test_an_ep_as_json(cli, many) -> None:
     (found,) = cli("eps", "ManyExecutionProvider", "--json").json["eps"]
     assert list(found) == [
         "name", "distribution", "version", "state", "reason", "short_name", "library",
-        "vendor", "vendor_id", "ep_version", "spi", "devices", "no_device", "options",
+        "vendor", "vendor_id", "ep_version", "spi", "devices", "no_device",
+        "refused_devices", "options", "config_entries", "run_options",
     ]  # fmt: skip
     assert (found["short_name"], found["vendor_id"], found["spi"]) == (
         "many",
         0x1234,
-        "0.1",
+        "0.4",
     )
     assert [pair["device"]["type"] for pair in found["devices"]] == ["cpu"]
     assert found["options"][0] == {
@@ -86,6 +94,9 @@ def test_an_ep_as_json(cli, many) -> None:
         "refused": "",
     }
     assert found["options"][2]["default"] == "inf"
+    (entry,), (option,) = found["config_entries"], found["run_options"]
+    assert (entry["name"], entry["type"], entry["doc"]) == ("depth", "int", "How deep.")
+    assert (option["name"], option["choices"]) == ("many.rank", [1.5, 2.0])
 
 
 def test_an_ep_that_cannot_be_loaded_tells_why(cli, site) -> None:
@@ -100,6 +111,7 @@ def test_an_ep_that_cannot_be_loaded_tells_why(cli, site) -> None:
     assert err.count("\nModuleNotFoundError: No module named") == 1
     (found,) = cli("eps", "x", "--json").json["eps"]
     assert (found["state"], found["options"], found["spi"]) == ("failed", [], "")
+    assert found["config_entries"] == found["run_options"] == []
 
 
 def test_an_ep_without_a_device_says_why(cli, register, monkeypatch) -> None:
@@ -166,7 +178,7 @@ class Twin(EpFactory):
 def test_a_short_name_that_fits_two_eps_is_not_used(cli, register) -> None:
     for name in ("TwinExecutionProvider", "TWINExecutionProvider"):
         register(type("Named", (Twin,), {"name": name})())
-    names = [line.split()[0] for line in cli("eps").out.splitlines()]
+    names = [line.split()[0] for line in cli("eps").out.splitlines() if line]
     assert {"TwinExecutionProvider", "TWINExecutionProvider"} <= set(names)
 
 

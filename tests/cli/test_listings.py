@@ -21,7 +21,7 @@ def test_devices_lists_hardware_and_who_drives_it(cli, toy) -> None:
 
 def test_devices_as_json(cli, toy) -> None:
     found = cli("devices", "--json").json
-    assert list(found) == ["hardware", "ep_devices"]
+    assert list(found) == ["hardware", "ep_devices", "refused_devices"]
     keys = ["type", "vendor", "vendor_id", "device_id", "metadata"]
     assert list(found["hardware"][0]) == keys
     (pair,) = (

@@ -70,9 +70,9 @@ def test_options_reach_the_ep_whoever_chose_it(command, register, choice) -> Non
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ("simulated.levl=2", "has no option 'levl'; did you mean 'level'?"),
+        ("simulated.levl=2", "no option or config entry 'levl'; did you mean 'level'?"),
         ("simulated.level=7", "option 'level' of SimulatedExecutionProvider is '7'"),
-        ("other.level=2", "--ep-option other.level is for other, which is not used"),
+        ("other.level=2", "'ep.other.level' is for no EP: no installed plugin"),
         ("simulated=2", "'simulated=2' is not of the form EP.KEY=VALUE"),
         ("simulated.level", "'simulated.level' is not of the form NAME=VALUE"),
     ],
@@ -81,6 +81,15 @@ def test_options_that_do_not_fit_exit_with_2(command, simulated, option, text) -
     outcome = command("--ep", simulated, "--ep-option", option)
     assert (outcome.code, outcome.out) == (2, "")
     assert text in outcome.err
+
+
+def test_an_option_of_an_ep_that_is_not_used_exits_with_2(
+    command, simulated, register
+) -> None:
+    register(SimulatedFactory(Knobs(name="OtherExecutionProvider")))
+    outcome = command("--ep", simulated, "--ep-option", "other.level=2")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--ep-option other.level is for other, which is not used" in outcome.err
 
 
 def test_a_wrong_variable_is_not_the_command_lines_fault(

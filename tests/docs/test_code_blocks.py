@@ -17,13 +17,14 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from onnxplug.cli.main import main
-from onnxplug.plugins import FoundPlugin, find_plugins, registry
+from onnxplug.plugins import GROUP, FoundPlugin, find_plugins, registry
 from onnxplug.plugins.domains import DomainRegistry
 
 ROOT = Path(__file__).parents[2]
@@ -87,11 +88,7 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     What a page installs is there, too; what this environment has besides is not.
     """
 
-    def find() -> list[FoundPlugin]:
-        known = {"onnxplug-cpu", *(path.name for path in tmp_path.glob("*-ep"))}
-        return [plugin for plugin in find_plugins() if plugin.distribution in known]
-
-    monkeypatch.setattr(registry.table, "_find", find)
+    monkeypatch.setattr(registry.table, "_find", partial(find, GROUP))
     forget_plugins(monkeypatch)
     if "CPUExecutionProvider" not in [record.name for record in registry.records()]:
         pytest.skip("onnxplug-cpu is not installed")
@@ -99,10 +96,19 @@ def beside_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def find(group: str) -> list[FoundPlugin]:
+    """What the CPU EP's distribution and those that the page has written advertise."""
+    known = {
+        "onnxplug-cpu",
+        *(path.parent.name for path in Path().glob("*/pyproject.toml")),
+    }
+    return [each for each in find_plugins(group) if each.distribution in known]
+
+
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the registry look anew for what is installed, and again after the test."""
     monkeypatch.setattr(registry.table, "_records", None)
-    monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings))
+    monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings, find))
 
 
 def write_file(block: Block) -> None:

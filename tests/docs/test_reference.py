@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from onnxplug import errors
+from onnxplug import entries, errors
 from onnxplug.cli.main import build_parser
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.plugins import registry
@@ -125,6 +125,13 @@ def test_every_command_and_option_is_described() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     described = set(re.findall(r"`(--?[a-z-]+|[a-z]+)[` ]", page))
     assert options(build_parser()) - {"-h"} <= described | {"--version"}
+
+
+def test_every_config_entry_of_the_host_is_described() -> None:
+    page = (ROOT / "docs/reference/config-entries.md").read_text("utf-8")
+    rows = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    described = set(re.findall(r"`([a-z0-9_.]+)`", rows))
+    assert {*entries.SESSION, *entries.RUN} <= described
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

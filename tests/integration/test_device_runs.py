@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import EpError, InvalidArgument, OptionError
+from onnxplug.errors import EpError, InvalidArgument
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Copy, Stage
@@ -447,104 +447,6 @@ def test_a_library_is_unregistered_while_a_value_is_in_its_memory() -> None:
     assert not factory.closed
     del value
     assert factory.closed
-
-
-# captured graphs
-
-
-def open_capturing(model: onnx.ModelProto = DOUBLE) -> onnxplug.InferenceSession:
-    return onnxplug.InferenceSession(
-        model, providers=[(SIMULATED, {"enable_graph_capture": True})]
-    )
-
-
-def test_a_captured_run_is_replayed(
-    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    factory = simulated(captures=True)
-    session = open_capturing()
-    (provider,) = (each for each in factory.created)
-    (partition,) = provider.partitions
-    calls = 0
-    run = partition._run
-
-    def count(*arguments: object) -> object:
-        nonlocal calls
-        calls += 1
-        return run(*arguments)
-
-    monkeypatch.setattr(partition, "_run", count)
-    fed, filled = on_device(X), room([4])
-    binding = bound(session, {"x": fed}, {"y": filled})
-    for step in range(6):
-        fed.update_inplace(X + step)
-        session.run_with_iobinding(binding)
-        np.testing.assert_array_equal(filled.numpy(), 2 * (X + step))
-    assert calls == 2  # the warm-up and the capture
-
-
-def test_several_captured_graphs_of_one_binding(simulated: MakeSimulated) -> None:
-    simulated(captures=True)
-    session = open_capturing()
-    pairs = [(on_device(X + n), room([4])) for n in range(3)]
-    binding = session.io_binding()
-    for _ in range(4):
-        for number, (fed, filled) in enumerate(pairs):
-            binding.bind_ortvalue_input("x", fed)
-            binding.bind_ortvalue_output("y", filled)
-            options = onnxplug.RunOptions()
-            options.add_run_config_entry("gpu_graph_id", str(number))
-            session.run_with_iobinding(binding, options)
-    for number, (_, filled) in enumerate(pairs):
-        np.testing.assert_array_equal(filled.numpy(), 2 * (X + number))
-
-
-def test_other_values_are_captured_anew(simulated: MakeSimulated) -> None:
-    simulated(captures=True)
-    session = open_capturing()
-    binding = bound(session, {"x": on_device(X)}, {"y": room([4])})
-    for _ in range(3):
-        session.run_with_iobinding(binding)
-    other = room([4])
-    binding.bind_ortvalue_input("x", on_device(-X))
-    binding.bind_ortvalue_output("y", other)
-    for _ in range(3):
-        session.run_with_iobinding(binding)
-    np.testing.assert_array_equal(other.numpy(), -2 * X)
-    binding.release_captured_graph()
-    session.run_with_iobinding(binding)
-    np.testing.assert_array_equal(other.numpy(), -2 * X)
-
-
-def test_a_captured_run_needs_values_that_stay(simulated: MakeSimulated) -> None:
-    simulated(captures=True)
-    session = open_capturing()
-    binding = bound(session, {"x": on_device(X)}, {"y": None})
-    with pytest.raises(InvalidArgument, match="output 'y' is not bound to a value in"):
-        session.run_with_iobinding(binding)
-    options = onnxplug.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", "-1")
-    session.run_with_iobinding(binding, options)
-    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), 2 * X)
-    np.testing.assert_array_equal(session.run(None, {"x": X})[0], 2 * X)
-    options.add_run_config_entry("gpu_graph_id", "one")
-    with pytest.raises(OptionError, match="'one'"):
-        session.run_with_iobinding(binding, options)
-
-
-def test_a_model_that_cannot_be_captured_is_refused(simulated: MakeSimulated) -> None:
-    simulated(captures=True, ops=frozenset({"Neg"}))
-    with pytest.raises(onnxplug.errors.SessionRefused, match="is run by the host"):
-        open_capturing(IF)
-    with pytest.raises(onnxplug.errors.SessionRefused, match=r"Add.* is run by CPU"):
-        open_capturing(
-            onnx.parser.parse_model(
-                """
-                < ir_version: 10, opset_import: ["" : 21] >
-                g (float[4] x) => (float[4] y) { z = Neg (x) y = Add (z, z) }
-                """
-            )
-        )
 
 
 # streams of the user's

@@ -14,7 +14,8 @@ import onnxplug
 from onnxplug.ep import DataType, TensorType
 from onnxplug.errors import InvalidModel, PluginError, UnassignedNode, UnsupportedModel
 from onnxplug.graph.load import load_model
-from onnxplug.plugins import registry
+from onnxplug.plugins import FoundPlugin, PluginRegistry, find_plugins, registry
+from onnxplug.plugins.domains import GROUP as DOMAINS
 from onnxplug.prepare import infer_types
 
 DOMAIN = "com.example"
@@ -247,19 +248,68 @@ def test_a_rewrite(supply) -> None:
 @pytest.mark.parametrize(
     "operator", ['Gradient <xs = ["x"], y = "x">', "Adam", "GraphCall"]
 )
-def test_a_domain_that_onnxplug_publishes(
-    monkeypatch: pytest.MonkeyPatch, operator: str
-) -> None:
-    monkeypatch.setattr("onnxplug.plugins.domains.find_plugins", lambda group: [])
-    registry.refresh()
+def test_a_domain_that_onnxplug_publishes(operator: str) -> None:
+    def find(group: str) -> list[FoundPlugin]:
+        return [] if group == DOMAINS else find_plugins(group)
+
+    without = PluginRegistry({}, find)
     training = "ai.onnx.preview.training"
     asking = model(f"y = {training}.{operator} (x)")
     asking.opset_import.add(domain=training, version=1)
     with pytest.raises(
         UnassignedNode, match=f"operators of '{training}'; install onnxplug-training"
     ):
-        onnxplug.InferenceSession(asking)
-    registry.refresh()
+        onnxplug.InferenceSession(asking, registry=without)
+
+
+class Advertised:
+    """A distribution that is not installed."""
+
+    @staticmethod
+    def read_text(name: str) -> str:
+        return "Name: acme-operators\nVersion: 1.0\n\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = com.example.Clamp <high = 2.5> (x)", np.clip(X, 0, 2.5)),  # a function
+        ("y = com.example.Scaled <by = 3.0> (x)", X * 3),  # a kernel
+        ("y = com.example.Twice (x)", X * 2),  # a rewrite
+        ("y = com.example.Joined (x, x)", np.vstack([X, X])),  # a rule
+        # of a constant, and in a body
+        (
+            """k = Constant <value = float[2] {1, 2}> ()
+            t = com.example.Clamp <high = 2.5> (k)
+            s = ReduceSum <keepdims = 0> (t) zero = Constant <value = float {0}> ()
+            c = Greater (s, zero)
+            y = If (c) <
+                then_branch = a () => (z) { z = com.example.Scaled <by = 3.0> (x) },
+                else_branch = b () => (z) { z = Neg (x) }>""",
+            X * 3,
+        ),
+    ],
+)
+def test_a_session_asks_its_own_registry_only(
+    nodes: str, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "acme_domain.py").write_text(CODE)
+    monkeypatch.delitem(sys.modules, "acme_domain", raising=False)
+    advertised = FoundPlugin(DOMAIN, "acme_domain", Advertised())
+
+    def find(group: str) -> list[FoundPlugin]:
+        return [advertised] if group == DOMAINS else find_plugins(group)
+
+    having, lacking = PluginRegistry({}, find), PluginRegistry({})
+    said = f"no installed distribution supplies operators of '{DOMAIN}'"
+    session = onnxplug.InferenceSession(model(nodes), registry=having)
+    for without in (lacking, None):
+        with pytest.raises(UnassignedNode, match=said):
+            onnxplug.InferenceSession(model(nodes), registry=without)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], expected)
+    session.set_providers(["cpu"])  # opens the model anew
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], expected)
 
 
 def test_an_entry_point_that_leads_to_the_domain_itself(supply) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ class Provider(ep.KernelExecutionProvider):
 class Factory(ep.EpFactory):
     spi_version = (0, 3)
     name = NAME
+    options: Mapping[str, ep.Option] = {  # type: ignore[misc]
+        "fast": ep.Option(default=False)
+    }
 
     def supported_devices(self, devices: Any) -> Any:
         return [self.pair(device) for device in devices if device.type == "cpu"][:1]
@@ -66,6 +69,13 @@ def declined(nodes: Any) -> Callable[..., Any]:
 
 def paired(**facts: Any) -> Callable[..., Any]:
     return lambda self, device: ep.EpDevice(ep_name=NAME, device=device, **facts)
+
+
+def refused(**facts: Any) -> Callable[..., Any]:
+    def pair(self: Any, device: ep.HardwareDevice) -> ep.RefusedDevice:
+        return ep.RefusedDevice(**{"device": device, "reason": "no", **facts})
+
+    return pair
 
 
 OF_PROVIDERS: dict[str, tuple[str, Any, str]] = {
@@ -107,6 +117,10 @@ OF_FACTORIES: dict[str, tuple[str, Any, str]] = {
         paired(default_options={"speed": "9"}),
         "suggests options .* no option 'speed'",
     ),
+    "a refusal without a reason": ("pair", refused(reason=" "), "the reason ' '; exp"),
+    "a refusal whose reason is none": ("pair", refused(reason=None), "reason None"),
+    "a refusal whose remedy is none": ("pair", refused(remedy=3), "remedy 3; expected"),
+    "a refusal of nothing": ("pair", refused(device="gpu"), "'gpu', which is no Hard"),
     "devices that are none": ("pair", lambda self, device: "gpu", "'gpu'"),
 }
 DECLARED: dict[str, tuple[str, Any, str]] = {
@@ -123,6 +137,19 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
         "options",
         {"mode": ep.Option(default="a", choices=("b",))},
         "none of its choices",
+    ),
+    "config entries that are none": ("config_entries", ["a"], "expected a mapping of"),
+    "a config entry that is none": ("config_entries", {"a": 5}, "'a': 5; expected a"),
+    "a config entry that is an option, too": (
+        "config_entries",
+        {"mode": ep.Option(default=1, aliases=("fast",))},
+        "has 'fast' both among its options and its config_entries",
+    ),
+    "run options that are none": ("run_options", {3: 5}, "run_options .* have 3: 5"),
+    "a run option beyond a limit": (
+        "run_options",
+        {"a": ep.Option(default=5, maximum=3)},
+        "run option 'a' .* the default 5, which is not from None to 3",
     ),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }

@@ -193,3 +193,47 @@ def test_what_a_loop_gathers_does_not_grow_past_memory() -> None:
         megabytes=128,
     )
     assert printed
+
+
+DOUBLED = "doubled (float[N] x) => (float[] v10) {" + (
+    "".join(f"v{n + 1} = Concat <axis = 0> (v{n}, v{n}) " for n in range(10)) + "}"
+).replace("v0", "x")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system refuses")
+@pytest.mark.parametrize("providers", [None, ON_ARRAYS])
+def test_arrays_that_are_too_much_together_are_refused(
+    providers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = onnxplug.InferenceSession(parse(DOUBLED), providers=providers)
+    monkeypatch.setattr("onnxplug.ep.room.memory_left_on_linux", lambda root: 100 << 20)
+    for _ in range(2):
+        # 2, 4, … 64, 128 MiB, which are more than there is
+        with pytest.raises(
+            OutOfMemory, match=r"Concat[^;]*; 104,857,600 are left"
+        ) as caught:
+            session.run(None, {"x": np.ones(1 << 19, np.float32)})
+        assert caught.value.ep == CPU
+        assert caught.value.node
+    (small,) = session.run(None, {"x": np.ones(2, np.float32)})
+    np.testing.assert_array_equal(small, np.ones(2048, np.float32))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system refuses")
+def test_a_view_of_much_memory_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = onnxplug.InferenceSession(
+        parse(
+            """views (float[N] x, int64[1] n) => (float y) {
+            e = Expand (x, n)  r = Identity (e)
+            two = Constant <value = int64[2] {2, -1}> ()  s = Reshape (r, two)
+            t = Transpose (s)  first = Constant <value = int64[1] {0}> ()
+            last = Constant <value = int64[1] {1}> ()
+            p = Slice (t, first, last)  y = ReduceMax <keepdims = 0> (p) }"""
+        ),
+        providers=ON_ARRAYS,
+    )
+    monkeypatch.setattr("onnxplug.ep.room.memory_left_on_linux", lambda root: 0)
+    (y,) = session.run(
+        None, {"x": np.ones(1, np.float32), "n": np.array([2**30], np.int64)}
+    )
+    assert y == 1

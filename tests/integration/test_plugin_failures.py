@@ -49,7 +49,8 @@ CALLS = [
     (transfer.SimulatedDataTransfer, "needs_copy", "run"),
     (transfer.SimulatedDataTransfer, "copy", "run"),
     (memory.SimulatedAllocator, "empty", "run"),
-    (streams.SimulatedStream, "synchronize", "run"),
+    (streams.SimulatedStream, "record", "run"),
+    (streams.SimulatedEvent, "synchronize", "run"),
     (streams.SimulatedStream, "close", "close"),
 ]
 

@@ -199,6 +199,14 @@ def test_15_unknown_settings_arguments_and_outputs_are_ignored() -> None:
     options = onnxplug.SessionOptions()
     with pytest.raises(OptionError, match="did you mean 'session"):
         options.add_session_config_entry("session.disable_cpu_ep_fallbak", "1")
+    with pytest.raises(OptionError, match="entry 'compiel'; did you mean 'compile'"):
+        options.add_session_config_entry("ep.cpu.compiel", "1")
+        onnxplug.InferenceSession(RELU, options)
+    options = onnxplug.SessionOptions()
+    with pytest.raises(OptionError, match="no run config entry 'gpu_graph'; did you"):
+        of_run = onnxplug.RunOptions()
+        of_run.add_run_config_entry("gpu_graph", "1")
+        onnxplug.InferenceSession(RELU).run(None, {"x": np.ones(2, "f")}, of_run)
     with pytest.raises(AttributeError, match="graph_optimization_level"):
         options.graph_optimisation_level = 99  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="enable_falback"):

@@ -11,8 +11,9 @@ from typing import Final
 
 from onnxplug import functions
 from onnxplug.graph import Graph, Node
-from onnxplug.plugins import registry
-from onnxplug.plugins.domains import PUBLISHED, SuppliedOperator
+from onnxplug.graph.scopes import outermost
+from onnxplug.plugins import registry as registry_of_process
+from onnxplug.plugins.domains import PUBLISHED, DomainRegistry, SuppliedOperator
 
 HOST: Final = "onnxplug"
 """Who supplies the operators that the host knows itself."""
@@ -31,7 +32,7 @@ def find(graph: Graph, node: Node) -> SuppliedOperator | None:
     if node.domain in _ONNX:
         return None
     version = graph.opset(node.domain)
-    return registry.domains.find(node.domain, node.op_type, version)
+    return _registry(graph).find(node.domain, node.op_type, version)
 
 
 def why_not(graph: Graph, node: Node) -> str | None:
@@ -39,9 +40,10 @@ def why_not(graph: Graph, node: Node) -> str | None:
     domain, op_type = node.domain, node.op_type
     if domain in _ONNX or (node.since_version and domain not in PUBLISHED):
         return None
-    if domain in functions.DOMAINS and not registry.domains.suppliers(domain):
+    registry = _registry(graph)
+    if domain in functions.DOMAINS and not registry.suppliers(domain):
         return f"{HOST} supplies {domain!r} without an operator {op_type!r}"
-    return registry.domains.why_not(domain, op_type, graph.opset(domain))
+    return registry.why_not(domain, op_type, graph.opset(domain))
 
 
 def listed() -> Iterator[tuple[str, SuppliedOperator]]:
@@ -49,4 +51,10 @@ def listed() -> Iterator[tuple[str, SuppliedOperator]]:
     for name, domain in functions.DOMAINS.items():
         for operator in domain.operators:
             yield name, SuppliedOperator(operator, HOST)
-    yield from registry.domains.listed()
+    yield from registry_of_process.domains.listed()
+
+
+def _registry(graph: Graph) -> DomainRegistry:
+    """Who supplies what to the model of *graph*."""
+    own = outermost(graph).plugins
+    return (registry_of_process if own is None else own).domains

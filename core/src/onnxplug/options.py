@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from onnxplug.entries import (
+    DEFAULTS,
+    SESSION,
+    check_run_entry,
+    check_session_entry,
+)
 from onnxplug.errors import LoadCancelled, OptionError, OptionWarning
+from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,53 +57,6 @@ class ExecutionOrder(IntEnum):
     DEFAULT = 0
     PRIORITY_BASED = 1
     MEMORY_EFFICIENT = 2
-
-
-_MEANINGFUL: Final = {
-    "session.check_results": "",
-    "session.disable_cpu_ep_fallback": "0",
-    "session.model_external_initializers_file_folder_path": "",
-    "session.record_ep_graph_assignment_info": "0",
-    "session.intra_op_num_threads": "0",
-    "session.use_memory_mapped_model": "1",
-    "optimization.disable_specified_optimizers": "",
-}
-"""Config entries that mean something here, with their defaults."""
-
-_EXPECTED: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
-    "session.check_results": (("0", "1").__contains__, "'0' or '1'"),
-    "session.disable_cpu_ep_fallback": (("0", "1").__contains__, "'0' or '1'"),
-    "session.record_ep_graph_assignment_info": (("0", "1").__contains__, "'0' or '1'"),
-    "session.intra_op_num_threads": (str.isdecimal, "a number of threads"),
-    "session.use_memory_mapped_model": (("0", "1").__contains__, "'0' or '1'"),
-}
-"""Tests of the values of config entries, and what is expected in words."""
-
-_WITHOUT_EFFECT: Final = (
-    "session.disable_prepacking",
-    "session.use_env_allocators",
-    "session.use_device_allocator_for_initializers",
-    "session.set_denormal_as_zero",
-    "session.disable_quant_qdq",
-    "session.disable_double_qdq_remover",
-    "session.enable_quant_qdq_cleanup",
-    "session.qdqisint8allowed",
-    "session.intra_op.allow_spinning",
-    "session.inter_op.allow_spinning",
-    "session.force_spinning_stop",
-    "session.dynamic_block_base",
-    "session.intra_op_thread_affinities",
-    "session.strict_shape_type_inference",
-    "session.disable_aot_function_inlining",
-    "session.graph_optimizations_loop_level",
-    "session.load_model_format",
-    "session.save_model_format",
-    "optimization.enable_gelu_approximation",
-    "optimization.enable_cast_chain_elimination",
-)
-"""Config entries of ONNX Runtime that are accepted with a warning."""
-
-_RUN_WITHOUT_EFFECT: Final = ("memory.enable_memory_arena_shrinkage",)
 
 
 class _Flag:
@@ -206,7 +166,7 @@ class SessionOptions:
         else:
             known = [*self._TYPES, *self._WITHOUT_EFFECT]
             raise AttributeError(
-                f"SessionOptions has no attribute {name!r}{_near(name, known)}"
+                f"SessionOptions has no attribute {name!r}{did_you_mean(name, known)}"
             )
         self.__dict__[name] = value
 
@@ -261,24 +221,15 @@ class SessionOptions:
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a config entry.
 
-        An entry of ONNX Runtime that has no effect here warns.
+        An entry of ONNX Runtime that has no effect here warns.  Whether an EP has
+        the entry ``ep.<ep>.<key>`` is checked when a session is made.
 
         Raises:
             OptionError: there is no such entry, or it cannot have this value.
         """
-        if key in _WITHOUT_EFFECT:
-            _warn_without_effect("session config entry", key)
-        elif key not in _MEANINGFUL and not key.startswith("ep."):
-            raise OptionError(
-                f"there is no session config entry {key!r}{_near(key, _MEANINGFUL)}; "
-                f"those with an effect are {', '.join(_MEANINGFUL)}, and ep.<ep>.<key>"
-            )
-        expected = _EXPECTED.get(key)
-        if expected is not None and not expected[0](str(value)):
-            raise OptionError(
-                f"session config entry {key!r} is {value!r}; expected {expected[1]}"
-            )
-        self._config[key] = str(value)
+        text = str(value)
+        check_session_entry(key, text)
+        self._config[key] = text
 
     def get_session_config_entry(self, key: str) -> str:
         """The value of a config entry, its default when it was not set.
@@ -290,13 +241,13 @@ class SessionOptions:
             return self.config[key]
         except KeyError:
             raise OptionError(
-                f"session config entry {key!r} was not set{_near(key, _MEANINGFUL)}"
+                f"session config entry {key!r} was not set{did_you_mean(key, SESSION)}"
             ) from None
 
     @property
     def config(self) -> dict[str, str]:
         """All config entries that are set or have a default."""
-        return _MEANINGFUL | self._config
+        return {**DEFAULTS, **self._config}
 
     # the model
 
@@ -505,10 +456,17 @@ class RunOptions:
         return self.terminate or (linked is not None and linked.is_terminated)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set a config entry, which EPs see; one without effect here warns."""
-        if key in _RUN_WITHOUT_EFFECT:
-            _warn_without_effect("run config entry", key)
-        self._config[key] = str(value)
+        """Set a config entry: one of the host's, or a run option of an EP.
+
+        One of ONNX Runtime that has no effect here warns.  Whether an EP of a session
+        has a run option of this name, and of this value, is checked by each run.
+
+        Raises:
+            OptionError: an entry of the host's cannot have this value.
+        """
+        text = str(value)
+        check_run_entry(key, text)
+        self._config[key] = text
 
     def get_run_config_entry(self, key: str) -> str:
         """The value of a config entry.
@@ -527,16 +485,3 @@ class RunOptions:
     def config(self) -> Mapping[str, str]:
         """The config entries that are set."""
         return self._config
-
-
-def _near(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _warn_without_effect(what: str, key: str) -> None:
-    warnings.warn(
-        f"{what} {key!r} has no effect in onnxplug", OptionWarning, stacklevel=3
-    )

@@ -9,6 +9,7 @@ import pytest
 from onnxplug.ep import room
 from onnxplug.ep.room import (
     check_growth,
+    check_left,
     check_room,
     memory_left_on_linux,
     memory_of_linux,
@@ -94,6 +95,56 @@ def test_a_system_that_says_nothing_has_no_known_limit(tmp_path: Path) -> None:
 
 def test_what_is_left_is_memory_and_swap_space(tmp_path: Path) -> None:
     assert memory_left_on_linux(write(tmp_path, MEMINFO)) == 2 * GIB + (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {
+                "proc/self/cgroup": "0::/a\n",
+                "sys/fs/cgroup/a/memory.max": str(GIB),
+                "sys/fs/cgroup/a/memory.swap.max": "0\n",
+                "sys/fs/cgroup/a/memory.current": str(GIB - 5000),
+                "sys/fs/cgroup/a/memory.swap.current": "0\n",
+                "sys/fs/cgroup/a/memory.stat": "anon 10\nfile 3000\nkernel 7\n",
+            },
+            8000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(GIB),
+                "sys/fs/cgroup/memory/a/memory.usage_in_bytes": str(2 * GIB),
+            },
+            0,
+        ),
+        # the machine has less than the group may use
+        (
+            {
+                "proc/self/cgroup": "0::/a\n",
+                "sys/fs/cgroup/a/memory.max": str(7 * GIB),
+                "sys/fs/cgroup/a/memory.swap.max": "0\n",
+            },
+            2 * GIB + (1 << 20),
+        ),
+    ],
+)
+def test_what_is_left_is_what_the_tightest_group_has_left(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    assert memory_left_on_linux(write(tmp_path, MEMINFO | files)) == expected
+
+
+def test_what_is_filled_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.sys, "platform", "linux")
+    monkeypatch.setattr(room, "memory_in_all", lambda: 100 * GIB)
+    monkeypatch.setattr(room, "memory_left_on_linux", lambda root: 1000)
+    check_left(room.WORTH_ASKING - 1)
+    with pytest.raises(MemoryError, match="1,000 are left"):
+        check_left(room.WORTH_ASKING)
+    with pytest.raises(MemoryError, match="in all"):
+        check_left(101 * GIB)
 
 
 def test_requests_beyond_all_memory_are_refused() -> None:

@@ -116,6 +116,22 @@ def test_equal_sizes_are_equal_however_they_came_about():
 
 
 @pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (1 - quotient(maximum(0, 3 - N), 2), True),
+        (2 - maximum(0, 3 - N), False),
+        (64 - minimum(N, 64), True),
+        (63 - minimum(N, 64), False),
+        (N - quotient(maximum(0, 3 - N), 4), True),
+        (9 - S, False),
+        (9 - minimum(N, 3) * S, False),
+    ],
+)
+def test_what_is_taken_away_may_have_a_bound(size, expected):
+    assert is_natural(size) is expected
+
+
+@pytest.mark.parametrize(
     ("dividend", "divisor", "expected"),
     [
         (N * S * 768, N * 768, S),
@@ -142,6 +158,7 @@ def test_a_quotient_is_exact_or_there_is_none(dividend, divisor, expected):
         (N, N, N),
         (broadcast(N, S), N, broadcast(N, S)),
         (minimum(N, 64), N, N),
+        (maximum(0, N - 1), N - 1, N - 1),
     ],
 )
 def test_sizes_that_broadcast(one, other, expected):

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def found() -> list[tuple[str, str, str]]:
     return [
         (plugin.name, plugin.module, plugin.distribution)
-        for plugin in find_plugins()
+        for plugin in find_plugins(GROUP)
         if plugin.name == EP
     ]
 
@@ -105,8 +105,8 @@ def test_folders_that_do_not_exist_or_are_no_text_do_not_matter(
 
 
 PRINT = (
-    "import sys; from onnxplug.plugins.find import find_plugins;"
-    f"print(sum(plugin.name == {EP!r} for plugin in find_plugins()))"
+    "import sys; from onnxplug.plugins.find import GROUP, find_plugins;"
+    f"print(sum(plugin.name == {EP!r} for plugin in find_plugins(GROUP)))"
 )
 SPAWN = """
 import multiprocessing, sys

@@ -45,7 +45,7 @@ def installed() -> list[FoundPlugin]:
 @pytest.fixture
 def registry(installed: list[FoundPlugin]) -> PluginRegistry:
     """A registry of its own, with no plugin installed unless a test says so."""
-    return PluginRegistry({}, find=lambda: installed)
+    return PluginRegistry({}, find=lambda group: installed)
 
 
 AddEp = Callable[..., SimulatedFactory]

@@ -351,8 +351,10 @@ def test_an_ep_named_twice_is_created_once(add: AddEp, select: Choose) -> None:
 
 
 def test_options_of_the_user_beat_config_entries_and_those_the_devices(
-    registry: PluginRegistry, hardware: list[HardwareDevice]
+    add: AddEp, registry: PluginRegistry, hardware: list[HardwareDevice]
 ) -> None:
+    add("Other", "gpu")
+
     class Suggesting(SimulatedFactory):
         def supported_devices(self, devices: Any) -> Iterable[EpDevice]:
             for number, device in enumerate(devices[:2]):

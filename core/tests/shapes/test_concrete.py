@@ -15,9 +15,9 @@ from onnxplug.prepare.inline import inline_functions
 from onnxplug.run.partition import GraphPartition
 
 UNTOLD = {
-    # sizes that elements tell, also those of other types than rules read
-    *("Compress", "ImageDecoder", "NonMaxSuppression", "NonZero", "OneHot", "Range"),
-    *("Resize", "StringNormalizer", "StringSplit", "Unique"),
+    # sizes that elements tell, in ways that rules do not follow
+    *("ImageDecoder", "NonMaxSuppression", "Resize", "StringNormalizer"),
+    *("StringSplit", "Unique"),
     # bodies
     *("FlexAttention", "If", "Loop", "Scan"),
     # element types that the suite has no arrays of
@@ -110,6 +110,26 @@ def test_what_depends_on_unknown_elements_does_not_follow():
     assert partition.infer(reshape, [*given((2, 6)), None]) == [None]
     (found,) = partition.infer(reshape, [*given((2, 6)), ints(3, -1)])
     assert found.shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "expected"),
+    [
+        ("NonZero (x)", [np.array([[0.0, 2.0], [1.0, 0.0]])], (2, 2)),
+        ("Compress <axis = 1> (x, z)", [np.ones((2, 3)), [True, False, True]], (2, 2)),
+        ("Compress (x, z)", [np.ones((2, 3)), [False, True]], (1,)),
+        ("Range (x, z, z)", [np.float32(0), np.float32(2.5), np.float32(1)], (3,)),
+        ("Range (x, z, z)", [np.int16(9), np.int16(2), np.int16(-2)], (4,)),
+        ("OneHot (x, z, z)", [np.ones((2, 3)), np.uint8(7), np.ones(2)], (2, 3, 7)),
+        ("Resize (x, , z)", [np.ones((1, 10)), None, np.float32([1, 0.7])], (1, 7)),
+        ("Resize (x, , z)", [np.ones((2, 7)), None, np.float32([0.5, 1.5])], (1, 10)),
+    ],
+)
+def test_sizes_follow_from_elements_of_any_type(text, inputs, expected):
+    partition, single = node(f"y0 = {text}")
+    given = [None if v is None else facts(np.asarray(v)) for v in inputs]
+    found = partition.infer(single, given)
+    assert found[0].shape == expected
 
 
 def test_pieces_may_be_many():

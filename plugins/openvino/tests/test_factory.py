@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 import onnxplug
-from onnxplug.ep import DeviceType, Finding, HardwareDevice, Level
+from onnxplug.ep import (
+    DeviceType,
+    EpDevice,
+    Finding,
+    HardwareDevice,
+    Level,
+    RefusedDevice,
+)
 from onnxplug_openvino import factory as factory_module
 from onnxplug_openvino.factory import OpenVINOFactory
 
@@ -30,13 +37,29 @@ def test_it_drives_processors_and_intels_accelerators() -> None:
         hardware(DeviceType.NPU),
         hardware(DeviceType.NPU, 0x106B),
     ]
-    pairs = list(OpenVINOFactory().supported_devices(devices))
+    answers = list(OpenVINOFactory().supported_devices(devices))
+    pairs = [each for each in answers if isinstance(each, EpDevice)]
     assert [pair.device for pair in pairs] == [devices[0], devices[1], devices[3]]
     assert all(pair.metadata["engine_version"] for pair in pairs)
+    refused = [each for each in answers if isinstance(each, RefusedDevice)]
+    assert [each.device for each in refused] == [devices[2], devices[4]]
+    assert {each.reason for each in refused} == {
+        "of GPUs and NPUs OpenVINO drives Intel's"
+    }
+
+
+def test_what_it_refuses_says_whose_it_is() -> None:
+    gpu = HardwareDevice(type=DeviceType.GPU, vendor="NVIDIA", vendor_id=0x10DE)
+    (refused,) = OpenVINOFactory().supported_devices([gpu])
+    assert isinstance(refused, RefusedDevice)
+    assert refused.reason == (
+        "of GPUs and NPUs OpenVINO drives Intel's; this is of NVIDIA"
+    )
 
 
 def test_npus_compute_in_16_bits_unless_told_otherwise() -> None:
     (pair,) = OpenVINOFactory().supported_devices([hardware(DeviceType.NPU)])
+    assert isinstance(pair, EpDevice)
     assert pair.default_options == {"precision": "FP16"}
 
 
@@ -108,7 +131,10 @@ def test_the_diagnosis_tells_of_a_library_and_drivers_that_are_missing(
 
 def test_without_its_engine_it_drives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert not list(OpenVINOFactory().supported_devices([hardware(DeviceType.CPU)]))
+    (refused,) = OpenVINOFactory().supported_devices([hardware(DeviceType.CPU)])
+    assert isinstance(refused, RefusedDevice)
+    assert refused.reason == "openvino is not installed"
+    assert refused.remedy.startswith("pip install")
     answer = onnxplug.is_available("openvino")
     assert answer.reason == (
         "OpenVINOExecutionProvider cannot be used: openvino is not installed"

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug.ep import DataType, Stream, TensorType
+from onnxplug import ep
+from onnxplug.ep import CapturePhase, DataType, Stream, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.run.partition import GraphPartition
+from onnxplug_testing import (
+    DeviceArray,
+    Knobs,
+    SimulatedContext,
+    SimulatedFactory,
+    SimulatedStream,
+)
 
 Row = tuple[str, tuple[str | None, ...], tuple[str | None, ...], dict[str, Any]]
 
@@ -25,6 +33,51 @@ class Context:
     deadline: float | None = None
     profiler: None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    capture: CapturePhase | None = None
+
+
+@dataclass
+class Session:
+    """A session, as far as a simulated factory asks it."""
+
+    contexts: Sequence[SimulatedContext]
+
+    def context(self, location: ep.MemoryLocation) -> SimulatedContext:
+        return next(one for one in self.contexts if one.location == location)
+
+
+class Lab:
+    """One simulated EP, and copies to and from its device."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None, **knobs: Any) -> None:
+        self.factory = SimulatedFactory(Knobs(**knobs))
+        (device,) = self.factory.supported_devices([])
+        location = ep.MemoryLocation(self.factory.knobs.space, 0)
+        self.context = self.factory.create_context(location)
+        session: Any = Session([self.context])
+        self.provider = self.factory.create([device], options or {}, session)
+        self.allocator = self.context.device
+
+    def up(self, array: np.ndarray) -> DeviceArray:
+        dtype = DataType.from_numpy(array.dtype)
+        target = self.allocator.empty(array.shape, dtype)
+        self.context.transfer.copy([(array, target)], None)
+        return target
+
+    def down(self, array: DeviceArray) -> np.ndarray:
+        target = np.zeros(array.shape, self.context.data_type(array).numpy)
+        self.context.transfer.copy([(array, target)], None)
+        return target
+
+    def stream(self) -> SimulatedStream:
+        stream = self.context.create_stream()
+        assert stream is not None
+        return stream
+
+
+@pytest.fixture
+def make_lab() -> type[Lab]:
+    return Lab
 
 
 @pytest.fixture

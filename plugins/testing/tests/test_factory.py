@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pluggy
 import pytest
 
@@ -10,14 +12,13 @@ from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.plugins import hookspecs
 from onnxplug_testing import (
     Knobs,
-    SimulatedDataTransfer,
     SimulatedFactory,
     SimulatedFailure,
     SimulatedPlugin,
-    SimulatedStream,
     Stage,
 )
 
+DEVICE = ep.MemoryKind.DEVICE
 HERE = ep.MemoryLocation("simulated", 0)
 GPUS = [
     HardwareDevice(type=DeviceType.CPU, vendor="one"),
@@ -63,6 +64,20 @@ def test_it_can_take_devices_of_the_host(count: int, expected: list[str]) -> Non
     assert [pair.device.vendor for pair in pairs] == expected
 
 
+def test_it_refuses_devices_of_the_host() -> None:
+    knobs = Knobs(
+        device_type=DeviceType.GPU,
+        virtual=False,
+        refused={DeviceType.GPU: ("too small", "buy a larger one")},
+    )
+    answers = list(SimulatedFactory(knobs).supported_devices(GPUS))
+    gpus = [device for device in GPUS if device.type is DeviceType.GPU]
+    assert answers == [
+        ep.RefusedDevice(device=gpu, reason="too small", remedy="buy a larger one")
+        for gpu in gpus
+    ]
+
+
 def test_pairs_carry_metadata() -> None:
     factory = SimulatedFactory(Knobs(device_metadata={"copy_cost_us": "7"}))
     (pair,) = factory.supported_devices([])
@@ -79,13 +94,32 @@ def test_looking_for_devices_fails_on_demand() -> None:
 # EPs
 
 
+class Session:
+    """A session, as far as a factory asks it."""
+
+    def __init__(self, factory: SimulatedFactory) -> None:
+        self.context = factory.create_context
+
+
 def test_an_ep_works_on_the_first_device_given() -> None:
     factory = SimulatedFactory(Knobs(device_count=3))
     pairs = list(factory.supported_devices([]))
-    provider = factory.create(pairs[1:], {"tag": "left"}, None)
+    provider = factory.create(pairs[1:], {"tag": "left"}, Session(factory))
     assert provider.location == ep.MemoryLocation("simulated", 1)
     assert provider.options == {"tag": "left"}
     assert factory.created == [provider]
+    assert factory.context(1).location == provider.location
+
+
+def test_an_ep_can_work_in_the_memory_of_another() -> None:
+    owner = SimulatedFactory()
+    guest = SimulatedFactory(Knobs(name="GuestExecutionProvider", shares="simulated"))
+    assert (owner.memory_spaces, guest.memory_spaces) == ({"simulated"}, frozenset())
+    (pair,) = guest.supported_devices([])
+    provider = guest.create([pair], {}, Session(owner))
+    assert provider.location == HERE
+    with pytest.raises(RuntimeError, match="not in its memory spaces"):
+        guest.create_context(HERE)
 
 
 def test_creating_fails_on_demand() -> None:
@@ -95,8 +129,8 @@ def test_creating_fails_on_demand() -> None:
 
 
 def test_there_is_an_option_of_each_kind() -> None:
-    kinds = [type(option.default) for option in SimulatedFactory.options.values()]
-    assert sorted(kind.__name__ for kind in kinds) == ["bool", "float", "int", "str"]
+    kinds = {type(option.default) for option in SimulatedFactory.options.values()}
+    assert kinds == {bool, float, int, str}
 
 
 def test_two_simulated_eps_have_two_memories() -> None:
@@ -106,34 +140,57 @@ def test_two_simulated_eps_have_two_memories() -> None:
         "LeftExecutionProvider",
         "RightExecutionProvider",
     )
-    assert left.allocator().location == ep.MemoryLocation("left", 0)
+    assert (left.memory_spaces, right.memory_spaces) == ({"left"}, {"right"})
     assert SimulatedFactory.name == "SimulatedExecutionProvider"
-    assert not right.transfer.can_copy(left.allocator().location, ep.HOST)
+    assert not right.transfer.can_copy(ep.MemoryLocation("left", 0), ep.HOST)
+
+
+@pytest.mark.parametrize(
+    ("can", "asked"), list(itertools.product([False, True], repeat=2))
+)
+def test_captures_are_asked_for_by_an_option(can: bool, asked: bool) -> None:
+    factory = SimulatedFactory(Knobs(captures=can))
+    pairs, session = list(factory.supported_devices([])), Session(factory)
+    options = {"enable_graph_capture": asked}
+    if asked and not can:
+        with pytest.raises(ep.OptionError, match="cannot capture; see Knobs"):
+            factory.create(pairs, options, session)
+        return
+    assert factory.create(pairs, options, session).captures is asked
+    assert factory.context().captures is can
 
 
 # what sessions share
 
 
-def test_a_location_has_one_allocator_and_the_factory_one_transfer() -> None:
+def test_a_location_has_one_context_at_a_time() -> None:
+    factory = SimulatedFactory(Knobs(device_count=2))
+    first, other = (
+        factory.create_context(ep.MemoryLocation("simulated", ordinal))
+        for ordinal in (0, 1)
+    )
+    assert first.transfer is other.transfer is factory.transfer
+    assert first.allocator(DEVICE) is first.allocator(DEVICE) is factory.allocator()
+    assert other.allocator(DEVICE) is factory.allocator(1)
+    with pytest.raises(RuntimeError, match="a second context of simulated:0"):
+        factory.create_context(HERE)
+    first.close()
+    again = factory.create_context(HERE)
+    assert again is not first
+    assert factory.context() is again
+
+
+def test_there_is_no_context_elsewhere() -> None:
     factory = SimulatedFactory()
-    assert factory.create_allocator(HERE) is factory.create_allocator(HERE)
-    assert factory.create_allocator(ep.HOST) is None
-    transfer = factory.create_data_transfer()
-    assert isinstance(transfer, SimulatedDataTransfer)
-    assert transfer is factory.create_data_transfer()
+    with pytest.raises(LookupError, match="has 1 devices, not simulated:1"):
+        factory.create_context(ep.MemoryLocation("simulated", 1))
+    with pytest.raises(RuntimeError, match="context of cuda:0, which is not in"):
+        factory.create_context(ep.MemoryLocation("cuda", 0))
 
 
-def test_streams_are_made_for_its_own_memory_alone() -> None:
-    factory = SimulatedFactory()
-    first, second = factory.create_stream(HERE), factory.create_stream(HERE)
-    assert isinstance(first, SimulatedStream)
-    assert first is not second
-    assert factory.schedule.open_streams == [first, second]
-    assert factory.create_stream(ep.HOST) is None
-
-
-def test_streams_can_be_switched_off() -> None:
-    assert SimulatedFactory(Knobs(streams=False)).create_stream(HERE) is None
+def test_making_a_context_fails_on_demand() -> None:
+    with pytest.raises(SimulatedFailure, match="fail at create_context"):
+        SimulatedFactory(Knobs(fail_at=Stage.CONTEXT)).create_context(HERE)
 
 
 def test_findings_are_told_to_doctor() -> None:

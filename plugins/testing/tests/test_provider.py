@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -15,40 +16,13 @@ from onnxplug import ep
 from onnxplug.ep import HOST, DataType
 from onnxplug.graph.load import load_model
 from onnxplug_testing import (
-    DeviceArray,
-    Knobs,
     SimulatedExecutionProvider,
-    SimulatedFactory,
     SimulatedFailure,
     Stage,
 )
 from onnxplug_testing.simulated import kernels
 
 X = np.array([1, -2, 3, -4], np.float32)
-
-
-class Lab:
-    """One simulated EP, and copies to and from its device."""
-
-    def __init__(self, **knobs: Any) -> None:
-        self.factory = SimulatedFactory(Knobs(**knobs))
-        (device,) = self.factory.supported_devices([])
-        self.provider = self.factory.create([device], {}, None)
-        self.allocator = self.factory.allocator()
-
-    def up(self, array: np.ndarray) -> DeviceArray:
-        dtype = DataType.from_numpy(array.dtype)
-        target = self.allocator.empty(array.shape, dtype)
-        self.factory.transfer.copy([(array, target)], None)
-        return target
-
-    def down(self, array: DeviceArray) -> np.ndarray:
-        target = np.zeros(array.shape, array.dtype)
-        self.factory.transfer.copy([(array, target)], None)
-        return target
-
-    def stream(self) -> ep.Stream:
-        return self.factory.create_stream(self.provider.location)
 
 
 def expected(x: np.ndarray) -> np.ndarray:
@@ -141,17 +115,17 @@ def test_kernels_agree_with_the_reference(make_graph, op: str, dtype: str) -> No
 # running
 
 
-def test_without_a_stream_the_work_is_done_on_return(chain, whole) -> None:
-    lab = Lab()
+def test_without_a_stream_the_work_is_done_on_return(make_lab, chain, whole) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     (y,) = compiled.run([lab.up(X)], [None], None)
     np.testing.assert_array_equal(lab.down(y), expected(X))
 
 
 def test_with_a_stream_the_work_is_done_when_synchronised(
-    chain, whole, context
+    make_lab, chain, whole, context
 ) -> None:
-    lab = Lab()
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     stream = lab.stream()
     x = lab.up(X)
@@ -162,10 +136,12 @@ def test_with_a_stream_the_work_is_done_when_synchronised(
     np.testing.assert_array_equal(lab.down(y), expected(X))
 
 
-def test_copies_and_work_on_one_stream_are_in_order(chain, whole, context) -> None:
-    lab = Lab()
+def test_copies_and_work_on_one_stream_are_in_order(
+    make_lab, chain, whole, context
+) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
-    stream, transfer = lab.stream(), lab.factory.transfer
+    stream, transfer = lab.stream(), lab.context.transfer
     x = lab.allocator.empty(X.shape, DataType.FLOAT32, stream)
     target = np.zeros_like(X)
     transfer.copy([(X, x)], stream)
@@ -177,24 +153,26 @@ def test_copies_and_work_on_one_stream_are_in_order(chain, whole, context) -> No
 
 
 def test_work_does_not_see_inputs_of_a_stream_it_does_not_wait_for(
-    chain, whole, context
+    make_lab, chain, whole, context
 ) -> None:
-    lab = Lab()
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     for waits in (False, True):
         copying, working = lab.stream(), lab.stream()
         x = lab.allocator.empty(X.shape, DataType.FLOAT32, copying)
-        lab.factory.transfer.copy([(X, x)], copying)
+        lab.context.transfer.copy([(X, x)], copying)
         if waits:
-            working.wait(copying)
+            assert working.wait(copying.record())
         (y,) = compiled.run([x], [None], context(working))
         working.synchronize()
         assert np.isnan(lab.down(y)).all() != waits
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_bound_outputs_are_filled(chain, whole, context, streamed: bool) -> None:
-    lab = Lab()
+def test_bound_outputs_are_filled(
+    make_lab, chain, whole, context, streamed: bool
+) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     stream = lab.stream() if streamed else None
     x, bound = lab.up(X), lab.up(np.zeros_like(X))
@@ -208,17 +186,17 @@ def test_bound_outputs_are_filled(chain, whole, context, streamed: bool) -> None
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("wrong", [np.zeros(3, np.float32), np.zeros(4, np.int64)])
 def test_a_bound_array_of_another_kind_is_refused(
-    chain, whole, context, streamed: bool, wrong: np.ndarray
+    make_lab, chain, whole, context, streamed: bool, wrong: np.ndarray
 ) -> None:
-    lab = Lab()
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     stream = lab.stream() if streamed else None
     with pytest.raises(ep.OutputMismatch, match=r"output 'y' is float32\[4\], but"):
         compiled.run([lab.up(X)], [lab.up(wrong)], context(stream))
 
 
-def test_a_forgotten_copy_is_an_error(chain, whole) -> None:
-    lab = Lab()
+def test_a_forgotten_copy_is_an_error(make_lab, chain, whole) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     with pytest.raises(TypeError, match=r"'x' is wanted in simulated:0.*in host"):
         compiled.run([X], [None], None)
@@ -226,27 +204,41 @@ def test_a_forgotten_copy_is_an_error(chain, whole) -> None:
         compiled.run([lab.up(X)], [np.zeros_like(X)], None)
 
 
-def test_the_limit_of_memory_holds_for_outputs(chain, whole) -> None:
-    lab = Lab(memory_limit=24)
+def test_the_limit_of_memory_holds_for_outputs(make_lab, chain, whole) -> None:
+    lab = make_lab(memory_limit=24)
     compiled = lab.provider.compile(whole(chain))
     x = lab.up(X)
     with pytest.raises(MemoryError, match="simulated:0 has 16 of 24 bytes"):
         compiled.run([x], [None], None)
 
 
-def test_nothing_stays_on_the_device(chain, whole, context) -> None:
-    lab = Lab()
+def test_nothing_stays_on_the_device(make_lab, chain, whole, context) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     stream = lab.stream()
+    x = lab.up(X)
     for _ in range(3):
-        compiled.run([lab.up(X)], [None], context(stream))  # drops input and output
+        compiled.run([x], [None], context(stream))  # drops the output
         stream.synchronize()
+    del x
     assert lab.allocator.live_bytes == 0
     assert lab.allocator.peak_bytes == 2 * X.nbytes
+    assert lab.allocator.pool.reused == 2
 
 
-def test_types_can_stay_on_the_host(make_graph, whole, context) -> None:
-    lab = Lab(on_host=frozenset({DataType.INT64}))
+def test_an_input_dropped_before_its_work_is_an_error(
+    make_lab, chain, whole, context
+) -> None:
+    lab = make_lab()
+    compiled = lab.provider.compile(whole(chain))
+    stream = lab.stream()
+    compiled.run([lab.up(X)], [None], context(stream))
+    with pytest.raises(RuntimeError, match=r"float32\[4\], was dropped before work"):
+        stream.synchronize()
+
+
+def test_types_can_stay_on_the_host(make_lab, make_graph, whole, context) -> None:
+    lab = make_lab(on_host=frozenset({DataType.INT64}))
     graph = make_graph(
         [
             ("Cast", ("x",), ("i",), {"to": TensorProto.INT64}),
@@ -265,13 +257,14 @@ def test_types_can_stay_on_the_host(make_graph, whole, context) -> None:
     results = compiled.run([lab.up(X), n], [None, None], context(stream))
     m, y = (dict(zip("my", results, strict=True))[name] for name in "my")
     np.testing.assert_array_equal(m, X.astype(np.int64) + n)
+    stream.synchronize()
     np.testing.assert_array_equal(lab.down(y), -X)
 
 
 def test_an_input_on_the_host_is_read_when_the_work_is_queued(
-    make_graph, whole, context
+    make_lab, make_graph, whole, context
 ) -> None:
-    lab = Lab(on_host=frozenset({DataType.INT64}))
+    lab = make_lab(on_host=frozenset({DataType.INT64}))
     graph = make_graph(
         [("Cast", ("n",), ("y",), {"to": TensorProto.FLOAT})],
         inputs=["n"],
@@ -287,9 +280,9 @@ def test_an_input_on_the_host_is_read_when_the_work_is_queued(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_loop_is_run_whole(whole, context, streamed: bool) -> None:
+def test_a_loop_is_run_whole(make_lab, whole, context, streamed: bool) -> None:
     graph = load_model(doubling_loop()).graph
-    lab = Lab(ops=frozenset({"Loop"}))
+    lab = make_lab(ops=frozenset({"Loop"}))
     report = lab.provider.get_capability(graph)
     assert [claim.nodes for claim in report.claims] == [(0,)]
     partition = whole(graph)
@@ -298,6 +291,8 @@ def test_a_loop_is_run_whole(whole, context, streamed: bool) -> None:
     stream = lab.stream() if streamed else None
     inputs = [lab.up(feeds[name]) for name in partition.inputs]
     (y,) = compiled.run(inputs, [None], context(stream))
+    if stream is not None:
+        stream.synchronize()
     np.testing.assert_array_equal(lab.down(y), X * 8)
 
 
@@ -339,21 +334,38 @@ def doubling_loop() -> onnx.ModelProto:
 # one run at a time
 
 
-def test_overlapping_runs_are_refused(chain, whole, context) -> None:
-    lab = Lab()
+def test_overlapping_runs_are_refused(make_lab, chain, whole, context) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     assert compiled.max_concurrent_runs == 1
-    stream = lab.stream()
-    compiled.run([lab.up(X)], [None], context(stream))
-    with pytest.raises(RuntimeError, match=r"two runs .* overlap"):
-        compiled.run([lab.up(X)], [None], context(lab.stream()))
-    stream.synchronize()
-    compiled.run([lab.up(X)], [None], context(stream))
-    stream.synchronize()
+    x, first, second = lab.up(X), lab.stream(), lab.stream()
+    compiled.run([x], [None], context(first))
+    with pytest.raises(RuntimeError, match=r"two runs .* overlap.*wait for the work"):
+        compiled.run([x], [None], context(second))
+    with pytest.raises(RuntimeError, match=r"two runs .* overlap.*wait for the work"):
+        compiled.run([x], [None], context())
+    first.synchronize()
+    compiled.run([x], [None], context(second))
+    second.synchronize()
+
+
+def test_runs_whose_work_is_in_order_do_not_overlap(
+    make_lab, chain, whole, context
+) -> None:
+    lab = make_lab()
+    compiled = lab.provider.compile(whole(chain))
+    x, *streams = lab.up(X), lab.stream(), lab.stream(), lab.stream()
+    results = [compiled.run([x], [None], context(streams[0]))[0] for _ in range(2)]
+    for before, after in itertools.pairwise(streams):
+        assert after.wait(before.record())
+        results += compiled.run([x], [None], context(after))
+    streams[-1].synchronize()
+    for result in results:
+        np.testing.assert_array_equal(lab.down(result), expected(X))
 
 
 def test_runs_that_overlap_in_two_threads_are_refused(
-    make_graph, whole, monkeypatch
+    make_lab, make_graph, whole, monkeypatch
 ) -> None:
     entered, leave = threading.Event(), threading.Event()
 
@@ -364,7 +376,7 @@ def test_runs_that_overlap_in_two_threads_are_refused(
 
     monkeypatch.setattr(kernels, "KERNELS", {"Abs": slow})
     graph = make_graph([("Abs", ("x",), ("y",))], inputs=["x"], outputs=["y"])
-    lab = Lab()
+    lab = make_lab()
     compiled = lab.provider.compile(whole(graph))
     first = threading.Thread(target=compiled.run, args=([lab.up(X)], [None], None))
     first.start()
@@ -376,8 +388,8 @@ def test_runs_that_overlap_in_two_threads_are_refused(
     compiled.run([lab.up(X)], [None], None)
 
 
-def test_without_a_limit_runs_may_overlap(chain, whole, context) -> None:
-    lab = Lab(max_concurrent_runs=None)
+def test_without_a_limit_runs_may_overlap(make_lab, chain, whole, context) -> None:
+    lab = make_lab(max_concurrent_runs=None)
     compiled = lab.provider.compile(whole(chain))
     assert compiled.max_concurrent_runs is None
     streams = [lab.stream() for _ in range(3)]
@@ -392,12 +404,15 @@ def test_without_a_limit_runs_may_overlap(chain, whole, context) -> None:
         np.testing.assert_array_equal(lab.down(result), expected(X * scale))
 
 
-def test_a_failed_run_does_not_count_as_running(chain, whole, context) -> None:
-    lab = Lab(fail_at=Stage.WORK)
+def test_a_failed_run_does_not_count_as_running(
+    make_lab, chain, whole, context
+) -> None:
+    lab = make_lab(fail_at=Stage.WORK)
     compiled = lab.provider.compile(whole(chain))
-    stream = lab.stream()
+    x = lab.up(X)
     for _ in range(2):
-        compiled.run([lab.up(X)], [None], context(stream))
+        stream = lab.stream()
+        compiled.run([x], [None], context(stream))
         with pytest.raises(SimulatedFailure, match="told to fail at work"):
             stream.synchronize()
 
@@ -405,8 +420,8 @@ def test_a_failed_run_does_not_count_as_running(chain, whole, context) -> None:
 # failing and giving back
 
 
-def test_compile_declines_by_operator(chain, whole) -> None:
-    lab = Lab(decline_ops=frozenset({"Neg"}))
+def test_compile_declines_by_operator(make_lab, chain, whole) -> None:
+    lab = make_lab(decline_ops=frozenset({"Neg"}))
     with pytest.raises(ep.Declined) as caught:
         lab.provider.compile(whole(chain))
     assert caught.value.reason.code is ep.RefusalCode.OTHER
@@ -414,8 +429,8 @@ def test_compile_declines_by_operator(chain, whole) -> None:
     assert [node.op_type for node in caught.value.nodes] == ["Neg"]
 
 
-def test_compile_declines_by_count(chain, whole) -> None:
-    lab = Lab(decline_partitions=frozenset({1}))
+def test_compile_declines_by_count(make_lab, chain, whole) -> None:
+    lab = make_lab(decline_partitions=frozenset({1}))
     declined = []
     for call in range(3):
         try:
@@ -426,8 +441,8 @@ def test_compile_declines_by_count(chain, whole) -> None:
     assert declined == [1]
 
 
-def test_compile_refuses_the_session(chain, whole) -> None:
-    lab = Lab(refuse_session="no licence")
+def test_compile_refuses_the_session(make_lab, chain, whole) -> None:
+    lab = make_lab(refuse_session="no licence")
     with pytest.raises(ep.SessionRefused, match="no licence"):
         lab.provider.compile(whole(chain))
 
@@ -444,22 +459,24 @@ def at_compile(provider: SimulatedExecutionProvider, partition: Any) -> None:
     ("stage", "call"),
     [(Stage.GET_CAPABILITY, at_capability), (Stage.COMPILE, at_compile)],
 )
-def test_the_provider_fails_on_demand(chain, whole, stage: Stage, call: Any) -> None:
-    call(Lab().provider, whole(chain))
+def test_the_provider_fails_on_demand(
+    make_lab, chain, whole, stage: Stage, call: Any
+) -> None:
+    call(make_lab().provider, whole(chain))
     with pytest.raises(SimulatedFailure, match=f"told to fail at {stage}"):
-        call(Lab(fail_at=stage).provider, whole(chain))
+        call(make_lab(fail_at=stage).provider, whole(chain))
 
 
 @pytest.mark.parametrize("stage", [Stage.RUN, Stage.WORK])
-def test_runs_fail_on_demand(chain, whole, stage: Stage) -> None:
-    lab = Lab(fail_at=stage)
+def test_runs_fail_on_demand(make_lab, chain, whole, stage: Stage) -> None:
+    lab = make_lab(fail_at=stage)
     compiled = lab.provider.compile(whole(chain))
     with pytest.raises(SimulatedFailure, match=f"told to fail at {stage}"):
         compiled.run([lab.up(X)], [None], None)
 
 
-def test_a_cancelled_run_does_nothing(chain, whole, context) -> None:
-    lab = Lab()
+def test_a_cancelled_run_does_nothing(make_lab, chain, whole, context) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     with pytest.raises(ep.RunCancelled):
         compiled.run([lab.up(X)], [None], context(cancelled=True))
@@ -468,31 +485,35 @@ def test_a_cancelled_run_does_nothing(chain, whole, context) -> None:
 # releasing
 
 
-def test_partitions_are_closed_before_their_provider(chain, whole) -> None:
-    lab = Lab()
+def test_partitions_are_closed_before_their_provider(make_lab, chain, whole) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     with pytest.raises(RuntimeError, match="closed before 1 of its 1 partitions"):
         lab.provider.close()
     with pytest.raises(RuntimeError, match="closed before 1 of its 1 EPs"):
         lab.factory.close()
-    for release in (compiled.close, lab.provider.close, lab.factory.close) * 2:
+    for release in (compiled.close, lab.provider.close) * 2:
+        release()
+    with pytest.raises(RuntimeError, match="before its context of simulated:0"):
+        lab.factory.close()
+    for release in (lab.context.close, lab.factory.close, lab.factory.close):
         release()
     assert (compiled.closed, lab.provider.closed, lab.factory.closed) == (True,) * 3
 
 
-def test_a_closed_partition_is_not_run(chain, whole) -> None:
-    lab = Lab()
+def test_a_closed_partition_is_not_run(make_lab, chain, whole) -> None:
+    lab = make_lab()
     compiled = lab.provider.compile(whole(chain))
     compiled.close()
     with pytest.raises(RuntimeError, match="run after it was closed"):
         compiled.run([lab.up(X)], [None], None)
 
 
-def test_inputs_are_not_written(make_graph, whole) -> None:
-    lab = Lab()
+def test_inputs_are_not_written(make_lab, make_graph, whole) -> None:
+    lab = make_lab()
     graph = make_graph([("Identity", ("x",), ("y",))], inputs=["x"], outputs=["y"])
     compiled = lab.provider.compile(whole(graph))
     x, bound = lab.up(X), lab.up(np.zeros_like(X))
     compiled.run([x], [bound], None)
-    lab.factory.transfer.copy([(X * 2, bound)], None)
+    lab.context.transfer.copy([(X * 2, bound)], None)
     np.testing.assert_array_equal(lab.down(x), X)

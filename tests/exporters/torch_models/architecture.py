@@ -68,6 +68,8 @@ class Architecture:
     Attributes:
         sizes: those it is exported with, and then others that it must run with.
         without: the exporters that are left out, and why.
+        sizes_of_runs: the exporters in whose files more than 2 % of the sizes of values
+            are known in a run only, and what they depend on.
         misdeclared: by exporter, an output that the file declares with a wrong shape,
             as a pattern of the warning that tells of it.
         dtype: of weights and of inputs that are no integers.
@@ -78,6 +80,7 @@ class Architecture:
     inputs: Mapping[str, Input]
     sizes: Sequence[Sizes]
     without: Mapping[Exporter, str] = field(default_factory=dict)
+    sizes_of_runs: Mapping[Exporter, str] = field(default_factory=dict)
     misdeclared: Mapping[Exporter, str] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
 

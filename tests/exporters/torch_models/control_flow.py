@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import scan, while_loop
 
-from .architecture import Architecture, Input, integers, normal
+from .architecture import EXPORTERS, Architecture, Input, integers, normal
 
 
 def scripted(function: Callable[..., Any]) -> Any:
@@ -182,18 +182,21 @@ ARCHITECTURES: Final = (
         DeepEquilibrium,
         {"x": normal("batch", 8)},
         ({"batch": 2}, {"batch": 5}),
+        sizes_of_runs=dict.fromkeys(EXPORTERS, "a loop's state, of any shape"),
     ),
     Architecture(
         "state_space",
         StateSpace,
         {"x": normal("time", "batch", 6), "state": normal("batch", 6)},
         ({"time": 4, "batch": 2}, {"time": 9, "batch": 3}),
+        sizes_of_runs=dict.fromkeys(EXPORTERS, "a loop's state, of any shape"),
     ),
     Architecture(
         "greedy_decoder",
         GreedyDecoder,
         {"words": integers(12, "words")},
         ({"words": 2}, {"words": 4}, {"words": 11}),
+        sizes_of_runs={"torchscript": "how many words have been written"},
         without={"dynamo": "torch.export's loops keep the shapes of what they carry"},
     ),
     Architecture(
@@ -201,5 +204,6 @@ ARCHITECTURES: Final = (
         KeptTokens,
         {"x": normal("batch", "time", 8)},
         ({"batch": 2, "time": 5}, {"batch": 3, "time": 9}),
+        sizes_of_runs=dict.fromkeys(EXPORTERS, "how many elements are kept"),
     ),
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .architecture import Architecture, integers, normal
+from .architecture import EXPORTERS, Architecture, integers, normal
 
 
 class DeepAndCross(nn.Module):
@@ -90,6 +90,7 @@ ARCHITECTURES: Final = (
             "numbers": normal("batch", 4),
         },
         ({"batch": 3, "bought": 4}, {"batch": 5, "bought": 7}),
+        sizes_of_runs=dict.fromkeys(EXPORTERS, "the bags of EmbeddingBag, by a loop"),
     ),
     Architecture(
         "graph_network",

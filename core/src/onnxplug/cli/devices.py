@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.cli.library import add_library_argument
@@ -10,7 +11,7 @@ from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from onnxplug.ep import EpDevice, HardwareDevice
+    from onnxplug.ep import EpDevice, HardwareDevice, RefusedDevice
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -27,15 +28,20 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _devices(arguments: argparse.Namespace) -> None:
-    from onnxplug import get_ep_devices, get_hardware_devices
+    from onnxplug.plugins import registry
+    from onnxplug.selection.enumerate import enumerate_devices, find_hardware
 
-    hardware = get_hardware_devices()
-    ep_devices = get_ep_devices()
+    hardware = find_hardware(registry)
+    found = enumerate_devices(registry, hardware)
+    ep_devices = found.devices
     if arguments.json:
         print_json(
             {
                 "hardware": [hardware_data(device) for device in hardware],
                 "ep_devices": [ep_device_data(device) for device in ep_devices],
+                "refused_devices": [
+                    {"ep": ep, **refused_data(refused)} for ep, refused in found.refused
+                ],
             }
         )
         return
@@ -48,9 +54,29 @@ def _devices(arguments: argparse.Namespace) -> None:
         wrap="DESCRIPTION",
     )
     say()
-    if not ep_devices:
+    if ep_devices:
+        _print_pairs(ep_devices)
+    else:
         say("No installed EP drives any of it; `onnxplug eps` lists the EPs.")
-        return
+    if found.refused:
+        say()
+        print_table(
+            ("EP", "REFUSED", "REASON"),
+            [
+                (
+                    name_to_write(ep),
+                    refused.device.type,
+                    [description(refused.device), reason_and_remedy(refused)]
+                    if description(refused.device)
+                    else reason_and_remedy(refused),
+                )
+                for ep, refused in found.refused
+            ],
+            wrap="REASON",
+        )
+
+
+def _print_pairs(ep_devices: Sequence[EpDevice]) -> None:
     print_table(
         ("EP", "HARDWARE", "DESCRIPTION", "VERSION"),
         [
@@ -86,6 +112,20 @@ def ep_device_data(pair: EpDevice) -> dict[str, Any]:
         "metadata": dict(pair.metadata),
         "default_options": dict(pair.default_options),
     }
+
+
+def refused_data(refused: RefusedDevice) -> dict[str, Any]:
+    """A device that an EP refuses, for JSON."""
+    return {
+        "device": hardware_data(refused.device),
+        "reason": refused.reason,
+        "remedy": refused.remedy,
+    }
+
+
+def reason_and_remedy(refused: RefusedDevice) -> str:
+    """Why an EP refuses a device, and what to do about it, if anything."""
+    return f"{refused.reason}; {refused.remedy}" if refused.remedy else refused.reason
 
 
 def _pci_id(device: HardwareDevice) -> str:

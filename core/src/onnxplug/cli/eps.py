@@ -1,4 +1,4 @@
-"""``onnxplug eps``: the installed EPs, the state of their plugins, their options."""
+"""``onnxplug eps``: the installed EPs, their plugins' states and options; domains."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import logging
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.cli.devices import description, ep_device_data
+from onnxplug.cli.devices import (
+    description,
+    ep_device_data,
+    reason_and_remedy,
+    refused_data,
+)
 from onnxplug.cli.families import (
     Family,
     device_data,
@@ -25,10 +30,25 @@ from onnxplug.cli.text import WIDTH, print_json, print_table, say
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:
-    from onnxplug.ep import EpDevice, EpFactory, Option, OptionValue
+    from onnxplug.ep import (
+        EpDevice,
+        EpFactory,
+        HardwareDevice,
+        Option,
+        OptionValue,
+        RefusedDevice,
+    )
     from onnxplug.plugins import PluginRecord
+    from onnxplug.plugins.domains import Supplier
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
+
+_DECLARED: Final = (
+    ("options", "options"),
+    ("config_entries", "session config entries"),
+    ("run_options", "run config entries"),
+)
+"""What an EP declares that users may set, and its title."""
 
 _KEYS: Final = ("name", "distribution", "version", "state", "reason")
 
@@ -38,12 +58,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "eps",
         parents=[common],
-        help="list the installed EPs, or tell all of one: its options, its devices",
-        description="List the installed EPs, and the state of their plugins; or tell "
-        "all of one EP: its options, its devices, where it comes from.",
+        help="list the installed EPs, or show all of one: its options, its devices",
+        description="List the installed EPs and domains of operators, and the state of "
+        "their plugins; or show all of one EP: its options, its devices, its origin.",
     )
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="tell all of this EP, which is loaded"
+        "name", nargs="?", metavar="NAME", help="show all of this EP, which is loaded"
     )
     parser.add_argument(
         "--load",
@@ -56,29 +76,57 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _eps(arguments: argparse.Namespace) -> None:
     from onnxplug import get_ep_devices, get_plugins
+    from onnxplug.plugins import registry
 
     if arguments.load:
         get_ep_devices()
     if arguments.name is not None:
         _describe_one(arguments.name, as_json=arguments.json)
         return
-    records = get_plugins()
+    records, suppliers = get_plugins(), registry.domains.all_suppliers()
+    if arguments.load:
+        for supplier in suppliers:
+            supplier.operators()
     if arguments.json:
-        print_json({"eps": [_record_data(record) for record in records]})
+        print_json(
+            {
+                "eps": [_record_data(record) for record in records],
+                "domains": [_supplier_data(supplier) for supplier in suppliers],
+            }
+        )
         return
-    if not records:
+    if records:
+        print_table(
+            ("EP", "STATE", "DISTRIBUTION", "VERSION"),
+            [
+                (name_to_write(r.name), str(r.state), r.distribution, r.version)
+                for r in records
+            ],
+        )
+    else:
         say("No EP is installed.  onnxplug-cpu, for one, supplies the CPU's.")
-        return
-    print_table(
-        ("EP", "STATE", "DISTRIBUTION", "VERSION"),
-        [
-            (name_to_write(r.name), str(r.state), r.distribution, r.version)
-            for r in records
-        ],
-    )
-    for record in records:
-        if record.reason:
-            say(f"\n{record.reason}")
+    if suppliers:
+        say()
+        print_table(
+            ("DOMAIN", "STATE", "DISTRIBUTION", "VERSION"),
+            [(s.domain, str(s.state), s.name, s.version) for s in suppliers],
+        )
+    for reason in (
+        *(record.reason for record in records),
+        *(f"{s}: {s.reason}" for s in suppliers if s.reason),
+    ):
+        if reason:
+            say(f"\n{reason}")
+
+
+def _supplier_data(supplier: Supplier) -> dict[str, str]:
+    return {
+        "name": supplier.domain,
+        "distribution": supplier.name,
+        "version": supplier.version,
+        "state": str(supplier.state),
+        "reason": supplier.reason,
+    }
 
 
 def _record_data(record: PluginRecord) -> dict[str, str]:
@@ -94,8 +142,7 @@ def _describe_one(name: str, *, as_json: bool) -> None:
     from onnxplug.selection.available import find_factory
 
     factory: EpFactory | None = None
-    devices: tuple[EpDevice, ...] = ()
-    no_device = ""
+    devices = _Devices()
     try:
         factory = find_factory(name, registry)
     except PluginError as error:
@@ -103,11 +150,11 @@ def _describe_one(name: str, *, as_json: bool) -> None:
         _LOG.debug("%s", error)  # for its traceback; the record has the rest
     else:
         record = registry.resolve(name)
-        devices, no_device = _devices(factory)
+        devices = _devices(factory)
     if as_json:
-        print_json({"eps": [_data(record, factory, devices, no_device)]})
+        print_json({"eps": [_data(record, factory, devices)]})
     else:
-        _print(record, factory, devices, no_device)
+        _print(record, factory, devices)
 
 
 def _record(name: str, error: Exception) -> PluginRecord:
@@ -126,29 +173,33 @@ def _record(name: str, error: Exception) -> PluginRecord:
         raise error from None
 
 
-def _devices(factory: EpFactory) -> tuple[tuple[EpDevice, ...], str]:
-    """The pairs of an EP; if there are none also why."""
+class _Devices(NamedTuple):
+    """The pairs of an EP, what it refuses, and if there is no pair why."""
+
+    pairs: Sequence[EpDevice] = ()
+    refused: Sequence[RefusedDevice] = ()
+    none: str = ""
+
+
+def _devices(factory: EpFactory) -> _Devices:
     from onnxplug.errors import EpError
     from onnxplug.hardware import discover
     from onnxplug.plugins import registry
     from onnxplug.selection.available import no_device
-    from onnxplug.selection.devices import devices_of, hardware_for
+    from onnxplug.selection.devices import hardware_for, judged_devices
 
     hardware = hardware_for(registry, factory.name, discover())
     try:
-        pairs = devices_of(factory, hardware)
+        pairs, refused = judged_devices(factory, hardware)
     except EpError as error:
-        return (), str(error)
-    return pairs, "" if pairs else "; ".join(no_device(factory, hardware))
+        return _Devices(none=str(error))
+    none = "" if pairs else "; ".join(no_device(factory, hardware, refused))
+    return _Devices(pairs, refused, none)
 
 
 def _data(
-    record: PluginRecord,
-    factory: EpFactory | None,
-    devices: tuple[EpDevice, ...],
-    no_device: str,
+    record: PluginRecord, factory: EpFactory | None, devices: _Devices
 ) -> dict[str, Any]:
-    options = factory.options if factory else {}
     return {
         **_record_data(record),
         "short_name": name_to_write(record.name),
@@ -160,12 +211,18 @@ def _data(
         "devices": [
             ep_device_data(pair)
             | device_data(tried_on(factory, pair), _families(factory, pair))
-            for pair in devices
+            for pair in devices.pairs
             if factory
         ],
-        "no_device": no_device,
-        "options": [_option_data(name, option) for name, option in options.items()],
+        "no_device": devices.none,
+        "refused_devices": [refused_data(refused) for refused in devices.refused],
+        **{kind: _options_data(factory, kind) for kind, _ in _DECLARED},
     }
+
+
+def _options_data(factory: EpFactory | None, kind: str) -> list[dict[str, Any]]:
+    declared = getattr(factory, kind, {})
+    return [_option_data(name, option) for name, option in declared.items()]
 
 
 def _option_data(name: str, option: Option) -> dict[str, Any]:
@@ -192,12 +249,7 @@ def _spi(factory: EpFactory | None) -> str:
     return ".".join(map(str, factory.spi_version)) if factory else ""
 
 
-def _print(
-    record: PluginRecord,
-    factory: EpFactory | None,
-    devices: tuple[EpDevice, ...],
-    no_device: str,
-) -> None:
+def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -> None:
     source = f"{record.distribution} {record.version}".rstrip()
     facts = [("state", str(record.state)), ("distribution", source)]
     if record.reason:
@@ -209,10 +261,15 @@ def _print(
             ("vendor", factory.vendor),
             ("version", factory.version),
             ("SPI", _spi(factory)),
-            *(fact for pair in devices for fact in _device_facts(factory, pair)),
+            *(fact for pair in devices.pairs for fact in _device_facts(factory, pair)),
         ]
-        if no_device:
-            facts.append(("devices", f"none: {no_device}"))
+        if devices.none:
+            facts.append(("devices", f"none: {devices.none}"))
+        facts += [
+            ("refused", f"{_device(refused.device)}: {reason_and_remedy(refused)}")
+            for refused in devices.refused
+            if refused.reason not in devices.none  # which says it already
+        ]
     short = name_to_write(record.name)
     say(record.name if short == record.name else f"{record.name}, or {short}")
     for label, text in facts:
@@ -221,10 +278,14 @@ def _print(
             label = ""
     if factory is None:
         return
-    say()
-    say("options:" if factory.options else "no options")
-    for name, option in factory.options.items():
-        _print_option(name, option)
+    for kind, title in _DECLARED:
+        declared = getattr(factory, kind)
+        if declared or kind == "options":
+            say()
+            say(f"{title}:" if declared else f"no {title}")
+        lead = f"ep.{short}." if kind == "config_entries" else ""
+        for name, option in declared.items():
+            _print_option(f"{lead}{name}", option)
 
 
 def _device_facts(factory: EpFactory, pair: EpDevice) -> list[tuple[str, str]]:
@@ -236,7 +297,7 @@ def _device_facts(factory: EpFactory, pair: EpDevice) -> list[tuple[str, str]]:
         *other_texts(found),
     ]
     return [
-        ("device", f"{kind}  {description(pair.device)}".rstrip()),
+        ("device", _device(pair.device)),
         *(("", note) for note in notes if note),
     ]
 
@@ -249,6 +310,10 @@ def _families(factory: EpFactory, pair: EpDevice) -> Sequence[Family]:
     except EpError as error:
         _LOG.warning("%s", error)
         return ()
+
+
+def _device(device: HardwareDevice) -> str:
+    return f"{device.type}  {description(device)}".rstrip()
 
 
 def _print_option(name: str, option: Option) -> None:

@@ -106,12 +106,16 @@ def failure_data(errors: Sequence[BaseException]) -> dict[str, Any]:
 
 
 def _data(error: BaseException) -> dict[str, Any]:
-    told = {name: getattr(error, name, None) for name in _ATTRIBUTES}
+    stated = {name: getattr(error, name, None) for name in _ATTRIBUTES}
     _, *causes = _chain(error)
     return {
         "type": type(error).__name__,
         "message": message(error),
-        **{name: text for name, text in told.items() if text and isinstance(text, str)},
+        **{
+            name: text
+            for name, text in stated.items()
+            if text and isinstance(text, str)
+        },
         "causes": [
             {"type": type(cause).__name__, "message": message(cause)}
             for cause in causes

@@ -25,8 +25,6 @@ from onnxplug.ep.factory import (
     Finding,
     Host,
     Level,
-    Option,
-    OptionValue,
     SessionContext,
 )
 from onnxplug.ep.graph import (
@@ -47,6 +45,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
+from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.probe import Probe
+    from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
 
@@ -140,6 +140,7 @@ __all__ = [
     "Reason",
     "Refusal",
     "RefusalCode",
+    "RefusedDevice",
     "RunCancelled",
     "RunContext",
     "SelectionPolicy",
@@ -178,6 +179,7 @@ _LATER = {
     "Operator": "domain",
     "OperatorSupport": "operators",
     "Probe": "probe",
+    "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Size": "size",
     "Stream": "streams",

@@ -36,7 +36,7 @@ class Operator:
         since: the first version of the domain that has the operator as it is here.
         function: the operator as a function of others, by which the host replaces the
             nodes that no EP takes; or what makes the function for a node of a graph, or
-            tells why it has none in this form.  If a node leaves out an input of the
+            says why it has none in this form.  If a node leaves out an input of the
             function, so do the nodes of the body that read it.
         rewrite: replaces its nodes in a graph by others before EPs see them, and tells
             which, in words.  It may look at the graph, and expand other nodes.  Called
@@ -44,7 +44,7 @@ class Operator:
         infer_types: the rule for the types of its outputs; see :data:`InferTypes`.
         kernel: what makes a function of the inputs for a node, over arrays of the array
             namespace that it is given (numpy, or one that follows the Array API), or
-            tells why there is none.  The function is as that of
+            says why there is none.  The function is as that of
             ``KernelExecutionProvider.find_kernel``.  It serves EPs that ask for it, by
             ``SessionContext.find_kernel``.
         refused: why it cannot be replaced in any form, where users may expect it.

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from onnxplug.ep.capability import Reason
 from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.memory import MemoryLocation
+from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -21,34 +22,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.device_context import DeviceContext
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.probe import Probe
-
-OptionValue: TypeAlias = bool | int | float | str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """An option of an EP.  The host parses and validates what users write.
-
-    Whole numbers from -2⁶³ to 2⁶⁴ - 1 are accepted, and NaN is not; infinity is where
-    no bound speaks against it.
-
-    Attributes:
-        default: the value when the user says nothing; its type is the option's type.
-        doc: one sentence: what it does, in which unit.
-        choices: the only values accepted; empty for no limit.
-        minimum, maximum: inclusive bounds of a number; ``None`` for none.
-        aliases: other names by which users may know it.
-        refused: why this EP cannot do what the option asks for; setting it is an
-            error with this text.  For options that users know from elsewhere.
-    """
-
-    default: OptionValue
-    doc: str = ""
-    choices: tuple[OptionValue, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    aliases: tuple[str, ...] = ()
-    refused: str = ""
+    from onnxplug.ep.refused import RefusedDevice
 
 
 class Level(StrEnum):
@@ -128,7 +102,11 @@ class SessionContext(Protocol):
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The session's config entries."""
+        """The session's config entries, as written."""
+
+    @property
+    def entries(self) -> Mapping[str, OptionValue]:
+        """Every one of the EP's ``config_entries``, typed and validated."""
 
     @property
     def logger(self) -> logging.Logger:
@@ -168,14 +146,25 @@ class EpFactory(ABC):
     """The hardware on which its makers ran the EP, in words, by kind of device.  On
     what is not in it they never did, which users are told; ``None``: not said."""
 
+    config_entries: ClassVar[Mapping[str, Option]] = {}
+    """What users may set besides for a session, by name, as the session config entry
+    ``ep.<ep>.<name>``; see ``SessionContext.entries``.  Options can be set so, too, and
+    are not declared here again."""
+
+    run_options: ClassVar[Mapping[str, Option]] = {}
+    """What users may set for a run, by name, which is that of a run config entry; see
+    ``RunContext.options``.  Every EP of a session that declares a name gets its value:
+    a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning."""
+
     @abstractmethod
     def supported_devices(
         self, devices: Sequence[HardwareDevice]
-    ) -> Iterable[EpDevice]:
+    ) -> Iterable[EpDevice | RefusedDevice]:
         """The pairs of this EP and those of *devices* it can drive.
 
-        Looks, does not initialise: no driver is loaded, no context made.  None, if
-        what the EP computes with is not installed, which :meth:`diagnose` then reports.
+        Looks, does not initialise: no driver is loaded, no context made.  A device that
+        it cannot drive as things are, such as without its engine, it may refuse, with
+        the reason and a remedy, which users see who ask for the EP or the device.
         """
 
     @abstractmethod

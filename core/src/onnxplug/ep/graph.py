@@ -232,7 +232,7 @@ class Partition(Protocol):
             elements that are not known.  Fewer than the node has outputs, or none, when
             nothing follows for the last ones.
 
-            Content is told of integers of rank 0 or 1, at most 64 of them, that follow
+            Content is given of integers of rank 0 or 1, at most 64 of them, that follow
             from sizes.
 
         Raises:

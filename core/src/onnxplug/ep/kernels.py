@@ -15,6 +15,8 @@ from onnxplug.ep.liveness import last_uses
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.record import Record
+from onnxplug.ep.result_memory import are_large, check_results, large_results
+from onnxplug.ep.room import WORTH_ASKING
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
 
@@ -95,11 +97,20 @@ class KernelExecutionProvider(ExecutionProvider):
 
 
 class _Call(Record):
+    """One kernel call.
+
+    Attributes:
+        may_be_large: it gives arrays, of which the sizes are not known to be small.
+        writes: its results are written, and not known to be small.
+    """
+
     kernel: Callable[..., Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
     node: Node
+    may_be_large: bool
+    writes: bool
 
 
 class KernelSequence(CompiledPartition):
@@ -141,6 +152,7 @@ class KernelSequence(CompiledPartition):
                     tuple(slots[name] for name in _wanted(node)),
                     (),
                     node,
+                    *large_results(partition, node),
                 )
             )
         self._outputs = tuple(slots[name] for name in partition.outputs)
@@ -155,7 +167,11 @@ class KernelSequence(CompiledPartition):
             call._replace(frees=(0, *ended) if 0 in call.outputs else ended)
             for call, ended in zip(calls, ends, strict=True)
         )
+        self._partition = partition
         self._single = self._find_single(calls)
+        # only once an array is large is there more to ask before each call
+        self._may_be_large = any(call.writes for call in calls)
+        self._is_large = are_large(template)
 
     def _find_single(self, calls: Sequence[_Call]) -> Callable[..., Any] | None:
         # one node on the partition's inputs as they are: no slots are needed
@@ -173,6 +189,8 @@ class KernelSequence(CompiledPartition):
         """Call the kernels in order."""
         if self._single is not None and context is None:
             try:
+                if self._may_be_large and are_large(inputs):
+                    check_results(self._partition, self._calls[0].node, inputs)
                 result = self._single(*inputs)
             except Exception as error:
                 raise _node_error(self._calls[0].node, inputs, error) from error
@@ -183,6 +201,7 @@ class KernelSequence(CompiledPartition):
             return fill_bound((result,), outputs)
         slots = self._template.copy()
         slots[self._first_input : self._input_end] = inputs
+        large = self._may_be_large and (self._is_large or are_large(inputs))
         for call in self._calls:
             if context is not None and context.cancelled:
                 raise RunCancelled(
@@ -191,6 +210,8 @@ class KernelSequence(CompiledPartition):
             arguments = [slots[slot] for slot in call.inputs]
             # any exception of a kernel is reported with the node it happened in
             try:
+                if large and call.writes:
+                    check_results(self._partition, call.node, arguments)
                 results = (
                     call.kernel(*arguments)
                     if context is None
@@ -210,8 +231,11 @@ class KernelSequence(CompiledPartition):
             if isinstance(results, tuple):
                 for slot, result in zip(call.outputs, results, strict=False):
                     slots[slot] = result
+                large = large or (call.may_be_large and are_large(results))
             else:
                 slots[call.outputs[0]] = results
+                if call.may_be_large and results.nbytes >= WORTH_ASKING:
+                    large = True
             for slot in call.frees:
                 slots[slot] = None
         return fill_bound([slots[slot] for slot in self._outputs], outputs)

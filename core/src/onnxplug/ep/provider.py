@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onnxplug.ep.capability import CapabilityReport
 from onnxplug.ep.graph import Graph, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
+from onnxplug.ep.option import OptionValue
 from onnxplug.ep.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ class RunContext(Protocol):
     """One run, as the host describes it to the EPs.  May gain attributes."""
 
     @property
-    def options(self) -> Mapping[str, str]:
-        """The run's config entries (``gpu_graph_id`` …)."""
+    def options(self) -> Mapping[str, OptionValue]:
+        """Every one of the EP's ``run_options``, typed and validated.
+
+        EPs written for an SPI before (0, 4) are given all of the run's config entries,
+        as written.
+        """
 
     @property
     def stream(self) -> Stream | None:

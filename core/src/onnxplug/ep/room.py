@@ -1,8 +1,8 @@
 """How much memory there is, for who is asked to allocate more than that.
 
-Linux promises memory that it does not have, and ends the process that uses it.  A
-request beyond all that the process can ever get is better refused than promised; what
-is smaller the system knows better.
+Linux grants memory that it does not have, and ends the process that uses it.  So a
+request beyond all that the process can ever get is refused here, and one for memory
+that is filled at once also if less is left.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep.bounds import MOST_ELEMENTS
+from onnxplug.ep.record import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LARGE: Final = 1 << 30
 """Bytes below which a request is not looked at: any machine has them."""
+
+WORTH_ASKING: Final = 1 << 26
+"""Bytes to fill that take hundreds of times as long as asking how many are left."""
 
 
 def check_room(nbytes: int) -> None:
@@ -38,6 +42,22 @@ def check_room(nbytes: int) -> None:
         )
 
 
+def check_left(nbytes: int) -> None:
+    """Check that *nbytes*, which are to be filled at once, are there now.
+
+    It costs a read of small files, of about 0.1 ms, from :data:`WORTH_ASKING` bytes on.
+
+    Raises:
+        MemoryError: they are more than is left, or more than there is in all.
+    """
+    if nbytes < WORTH_ASKING:
+        return
+    check_room(nbytes)
+    left = _left()
+    if left is not None and nbytes > left:
+        raise MemoryError(f"{nbytes:,} bytes are asked for at once; {left:,} are left")
+
+
 def check_growth(nbytes: int) -> None:
     """Check that what has grown to *nbytes*, bit by bit, may double.
 
@@ -46,14 +66,20 @@ def check_growth(nbytes: int) -> None:
     Raises:
         MemoryError: less is left on the machine, or there is less in all.
     """
-    from pathlib import Path
-
     check_room(2 * nbytes)
-    left = memory_left_on_linux(Path("/")) if sys.platform == "linux" else None
+    left = _left()
     if left is not None and nbytes > left:
         raise MemoryError(
             f"{nbytes:,} bytes are held and as many will be needed; {left:,} are left"
         )
+
+
+def _left() -> int | None:
+    if sys.platform != "linux":
+        return None
+    from pathlib import Path
+
+    return memory_left_on_linux(Path("/"))
 
 
 @functools.cache
@@ -73,13 +99,18 @@ def memory_of_linux(root: Path) -> int | None:
     ``cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
     """
     machine = _of_machine(root, "MemTotal", "SwapTotal")
-    limits = [limit for limit in (machine, *_of_groups(root)) if limit is not None]
-    return min(limits, default=None)
+    limits = [machine, *map(_limit, _groups(root))]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def memory_left_on_linux(root: Path) -> int | None:
-    """Bytes that the system whose files are below *root* could still give."""
-    return _of_machine(root, "MemAvailable", "SwapFree")
+    """Bytes that the system whose files are below *root* could still give.
+
+    What caches of files hold is among them, since the system takes it back.
+    """
+    machine = _of_machine(root, "MemAvailable", "SwapFree")
+    limits = [machine, *map(_left_in_group, _groups(root))]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _of_machine(root: Path, *names: str) -> int | None:
@@ -91,14 +122,32 @@ def _of_machine(root: Path, *names: str) -> int | None:
     return total or None
 
 
-def _of_groups(root: Path) -> Iterator[int | None]:
+class _Group(Record):
+    """A control group, and what its files are called; ``""`` for none.
+
+    Attributes:
+        limits: of memory, and of swap space.
+        uses: how much of each is in use.
+        cached: the line of ``memory.stat`` that says what caches of files hold.
+    """
+
+    folder: Path
+    limits: tuple[str, str]
+    uses: tuple[str, str]
+    cached: str
+
+
+def _groups(root: Path) -> Iterator[_Group]:
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.rstrip().split(":", 2)
         if not controllers:
-            top, of_memory, of_swap = "", "memory.max", "memory.swap.max"
+            top, cached = "", "file"
+            limits = "memory.max", "memory.swap.max"
+            uses = "memory.current", "memory.swap.current"
         elif "memory" in controllers.split(","):
             # which limits memory and swap together, if it does
-            top, of_memory, of_swap = "memory", "memory.limit_in_bytes", ""
+            top, cached = "memory", "total_cache"
+            limits, uses = ("memory.limit_in_bytes", ""), ("memory.usage_in_bytes", "")
         else:
             continue
         # in a container the path may be that outside, and the group the topmost
@@ -106,14 +155,31 @@ def _of_groups(root: Path) -> Iterator[int | None]:
         group = folder / path.lstrip("/")
         for each in dict.fromkeys((group, *group.parents)):
             if each.is_relative_to(folder):
-                memory = _number(each / of_memory)
-                swap = _number(each / of_swap) if of_swap else 0
-                yield None if memory is None or swap is None else memory + swap
+                yield _Group(each, limits, uses, cached)
 
 
-def _number(path: Path) -> int | None:
+def _limit(group: _Group) -> int | None:
+    memory, swap = (_number(group.folder, name) for name in group.limits)
+    return None if memory is None or swap is None else memory + swap
+
+
+def _left_in_group(group: _Group) -> int | None:
+    most = _limit(group)
+    if most is None:
+        return None
+    used = sum(_number(group.folder, name) or 0 for name in group.uses)
+    for line in _lines(group.folder / "memory.stat"):
+        name, _, number = line.partition(" ")
+        if name == group.cached:
+            used -= int(number)
+    return max(0, most - max(0, used))
+
+
+def _number(folder: Path, name: str) -> int | None:
     """What a file says; ``None`` for ``max``, and where it is missing."""
-    text = "".join(_lines(path)).strip()
+    if not name:
+        return 0
+    text = "".join(_lines(folder / name)).strip()
     return int(text) if text.isdecimal() else None
 
 

@@ -34,7 +34,7 @@ class TooLong(ValueError):
 
 
 class Call(Record):
-    """A function of sizes that no polynomial tells; it is never negative.
+    """A function of sizes that no polynomial expresses; it is never negative.
 
     Attributes:
         function: ``//`` (rounds down; the divisor is a positive number), ``min``,
@@ -154,7 +154,47 @@ def is_natural(size: Extent) -> bool:
     """Whether *size* is provably at least 0."""
     if isinstance(size, int):
         return size >= 0
-    return all(count > 0 for _, count in size.terms)
+    if all(count > 0 for _, count in size.terms):
+        return True
+    least = 0
+    for monomial, count in size.terms:
+        if not monomial:
+            least += count
+        elif count < 0:
+            most = _most(monomial[0]) if len(monomial) == 1 else None
+            if most is None:
+                return False
+            least += count * most
+    return least >= 0
+
+
+def _most(size: Atom | Extent) -> int | None:
+    """The largest value that *size* can have, if it is easily seen."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, str):
+        return None
+    if isinstance(size, Call):
+        bounds = [_most(size.first), _most(size.second)]
+        known = [bound for bound in bounds if bound is not None]
+        match size.function:
+            case "//" if len(known) == 2:
+                return known[0] // known[1]
+            case "max" if len(known) == 2:
+                return max(known)
+            case "min":
+                return min(known, default=None)
+        return None
+    total = 0
+    for monomial, count in size.terms:
+        if not monomial:
+            total += count
+        elif count > 0:  # what is taken away is at least 0
+            most = _most(monomial[0]) if len(monomial) == 1 else None
+            if most is None:
+                return None
+            total += count * most
+    return total
 
 
 def differ(one: Extent, other: Extent) -> bool:
@@ -246,6 +286,8 @@ def broadcast(one: Extent, other: Extent) -> Extent:
         limit = call.second if size == call.first else call.first
         if call.function == "min" and is_natural(limit - 1):
             return size  # or else the two sizes do not go together
+        if call.function == "max" and limit == 0:
+            return size  # which is a tensor's, and so not less than 0
     return _called("broadcast", *_in_order(one, other))
 
 

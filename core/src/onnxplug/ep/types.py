@@ -153,7 +153,7 @@ class TensorType:
         """The shape in numbers where names of sizes stand for *sizes*.
 
         A size that they do not tell is ``None``; so is the whole when the rank is
-        unknown.  :func:`named_sizes` tells the sizes of shapes that are known.
+        unknown.  :func:`named_sizes` gives the sizes of shapes that are known.
         """
         if self.shape is None:
             return None
@@ -200,7 +200,7 @@ def named_sizes(
 ) -> dict[str, int]:
     """What the names of sizes in *types* stand for where values have *shapes*.
 
-    Whole expressions (``past + seq``) are told like names.  What would have to be two
+    Whole expressions (``past + seq``) are given like names.  What would have to be two
     sizes at once is left out; so is what only types say that are no dense tensors'.
     """
     sizes: dict[str, int] = {}

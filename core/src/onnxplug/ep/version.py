@@ -5,4 +5,5 @@ from __future__ import annotations
 from typing import Final
 
 SPI_VERSION: Final = (0, 4)
-"""A plugin is accepted when its major equals this and its minor is not greater."""
+"""A plugin is accepted when its major equals this, its minor is not greater, and it
+defines nothing that was removed since."""

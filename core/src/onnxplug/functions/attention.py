@@ -20,7 +20,7 @@ from onnxplug.functions.heads import (
     to_int64,
     weighted,
 )
-from onnxplug.functions.operators import operator, together
+from onnxplug.functions.operators import all_or_none, operator
 
 _FILLER = -10000.0
 
@@ -146,7 +146,7 @@ def _multi_head_attention(
         head_size = None if width is None else width // num_heads
         k, v = _keys_and_values(body, query, key, value, bias, num_heads)
     earlier = body.index(0)
-    if together(past_key=past_key, past_value=past_value):
+    if all_or_none(past_key=past_key, past_value=past_value):
         k = body.op("Concat", past_key, k, axis=2)
         v = body.op("Concat", past_value, v, axis=2)
         earlier = body.size(str(past_key), 2)
@@ -261,7 +261,7 @@ def _decoder_masked_attention(
         raise NoFunction("it has no inputs 'key' and 'value', but all in 'query'")
     q = split_heads(body, _plus_bias(body, query, query, bias, 0), num_heads)
     k, v = _keys_and_values(body, query, key, value, bias, num_heads)
-    if together(past_key=past_key, past_value=past_value):
+    if all_or_none(past_key=past_key, past_value=past_value):
         k = body.op("Concat", past_key, k, axis=2)
         v = body.op("Concat", past_value, v, axis=2)
     width = body.known_size(query, 2)

@@ -16,7 +16,7 @@ from onnxplug.functions.heads import (
     to_int64,
 )
 from onnxplug.functions.norm import rms_norm
-from onnxplug.functions.operators import operator, together
+from onnxplug.functions.operators import all_or_none, operator
 from onnxplug.functions.rotary import rotate
 
 
@@ -69,7 +69,7 @@ def _group_query_attention(
     if qk_output:
         raise NoFunction(f"its attribute 'qk_output' is {qk_output}; expected 0")
     q, k, v, head_size = _heads(body, query, key, value, num_heads, kv_num_heads)
-    if together(q_norm_weight=q_norm_weight, k_norm_weight=k_norm_weight):
+    if all_or_none(q_norm_weight=q_norm_weight, k_norm_weight=k_norm_weight):
         q, _ = rms_norm(body, q, (query,), str(q_norm_weight), qk_norm_epsilon)
         k, _ = rms_norm(body, k, (query,), str(k_norm_weight), qk_norm_epsilon)
     queries = body.size(query, 1)
@@ -85,7 +85,7 @@ def _group_query_attention(
         ids = places if position_ids is None else position_ids
         caches = (cos_cache, sin_cache)
         q, k = _rotated(body, (q, k), ids, caches, head_size, rotary_interleaved)
-    if together(past_key=past_key, past_value=past_value):
+    if all_or_none(past_key=past_key, past_value=past_value):
         rows = _cached_rows(body, str(past_key), past, queries, total, kv_num_heads)
         k = _cached(body, str(past_key), k, rows)
         v = _cached(body, str(past_value), v, rows)
@@ -126,7 +126,7 @@ def _heads(
     width = body.known_size(query, 2)
     if width is None:
         raise NoFunction("the last size of its input 'query' is unknown")
-    if together(key=key, value=value):
+    if all_or_none(key=key, value=value):
         q = split_heads(body, query, heads)
         k, v = (split_heads(body, part, shared) for part in (str(key), str(value)))
         return q, k, v, width // heads

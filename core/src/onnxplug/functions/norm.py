@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxplug.ep import DataType
 from onnxplug.functions.body import Body, NoFunction
-from onnxplug.functions.operators import operator, together
+from onnxplug.functions.operators import all_or_none, operator
 
 _NARROW = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 
@@ -113,7 +113,7 @@ def _embed_layer_normalization(
     else:
         positions = body.op("Gather", position_embedding, position_ids, axis=0)
     total = body.op("Add", words, positions)
-    if together(segment_ids=segment_ids, segment_embedding=segment_embedding):
+    if all_or_none(segment_ids=segment_ids, segment_embedding=segment_embedding):
         segments = body.op("Gather", segment_embedding, segment_ids, axis=0)
         total = body.op("Add", total, segments)
     y, *_ = layer_norm(body, total, (word_embedding, gamma, beta), gamma, beta, epsilon)

@@ -49,7 +49,7 @@ def operator(*op_types: str, since: int = _OLDEST) -> Callable[[_Maker], _Maker]
     return declare
 
 
-def together(**inputs: str | None) -> bool:
+def all_or_none(**inputs: str | None) -> bool:
     """Whether *inputs* are given, of which one makes no sense without the others.
 
     Raises:

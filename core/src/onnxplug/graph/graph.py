@@ -24,6 +24,8 @@ from onnxplug.graph.weight import Weight
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.plugins import PluginRegistry
+
 _MAX_DENSE: Final = 1 << 31  # bytes that a sparse tensor may become
 
 
@@ -142,6 +144,8 @@ class Graph:
         parent: the graph around a control-flow body.
         opset_imports: domain to opset version (``""`` for ONNX's own).
         doc_string: the model's description of the graph.
+        plugins: of a main graph, where operators of other domains are looked up;
+            ``None``: in the process's registry.
     """
 
     def __init__(
@@ -166,6 +170,7 @@ class Graph:
         self.parent: Graph | None = None
         self.opset_imports: dict[str, int] = dict(opset_imports or {})
         self.doc_string = doc_string
+        self.plugins: PluginRegistry | None = None
         self.assignments: dict[int, str] = {}
         self.nodes: list[Node] = []
         self.replace_nodes(nodes)

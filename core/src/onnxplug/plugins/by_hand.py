@@ -15,6 +15,7 @@ from onnxplug.errors import (
     LibraryInUse,
     PluginConflict,
     PluginError,
+    PluginIncompatible,
     PluginLoadError,
     PluginNotFound,
 )
@@ -144,7 +145,11 @@ class RegisteredLibraries:
         made = []
         for name, factory in factories.items():
             self._table.refuse_blocked(name)
-            check_factory(factory)
+            try:
+                check_factory(factory)
+            except PluginIncompatible as error:
+                text = f"{name} is incompatible: {error}"
+                raise PluginIncompatible(text, plugin=name) from error
             record = PluginRecord(name, library)
             record.factory, record.state = factory, PluginState.READY
             if handle is not None:

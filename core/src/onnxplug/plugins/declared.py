@@ -9,48 +9,55 @@ if TYPE_CHECKING:
     from onnxplug.ep import Domain, EpFactory, Option
 
 
-def spi_version_of(supplied: EpFactory | Domain) -> tuple[int, int]:
-    """The SPI that *supplied* was written for.
-
-    Raises:
-        TypeError: it says that in another form than two numbers.
-    """
-    version: object = getattr(supplied, "spi_version", None)
-    match version:
-        case (int(major), int(minor)):
-            return major, minor
-    raise TypeError(
-        f"spi_version of {supplied.name} is {version!r}; expected two numbers, such as "
-        "(0, 3)"
-    )
-
-
 def check_declared(factory: EpFactory) -> None:
     """Check the texts and the options that *factory* declares.
 
     Raises:
         TypeError: one is of another type.
-        ValueError: an option does not accept its own default.
+        ValueError: an option does not accept its own default, or is both an option and
+            a config entry.
     """
-    from onnxplug.ep import Option
-
     for what in ("name", "vendor", "version"):
         text: object = getattr(factory, what)
         if not isinstance(text, str):
             raise TypeError(f"{what} of {factory.name} is {text!r}; expected a text")
-    options: object = factory.options
-    if not isinstance(options, Mapping):
-        raise TypeError(
-            f"options of {factory.name} are {options!r}; expected a mapping of names "
-            "to Option"
+    for noun, plural, declared in (
+        ("option", "options", factory.options),
+        ("config entry", "config_entries", factory.config_entries),
+        ("run option", "run_options", factory.run_options),
+    ):
+        _check_options(factory.name, noun, plural, declared)
+    both = all_names(factory.options).keys() & all_names(factory.config_entries)
+    if both:
+        raise ValueError(
+            f"{factory.name} has {min(both)!r} both among its options and its "
+            "config_entries; a session config entry sets either, so leave out the "
+            "latter"
         )
-    for name, option in options.items():
+
+
+def _check_options(ep: str, noun: str, plural: str, declared: object) -> None:
+    from onnxplug.ep import Option
+
+    if not isinstance(declared, Mapping):
+        raise TypeError(
+            f"{plural} of {ep} are {declared!r}; expected a mapping of names to Option"
+        )
+    for name, option in declared.items():
         if not isinstance(name, str) or not isinstance(option, Option):
             raise TypeError(
-                f"options of {factory.name} have {name!r}: {option!r}; expected a name "
-                "and an Option"
+                f"{plural} of {ep} have {name!r}: {option!r}; expected a name and an "
+                "Option"
             )
-        _check_option(f"option {name!r} of {factory.name}", option)
+        _check_option(f"{noun} {name!r} of {ep}", option)
+
+
+def all_names(declared: Mapping[str, Option]) -> dict[str, str]:
+    """The name of an option by each name that it may be written by."""
+    names = {name: name for name in declared}
+    for name, option in declared.items():
+        names |= dict.fromkeys(option.aliases, name)
+    return names
 
 
 def check_domain(domain: Domain) -> None:

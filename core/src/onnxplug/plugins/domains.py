@@ -1,7 +1,7 @@
 """The domains of operators that installed distributions supply.
 
 Invariant: a distribution's module is imported when a model first uses an operator of a
-domain that it advertises, at most once; what went wrong then is kept and told again.
+domain that it advertises, at most once; what went wrong is kept and reported again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep.locks import new_lock, new_rlock
-from onnxplug.errors import OnnxplugError, OutOfMemory, PluginError
+from onnxplug.errors import (
+    OnnxplugError,
+    OutOfMemory,
+    PluginError,
+    PluginIncompatible,
+)
 from onnxplug.guard import FAILURES
 from onnxplug.plugins.declared import check_domain
-from onnxplug.plugins.find import FoundPlugin, find_plugins
-from onnxplug.plugins.library import Library, check_spi_version
+from onnxplug.plugins.find import FoundPlugin
+from onnxplug.plugins.library import Library
 from onnxplug.plugins.names import PREFIX, normal_distribution
+from onnxplug.plugins.record import PluginState
 from onnxplug.plugins.requires import check_requirements
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS
+from onnxplug.plugins.versions import check_spi_version
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, Operator
@@ -60,16 +67,22 @@ class Supplier:
     """A distribution that advertises a domain.
 
     Attributes:
-        name: the distribution's.
+        domain: the domain's name.
+        name, version: the distribution's.
+        state: ``found`` until it is loaded, and then ``ready``, ``incompatible`` or
+            ``failed``; or ``blocked``.
         reason: why nothing of it is used; empty when it is, or was not loaded yet.
     """
 
     def __init__(self, plugin: FoundPlugin, settings: Settings) -> None:
+        self.domain = plugin.name
         self.name = plugin.distribution
+        self.version = plugin.version
         self._plugin = plugin
         self._lock = new_rlock()
         self._operators: Mapping[str, Sequence[Operator]] | None = None
         self.reason = _why_kept_out(plugin, settings)
+        self.state = PluginState.BLOCKED if self.reason else PluginState.FOUND
 
     def operators(self) -> Mapping[str, Sequence[Operator]]:
         """Its operators by name, the newest version first; none if it is not used."""
@@ -78,20 +91,27 @@ class Supplier:
                 self._operators = {} if self.reason else self._load()
             return self._operators
 
+    def __str__(self) -> str:
+        return f"domain {self.domain!r} of {self.name} {self.version}".rstrip()
+
     def _load(self) -> Mapping[str, Sequence[Operator]]:
         try:
-            return _by_name(_domain_of(self._plugin))
+            found = _by_name(_domain_of(self._plugin))
         except FAILURES as error:
             import logging
 
+            is_other = isinstance(error, PluginIncompatible)
+            self.state = PluginState.INCOMPATIBLE if is_other else PluginState.FAILED
             self.reason = f"it could not be loaded: {type(error).__name__}: {error}"
             logging.getLogger("onnxplug.plugins").warning(
                 "the domain %r of %s is not used: %s",
-                self._plugin.name,
+                self.domain,
                 self.name,
                 self.reason,
             )
             return {}
+        self.state = PluginState.READY
+        return found
 
 
 def _why_kept_out(plugin: FoundPlugin, settings: Settings) -> str:
@@ -120,12 +140,21 @@ class DomainRegistry:
 
     Args:
         settings: what the environment says of plugins.
+        find: finds what is advertised in a group of entry points.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, find: Callable[[str], Sequence[FoundPlugin]]
+    ) -> None:
         self._settings = settings
+        self._find = find
         self._lock = new_lock()
         self._suppliers: dict[str, list[Supplier]] | None = None
+
+    def all_suppliers(self) -> list[Supplier]:
+        """Those of all domains, sorted by domain."""
+        table = self._table()
+        return [supplier for domain in sorted(table) for supplier in table[domain]]
 
     def suppliers(self, domain: str) -> Sequence[Supplier]:
         """Those that advertise *domain*, in the order of their names."""
@@ -138,7 +167,7 @@ class DomainRegistry:
             version: 0 for any.
 
         Returns:
-            ``None`` if nobody supplies it, or two do; :meth:`why_not` tells.
+            ``None`` if nobody supplies it, or two do; :meth:`why_not` says which.
         """
         found = self._offers(domain, op_type, version)
         return found[0] if len(found) == 1 else None
@@ -161,11 +190,10 @@ class DomainRegistry:
 
     def listed(self) -> Iterator[tuple[str, SuppliedOperator]]:
         """Every domain's operators in all versions, the suppliers imported."""
-        for domain in sorted(self._table()):
-            for supplier in self.suppliers(domain):
-                for versions in supplier.operators().values():
-                    for operator in versions:
-                        yield domain, SuppliedOperator(operator, supplier.name)
+        for supplier in self.all_suppliers():
+            for versions in supplier.operators().values():
+                for operator in versions:
+                    yield supplier.domain, SuppliedOperator(operator, supplier.name)
 
     def _offers(
         self, domain: str, op_type: str, version: int
@@ -181,7 +209,7 @@ class DomainRegistry:
         if table is None:
             # two threads may both look; the first to be done is believed
             table = {}
-            for plugin in find_plugins(GROUP):
+            for plugin in self._find(GROUP):
                 table.setdefault(plugin.name, []).append(
                     Supplier(plugin, self._settings)
                 )

@@ -60,7 +60,7 @@ class FoundPlugin:
         return lines[: lines.index("")] if "" in lines else lines
 
 
-def find_plugins(group: str = GROUP) -> list[FoundPlugin]:
+def find_plugins(group: str) -> list[FoundPlugin]:
     """What is advertised in *group*, sorted by name."""
     distributions = installed_distributions()
     if distributions is None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.ep.locks import new_rlock
-from onnxplug.errors import PluginIncompatible, PluginLoadError
+from onnxplug.errors import PluginLoadError
 from onnxplug.guard import FAILURES
-from onnxplug.plugins.declared import check_declared, spi_version_of
+from onnxplug.plugins.declared import check_declared
+from onnxplug.plugins.versions import check_removed, check_spi_version
 
 if TYPE_CHECKING:
     import logging
@@ -196,35 +197,15 @@ def import_path(path: str) -> object:
 
 def check_factory(factory: EpFactory) -> None:
     """Accept a factory written for this major version and a minor one not newer, that
-    declares what it has to.
+    declares what it has to, and relies on nothing that is gone.
 
     Raises:
-        PluginIncompatible: it is of another version.
+        PluginIncompatible: it is of another version, or defines what was removed since.
         TypeError, ValueError: it declares something that is not what it should be.
     """
     check_spi_version(factory)
+    check_removed(factory)
     check_declared(factory)
-
-
-def check_spi_version(supplied: EpFactory | Domain) -> None:
-    """Accept what was written for this major version and a minor one not newer.
-
-    Raises:
-        PluginIncompatible: it is of another version.
-        TypeError: it says that in another form than two numbers.
-    """
-    major, minor = spi_version_of(supplied)
-    if major != SPI_VERSION[0] or minor > SPI_VERSION[1]:
-        raise PluginIncompatible(
-            f"written for SPI {major}.{minor}, and this onnxplug speaks "
-            f"{SPI_VERSION[0]}.{SPI_VERSION[1]}; "
-            + (
-                "upgrade onnxplug"
-                if (major, minor) > SPI_VERSION
-                else "upgrade the plugin"
-            ),
-            plugin=supplied.name,
-        )
 
 
 def _by_name(source: str, made: Sequence[object]) -> dict[str, EpFactory]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onnxplug.ep import EpFactory
 from onnxplug.plugins.by_hand import RegisteredLibraries
 from onnxplug.plugins.contexts import DeviceContexts
-from onnxplug.plugins.find import FoundPlugin, find_plugins
+from onnxplug.plugins.find import GROUP, FoundPlugin, find_plugins
 from onnxplug.plugins.loader import PluginLoader
 from onnxplug.plugins.record import PluginRecord
 from onnxplug.plugins.settings import Settings
@@ -28,7 +28,7 @@ class PluginRegistry:
 
     Args:
         environment: where the settings are; ``None``: the process's variables.
-        find: finds what is installed.
+        find: finds what is advertised in a group of entry points, EPs or domains.
 
     Attributes:
         table: its records.
@@ -38,9 +38,10 @@ class PluginRegistry:
     def __init__(
         self,
         environment: Mapping[str, str] | None = None,
-        find: Callable[[], Sequence[FoundPlugin]] = find_plugins,
+        find: Callable[[str], Sequence[FoundPlugin]] = find_plugins,
     ) -> None:
-        self.table = PluginTable(environment, find)
+        self._find = find
+        self.table = PluginTable(environment, functools.partial(find, GROUP))
         self._loader = PluginLoader(self.table)
         self.contexts = DeviceContexts(self.table, self.factory)
         self._libraries = RegisteredLibraries(self.table, self._loader, self.contexts)
@@ -77,7 +78,7 @@ class PluginRegistry:
         """The domains whose operators installed distributions supply."""
         from onnxplug.plugins.domains import DomainRegistry
 
-        return DomainRegistry(self.settings)
+        return DomainRegistry(self.settings, self._find)
 
     def resolve(self, name: str) -> PluginRecord:
         """The record of an EP, by its name, the name without its suffix, or what

@@ -331,14 +331,14 @@ def _accepted(
 # results that shapes tell
 
 
-def _from_shapes(call: NodeCall, told: set[str]) -> list[np.ndarray[Any, Any]] | None:
+def _from_shapes(call: NodeCall, known: set[str]) -> list[np.ndarray[Any, Any]] | None:
     """The results of a node if they are numbers that shapes tell.
 
     Args:
-        told: names of values whose contents shapes tell, at least in part; grows.
+        known: names of values whose contents shapes tell, at least in part; grows.
     """
     node = call.node
-    if node.op_type not in ("Shape", "Size") and told.isdisjoint(node.inputs):
+    if node.op_type not in ("Shape", "Size") and known.isdisjoint(node.inputs):
         return None
     found = contents(call)
     if found is None or len(found) != len(node.outputs):
@@ -346,7 +346,7 @@ def _from_shapes(call: NodeCall, told: set[str]) -> list[np.ndarray[Any, Any]] |
     for name, content in zip(node.outputs, found, strict=True):
         if name is not None:
             call.facts.contents[name] = content
-            told.add(name)
+            known.add(name)
     arrays = [array for array in map(array_of, found) if array is not None]
     return arrays if len(arrays) == len(found) else None
 

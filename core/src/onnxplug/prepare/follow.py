@@ -8,6 +8,7 @@ from typing import TypeAlias
 from onnxplug.ep import TensorType
 from onnxplug.errors import ModelError
 from onnxplug.graph import Graph, Node, Weight
+from onnxplug.graph.scopes import outermost
 from onnxplug.shapes.inference import infer_symbolically
 
 Shape: TypeAlias = tuple[int, ...]
@@ -61,6 +62,7 @@ def shapes_for(
         },
         opset_imports=source.opset_imports,
     )
+    graph.plugins = outermost(source).plugins
     try:
         infer_symbolically(graph)
     except ModelError:  # the model is wrong, so nothing follows

@@ -52,7 +52,7 @@ class _Gathered:
 
 
 RunBody: TypeAlias = Callable[[str, Sequence[Any]], list[Any]]
-"""Runs the body held by an attribute on values for its inputs; its outputs."""
+"""Runs the body that an attribute holds on values for its inputs; its outputs."""
 
 
 class Arrays(Protocol):

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxplug.ep import HOST
 from onnxplug.graph import Graph, Node
+from onnxplug.graph.scopes import outermost
 from onnxplug.guard import FAILURES
 from onnxplug.run.partition import Candidate, GraphPartition
 
@@ -56,7 +57,7 @@ def _alone(graph: Graph, node: Node) -> Graph:
         name=node.name,
     )
     weights = {name: graph.weight(name) for name in node.inputs if name}
-    return Graph(
+    alone = Graph(
         graph.name,
         inputs=(),
         outputs=[name for name in node.outputs if name],
@@ -64,3 +65,5 @@ def _alone(graph: Graph, node: Node) -> Graph:
         constants={name: weight for name, weight in weights.items() if weight},
         opset_imports=graph.opset_imports,
     )
+    alone.plugins = outermost(graph).plugins
+    return alone

@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 class _Context:
     """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("capture", "profiler", "run", "stream")
+    __slots__ = ("capture", "options", "profiler", "run", "stream")
 
     def __init__(self, run: Run, stream: Stream | None, ep: str) -> None:
         self.run = run
         self.stream = stream
         self.capture = run.capture
+        self.options = run.options[ep]
         self.profiler = None if run.profile is None else run.profile.of(ep)
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return self.run.options
 
     @property
     def deadline(self) -> float | None:

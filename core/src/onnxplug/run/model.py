@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from onnxplug.run.streams import StreamPool
 if TYPE_CHECKING:
     from onnxplug.graph import Graph
     from onnxplug.run.compile import CompiledGraph
+    from onnxplug.run.entries import RunEntries
     from onnxplug.run.memory import Memory
     from onnxplug.selection import ChosenEp
 
@@ -68,6 +70,14 @@ class BuiltModel:
     def graph(self) -> Graph:
         """The prepared graph."""
         return self.compiled.graph
+
+    @functools.cached_property
+    def run_entries(self) -> RunEntries:
+        """The config entries that runs may have."""
+        # the runs of many sessions have no options, and take the short way
+        from onnxplug.run.entries import RunEntries
+
+        return RunEntries(ep.factory for ep in self.chosen)
 
     def plan_for(
         self,

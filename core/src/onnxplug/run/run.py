@@ -21,6 +21,7 @@ from onnxplug.run.streams import StreamPool, Streams, acquire
 if TYPE_CHECKING:
     from onnxplug.ep import CapturePhase, Event, Stream
     from onnxplug.run.device import Device
+    from onnxplug.run.entries import OptionsByEp
 
 
 class _Copying(NamedTuple):
@@ -42,7 +43,7 @@ class Run:
     """One run of a session, shared by the plans of its graph and bodies.
 
     Attributes:
-        options: the run's config entries.
+        options: what the run's config entries say to each EP.
         deadline: ``time.monotonic()`` after which the run is cancelled.
         profile: the session's trace, if there is one.
         capture: see :class:`onnxplug.ep.CapturePhase`.
@@ -52,7 +53,8 @@ class Run:
         self,
         memory: Memory,
         pool: StreamPool,
-        options: RunOptions | None = None,
+        options: OptionsByEp,
+        given: RunOptions | None = None,
         profile: Profile | None = None,
         *,
         streams: Callable[[], Streams] | None = None,
@@ -62,9 +64,9 @@ class Run:
         self.memory = memory
         self.profile = profile
         self.capture = capture
-        self._given = options
-        self.options = options.config if options else {}
-        timeout = options.timeout if options else None
+        self.options = options
+        self._given = given
+        timeout = given.timeout if given else None
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self._pool = pool
         self._own = streams

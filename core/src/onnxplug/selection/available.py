@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug.ep import EpFactory, HardwareDevice
 from onnxplug.errors import EpError, PluginBlocked, PluginError, PluginNotFound
 from onnxplug.plugins import PluginRegistry, PluginState
-from onnxplug.selection.devices import devices_of, faults, hardware_for
+from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.known import (
     CHECK,
     find_known,
@@ -18,6 +18,9 @@ from onnxplug.selection.known import (
     remedy,
     this_platform,
 )
+
+if TYPE_CHECKING:
+    from onnxplug.ep import RefusedDevice
 
 
 class Availability(NamedTuple):
@@ -120,20 +123,29 @@ def installed_names(registry: PluginRegistry) -> list[str]:
 
 
 def no_device(
-    factory: EpFactory, hardware: Sequence[HardwareDevice]
+    factory: EpFactory,
+    hardware: Sequence[HardwareDevice],
+    refused: Sequence[RefusedDevice] = (),
 ) -> tuple[str, str]:
     """Why an EP drives no device of *hardware*, and what to do about it.
 
     What the EP says of itself comes first: an EP whose engine is missing drives
-    nothing, whatever the machine has.
+    nothing, whatever the machine has.  Then why it refused the devices that it did.
     """
     found = faults(factory)
     if found:
         reason = "; ".join(fault.message for fault in found)
         todo = "; ".join(fault.remedy for fault in found if fault.remedy)
         return f"{factory.name} cannot be used: {reason}", todo or CHECK
-    kinds = ", ".join(sorted({str(device.type) for device in hardware})) or "none"
-    reason = f"{factory.name} drives none of this machine's devices ({kinds})"
+    none = f"{factory.name} drives none of this machine's devices"
+    if refused:
+        kinds: dict[str, dict[str, None]] = {}
+        for each in refused:
+            kinds.setdefault(each.reason, {})[str(each.device.type)] = None
+        why = "; ".join(f"{', '.join(of)}: {reason}" for reason, of in kinds.items())
+        todos = dict.fromkeys(each.remedy for each in refused if each.remedy)
+        return f"{none}; {why}", "; ".join(todos) or "choose another EP"
+    reason = f"{none} ({', '.join(sorted({str(d.type) for d in hardware})) or 'none'})"
     known = find_known(factory.name)
     elsewhere = platform_reason(known, *this_platform()) if known else ""
     if elsewhere:
@@ -150,6 +162,7 @@ def _drives_any(
         EpError: it failed when it was asked.
     """
     shown = hardware_for(registry, factory.name, hardware)
-    if devices_of(factory, shown):
+    pairs, refused = judged_devices(factory, shown)
+    if pairs:
         return Availability(factory.name, True)
-    return Availability(factory.name, False, *no_device(factory, shown))
+    return Availability(factory.name, False, *no_device(factory, shown, refused))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -11,6 +12,7 @@ from onnxplug.ep import (
     EpFactory,
     ExecutionProvider,
     HardwareDevice,
+    OptionValue,
     Reason,
     RefusalCode,
 )
@@ -27,7 +29,8 @@ from onnxplug.errors import (
 )
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, faults, hardware_for
+from onnxplug.selection.devices import faults, hardware_for, judged_devices
+from onnxplug.selection.entries import entries_by_ep, entries_of
 from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
@@ -63,6 +66,7 @@ class SessionContext:
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
         self._registry = registry
+        self.entries: Mapping[str, OptionValue] = {}
 
     def context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
         """The context of *location*, made by the EP that owns its space."""
@@ -74,6 +78,12 @@ class SessionContext:
         from pathlib import Path  # which few EPs ask for
 
         return None if self._model_path is None else Path(self._model_path)
+
+    def for_ep(self, entries: Mapping[str, OptionValue]) -> SessionContext:
+        """The session as an EP sees it to whom *entries* are said."""
+        own = copy.copy(self)
+        own.entries = entries
+        return own
 
     def find_kernel(
         self, graph: ep.Graph, node: ep.Node, xp: Any
@@ -165,8 +175,9 @@ def choose(
 
     Raises:
         OnnxplugError: a request that says ``error_on_failure`` failed, or all did;
-            or an option is not valid.
+            or an option or a config entry of an EP is not valid.
     """
+    written = entries_by_ep(context.config, registry)
     chosen: list[ChosenEp] = []
     failed: list[FailedEp] = []
     try:
@@ -175,14 +186,16 @@ def choose(
                 factory = _factory(request.name, registry)
                 if factory.name not in [ep.name for ep in chosen]:
                     found = hardware_for(registry, factory.name, hardware)
-                    chosen.append(create_ep(request, factory, found, context, rank))
+                    made = create_ep(request, factory, found, context, written, rank)
+                    chosen.append(made)
             except (EpError, PluginError) as error:
                 failed.append(FailedEp(request, error, rank))
                 if request.error_on_failure:
                     raise
         _do_without_failed(failed, chosen)
         if cpu_fallback and not _has_cpu(chosen, failed):
-            _add_cpu(chosen, failed, registry, hardware, context, len(requests))
+            rank = len(requests)
+            _add_cpu(chosen, failed, registry, hardware, context, written, rank)
     except BaseException:
         close(chosen)
         raise
@@ -251,6 +264,7 @@ def create_ep(
     factory: EpFactory,
     hardware: Sequence[HardwareDevice],
     context: SessionContext,
+    written: Mapping[str, Mapping[str, str]],
     rank: int = 0,
 ) -> ChosenEp:
     """An EP for one session.
@@ -258,6 +272,7 @@ def create_ep(
     Args:
         factory: of the EP that is requested.
         hardware: what it is created on if the request names no devices.
+        written: config entries by EP and name, as they were written.
 
     Raises:
         OptionError: an option is not valid.
@@ -265,19 +280,15 @@ def create_ep(
     """
     # a wrong option is the user's error, whatever the EP can do
     options = parse_options(factory.name, factory.options, request.options)
-    devices = request.devices or devices_of(factory, hardware)
-    if not devices:
-        from onnxplug.selection.available import no_device
-
-        text = "; ".join(no_device(factory, hardware))
-        raise EpError(text, ep=factory.name, stage="devices")
-    suggested = _suggested_options(factory, devices, context.config)
+    set_by_entries, entries = entries_of(factory, written.get(factory.name, {}))
+    devices = request.devices or _devices(factory, hardware)
+    suggested = _suggested_options(factory, devices, set_by_entries)
     if suggested:
         options = parse_options(
             factory.name, factory.options, request.options, suggested
         )
     try:
-        provider = factory.create(devices, options, context)
+        provider = factory.create(devices, options, context.for_ep(entries))
         if not isinstance(provider, ExecutionProvider):
             raise TypeError(
                 f"create() returned {provider!r}; expected an ExecutionProvider"
@@ -291,21 +302,31 @@ def create_ep(
     return ChosenEp(request, factory, devices, options, provider, rank)
 
 
+def _devices(
+    factory: EpFactory, hardware: Sequence[HardwareDevice]
+) -> tuple[EpDevice, ...]:
+    """The pairs of an EP, at least one.
+
+    Raises:
+        EpError: there is none; the text says why.
+    """
+    pairs, refused = judged_devices(factory, hardware)
+    if not pairs:
+        from onnxplug.selection.available import no_device
+
+        text = "; ".join(no_device(factory, hardware, refused))
+        raise EpError(text, ep=factory.name, stage="devices")
+    return pairs
+
+
 def _suggested_options(
-    factory: EpFactory, devices: Sequence[EpDevice], config: Mapping[str, str]
+    factory: EpFactory, devices: Sequence[EpDevice], written: Mapping[str, str]
 ) -> dict[str, Any]:
     """Options of the devices, the first one's winning; config entries beat them."""
-    name, declared = factory.name, factory.options
     suggested: dict[str, Any] = {}
     for device in reversed(devices):
-        suggested |= by_name(name, declared, device.default_options)
-    prefix = f"ep.{name.lower()}."
-    entries = {
-        key.removeprefix(prefix): value
-        for key, value in config.items()
-        if key.startswith(prefix)
-    }
-    return suggested | by_name(name, declared, entries)
+        suggested |= by_name(factory.name, factory.options, device.default_options)
+    return suggested | by_name(factory.name, factory.options, written)
 
 
 def _diagnosis(factory: EpFactory) -> str:
@@ -329,12 +350,13 @@ def _add_cpu(
     registry: PluginRegistry,
     hardware: Sequence[HardwareDevice],
     context: SessionContext,
+    written: Mapping[str, Mapping[str, str]],
     rank: int,
 ) -> None:
     """Add the CPU EP, which nobody named, to *chosen*; without it to *failed*."""
     request = ProviderRequest(CPU, origin=Origin.IMPLIED)
     try:
-        ep = create_ep(request, registry.factory(CPU), hardware, context, rank)
+        ep = create_ep(request, registry.factory(CPU), hardware, context, written, rank)
     except (EpError, PluginError) as error:
         # the EPs asked for may take every node; if not, the error names it then
         if chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import EpDevice, EpFactory, Finding, HardwareDevice, Level
 from onnxplug.errors import EpError, OptionError, PluginLoadError
@@ -15,6 +15,8 @@ from onnxplug.selection.options import parse_options
 if TYPE_CHECKING:
     import logging
 
+    from onnxplug.ep import RefusedDevice
+
 
 def devices_of(
     factory: EpFactory, hardware: Sequence[HardwareDevice]
@@ -22,37 +24,81 @@ def devices_of(
     """The pairs of an EP and the hardware that it can drive.
 
     Raises:
-        EpError: the factory raised, or offers another EP's pairs.
+        EpError: the factory raised, or gave another answer than it should.
+    """
+    return judged_devices(factory, hardware)[0]
+
+
+def judged_devices(
+    factory: EpFactory, hardware: Sequence[HardwareDevice]
+) -> tuple[tuple[EpDevice, ...], tuple[RefusedDevice, ...]]:
+    """The pairs of an EP, and the devices that it refuses.
+
+    Raises:
+        EpError: the factory raised, or gave another answer than it should.
     """
     with blaming(factory.name, "devices"):
-        pairs = tuple(factory.supported_devices(hardware))
-    for pair in pairs:
-        if not isinstance(pair, EpDevice) or pair.ep_name != factory.name:
-            raise EpError(
-                f"{factory.name} failed in devices: it offers {pair!r}, which is no "
-                "EpDevice of its own",
-                ep=factory.name,
-                stage="devices",
+        answers: tuple[Any, ...] = tuple(factory.supported_devices(hardware))
+    pairs: list[EpDevice] = []
+    refused: list[RefusedDevice] = []
+    for answer in answers:
+        wrong = ""
+        if isinstance(answer, EpDevice) and answer.ep_name == factory.name:
+            pairs.append(answer)
+            wrong = _wrong_pair(factory, answer)
+        elif _is_refused(answer):
+            refused.append(answer)
+            wrong = _wrong_refusal(answer)
+        else:
+            wrong = (
+                f"it offers {answer!r}, which is no EpDevice of its own and no "
+                "RefusedDevice"
             )
-        for what in ("metadata", "default_options"):
-            facts = getattr(pair, what)
-            if not is_text_table(facts):
-                raise EpError(
-                    f"{factory.name} failed in devices: its {what} of {pair} are "
-                    f"{facts!r}; expected a mapping of texts to texts",
-                    ep=factory.name,
-                    stage="devices",
-                )
-        try:
-            parse_options(factory.name, factory.options, pair.default_options)
-        except OptionError as error:
-            raise EpError(
-                f"{factory.name} failed in devices: it suggests options for {pair} "
-                f"that it does not have so: {error}",
-                ep=factory.name,
-                stage="devices",
-            ) from error
-    return pairs
+        if wrong:
+            text = f"{factory.name} failed in devices: {wrong}"
+            raise EpError(text, ep=factory.name, stage="devices")
+    return tuple(pairs), tuple(refused)
+
+
+def _is_refused(answer: object) -> bool:
+    if isinstance(answer, EpDevice):
+        return False
+    from onnxplug.ep import RefusedDevice  # which few EPs have
+
+    return isinstance(answer, RefusedDevice)
+
+
+def _wrong_pair(factory: EpFactory, pair: EpDevice) -> str:
+    """What is wrong with a pair; empty if nothing is."""
+    for what in ("metadata", "default_options"):
+        facts = getattr(pair, what)
+        if not is_text_table(facts):
+            return (
+                f"its {what} of {pair} are {facts!r}; expected a mapping of texts to "
+                "texts"
+            )
+    try:
+        parse_options(factory.name, factory.options, pair.default_options)
+    except OptionError as error:
+        return f"it suggests options for {pair} that it does not have so: {error}"
+    return ""
+
+
+def _wrong_refusal(refused: RefusedDevice) -> str:
+    """What is wrong with a refusal; empty if nothing is."""
+    if not isinstance(refused.device, HardwareDevice):
+        return f"it refuses {refused.device!r}, which is no HardwareDevice"
+    if not isinstance(refused.reason, str) or not refused.reason.strip():
+        return (
+            f"it refuses {refused.device.type} with the reason {refused.reason!r}; "
+            "expected a text that says why"
+        )
+    if not isinstance(refused.remedy, str):
+        return (
+            f"it refuses {refused.device.type} with the remedy {refused.remedy!r}; "
+            "expected a text"
+        )
+    return ""
 
 
 def hardware_for(

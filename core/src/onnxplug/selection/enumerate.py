@@ -7,13 +7,16 @@ that is broken costs its own pairs only, and why is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxplug.ep import EpDevice, HardwareDevice
 from onnxplug.errors import EpError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.devices import devices_of, logger, merge_hardware
+from onnxplug.selection.devices import judged_devices, logger, merge_hardware
+
+if TYPE_CHECKING:
+    from onnxplug.ep import RefusedDevice
 
 
 class SkippedEp(NamedTuple):
@@ -28,11 +31,13 @@ class Enumeration(NamedTuple):
 
     Attributes:
         vendor_ids: the PCI vendor id of each EP's maker, by the EP's name.
+        refused: devices that EPs might drive and do not, each with the EP's name.
     """
 
     devices: list[EpDevice]
     skipped: list[SkippedEp]
     vendor_ids: dict[str, int]
+    refused: list[tuple[str, RefusedDevice]]
 
 
 def enumerate_devices(
@@ -46,14 +51,17 @@ def enumerate_devices(
     factories = registry.automatic_factories()
     if hardware is None:
         hardware = find_hardware(registry)
-    found = Enumeration([], [], {})
+    found = Enumeration([], [], {}, [])
     for factory in factories:
         found.vendor_ids[factory.name] = factory.vendor_id
         try:
-            found.devices.extend(devices_of(factory, hardware))
+            pairs, refused = judged_devices(factory, hardware)
         except EpError as error:
             found.skipped.append(SkippedEp(factory.name, str(error)))
             logger().warning("%s", error)
+        else:
+            found.devices.extend(pairs)
+            found.refused.extend((factory.name, each) for each in refused)
     for record in registry.records():
         if record.reason:
             found.skipped.append(SkippedEp(record.name, record.reason))

@@ -10,7 +10,7 @@ from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
-from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.selection.devices import hardware_for, judged_devices
 from onnxplug.selection.options import parse_options
 
 
@@ -39,10 +39,14 @@ def check_devices(
         hardware = discover()
     (name,) = names
     factory = registry.factory(name)
-    offered = devices_of(factory, hardware_for(registry, name, hardware))
+    offered, refused = judged_devices(factory, hardware_for(registry, name, hardware))
     for pair in pairs:
         # facts about a pair, such as free memory, may change; the hardware does not
         if not any(pair.device == known.device for known in offered):
+            for each in refused:
+                if each.device == pair.device:
+                    todo = f"; {each.remedy}" if each.remedy else ""
+                    raise OptionError(f"{pair} cannot be used: {each.reason}{todo}")
             raise OptionError(
                 f"{pair} is no device of this machine; {name} drives "
                 f"{', '.join(map(str, offered)) or 'none'}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
 from onnxplug.errors import OptionError
+from onnxplug.plugins.declared import all_names
 from onnxplug.plugins.settings import TRUTH
+from onnxplug.suggest import did_you_mean
 
 _WHOLE: Final = (-(2**63), 2**64 - 1)
 """What whole numbers may be: engines have them in 64 bits, with a sign or without."""
@@ -20,12 +22,15 @@ def parse_options(
     declared: Mapping[str, Option],
     given: Mapping[str, Any],
     suggested: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    noun: str = "option",
 ) -> dict[str, OptionValue]:
     """A value for every declared option, those given converted and checked.
 
     Args:
         suggested: counts where nothing is given, whichever of an option's names each
             is written by.
+        noun: what they are, in messages.
 
     Raises:
         OptionError: an unknown name, an option by two of its names, or a value that the
@@ -34,19 +39,23 @@ def parse_options(
     values: dict[str, OptionValue] = {
         name: option.default for name, option in declared.items()
     }
-    named = by_name(ep, declared, suggested) | by_name(ep, declared, given)
+    named = by_name(ep, declared, suggested, noun=noun)
+    named |= by_name(ep, declared, given, noun=noun)
     for name, value in named.items():
         option = declared[name]
-        values[name] = _parse(ep, name, option, value)
+        whose = f"{noun} {name!r} of {ep}"
+        values[name] = _parse(whose, option, value)
         if option.refused and values[name] != option.default:
-            raise OptionError(
-                f"option {name!r} of {ep} cannot be set: {option.refused}"
-            )
+            raise OptionError(f"{whose} cannot be set: {option.refused}")
     return values
 
 
 def by_name(
-    ep: str, declared: Mapping[str, Option], given: Mapping[str, Any]
+    ep: str,
+    declared: Mapping[str, Option],
+    given: Mapping[str, Any],
+    *,
+    noun: str = "option",
 ) -> dict[str, Any]:
     """What is *given* by the options' own names, whatever names it is written by.
 
@@ -55,20 +64,18 @@ def by_name(
     """
     if not given:
         return {}
-    names = {name: name for name in declared}
-    for name, option in declared.items():
-        names |= dict.fromkeys(option.aliases, name)
+    names = all_names(declared)
     written: dict[str, str] = {}
     for key in given:
         if key not in names:
             raise OptionError(
-                f"{ep} has no option {key!r}{_hint(key, names)}  "
-                f"Its options: {', '.join(sorted(declared)) or 'none'}."
+                f"{ep} has no {noun} {key!r}{did_you_mean(key, names)}  "
+                f"It has {', '.join(sorted(declared)) or 'none'}."
             )
         name = names[key]
         if name in written:
             raise OptionError(
-                f"option {name!r} of {ep} is given twice, as {written[name]!r} "
+                f"{noun} {name!r} of {ep} is given twice, as {written[name]!r} "
                 f"({_shown(given[written[name]])}) and as {key!r} "
                 f"({_shown(given[key])}), which are one; leave one of them out"
             )
@@ -88,25 +95,23 @@ _SHOWN: Final = 200
 """How much of a value a message shows, in characters."""
 
 
-def _parse(ep: str, name: str, option: Option, value: Any) -> OptionValue:
+def _parse(whose: str, option: Option, value: Any) -> OptionValue:
     parsed = _convert(option.default, value)
     if parsed is None:
         kind = type(option.default).__name__
-        raise OptionError(
-            f"option {name!r} of {ep} is {_shown(value)}; expected {kind}"
-        )
+        raise OptionError(f"{whose} is {_shown(value)}; expected {kind}")
     if option.choices and parsed not in option.choices:
-        hint = _hint(str(parsed), map(str, option.choices))
+        near = did_you_mean(str(parsed), map(str, option.choices))
         raise OptionError(
-            f"option {name!r} of {ep} is {_shown(value)}; expected one of "
-            f"{', '.join(map(repr, option.choices))}{hint}"
+            f"{whose} is {_shown(value)}; expected one of "
+            f"{', '.join(map(repr, option.choices))}{near}"
         )
     low, high = option.minimum, option.maximum
     if isinstance(parsed, int | float) and not (
         (low is None or parsed >= low) and (high is None or parsed <= high)
     ):
         raise OptionError(
-            f"option {name!r} of {ep} is {_shown(value)}; expected a number "
+            f"{whose} is {_shown(value)}; expected a number "
             f"{'' if low is None else f'from {low} '}"
             f"{'' if high is None else f'up to {high}'}".rstrip()
         )
@@ -147,11 +152,3 @@ def _plain(value: Any) -> OptionValue | None:
 
 def _fits(number: int) -> bool:
     return _WHOLE[0] <= number <= _WHOLE[1]
-
-
-def _hint(written: str, known: Iterable[str]) -> str:
-    # imported here: it takes 2 ms, and most options are right
-    import difflib
-
-    near = difflib.get_close_matches(written, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.run.plan import RunPartition
 from onnxplug.session.ort_value import OrtValue
 
 if TYPE_CHECKING:
-    from onnxplug.ep import CapturePhase, Stream
+    from onnxplug.ep import CapturePhase, OptionValue, Stream
     from onnxplug.run.device import Device
     from onnxplug.run.model import BuiltModel
-    from onnxplug.run.plan import Plan
+    from onnxplug.run.plan import RunPartition
     from onnxplug.run.streams import Streams
-    from onnxplug.session.io_binding import IOBinding
 
 
 class _Context:
     """A run without options; see :class:`onnxplug.ep.RunContext`."""
 
-    __slots__ = ("stream",)
+    __slots__ = ("options", "stream")
 
-    options: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
     deadline: float | None = None
     cancelled = False
     profiler = None
     capture: CapturePhase | None = None
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(
+        self, stream: Stream | None, options: Mapping[str, OptionValue]
+    ) -> None:
         self.stream = stream
+        self.options = options
 
 
 class BoundPath:
@@ -41,18 +41,21 @@ class BoundPath:
 
     def __init__(
         self,
-        binding: IOBinding,
+        version: int,
         built: BuiltModel,
         step: RunPartition,
         device: Device,
-        names: Sequence[str],
+        inputs: Sequence[OrtValue],
+        outputs: Sequence[OrtValue | None],
     ) -> None:
+        """*inputs* and *outputs* are the step's, of the binding's *version*."""
+        self._version = version
         self._built = built
-        self._version = binding.version
         self._step = step
+        self._options = built.run_entries.read(None)[step.ep]
         self._device = device
-        self._inputs = [binding.inputs[name] for name in names]
-        self._outputs = [binding.outputs[name].value for name in built.graph.outputs]
+        self._inputs = inputs
+        self._outputs = outputs
         self._arrays = [value.raw for value in self._inputs]
         self._bound = [None if v is None else v.raw for v in self._outputs]
         self._taken = [
@@ -60,9 +63,9 @@ class BoundPath:
             *(array for array in self._bound if array is not None),
         ]
 
-    def is_for(self, binding: IOBinding, built: BuiltModel) -> bool:
+    def is_for(self, version: int, built: BuiltModel) -> bool:
         """Whether nothing was bound since."""
-        return self._version == binding.version and self._built is built
+        return self._version == version and self._built is built
 
     def run(self, streams: Streams) -> list[OrtValue] | None:
         """The outputs; ``None``, and nothing done, if the run is not for this path."""
@@ -75,7 +78,8 @@ class BoundPath:
                 stream = streams.at(location)
                 if stream is not None:
                     self._order(stream)
-                results = self._step.run(self._arrays, self._bound, _Context(stream))
+                context = _Context(stream, self._options)
+                results = self._step.run(self._arrays, self._bound, context)
                 outputs = self._received(results, stream)
                 if stream is not None:
                     events = [device.record(stream)]
@@ -118,28 +122,3 @@ class BoundPath:
             if output is not None:
                 for event in output.used:
                     device.wait(stream, event, device.ep)
-
-
-def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath | None:
-    """The path for what *binding* binds, if it is one partition on one device."""
-    if len(plan.steps) != 1 or built.captures is not None:
-        return None
-    step = plan.steps[0]
-    if not isinstance(step, RunPartition) or step.turns is not None:
-        return None
-    device = built.memory.device(step.location)
-    names = [plan.inputs[slot - 1] for slot in step.inputs]
-    places = [
-        *(value.location for value in binding.inputs.values()),
-        *(output.location for output in binding.outputs.values()),
-    ]
-    if (
-        device is None
-        or step.location.host_accessible
-        or any(place != step.location for place in places)
-        or not set(names) <= set(binding.inputs)
-        or step.outputs != plan.outputs
-        or set(binding.outputs) != set(plan.graph.outputs)
-    ):
-        return None
-    return BoundPath(binding, built, step, device, names)

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from onnxplug.errors import EpError, InvalidArgument, OptionError
+from onnxplug.errors import EpError
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event
-    from onnxplug.options import RunOptions
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
     from onnxplug.run.model import BuiltModel
-    from onnxplug.run.plan import Plan
-    from onnxplug.run.run import Run
     from onnxplug.run.streams import Streams
     from onnxplug.session.bound_path import BoundPath
-    from onnxplug.session.io_binding import IOBinding
-
-GRAPH_ID: Final = "gpu_graph_id"
-"""The run config entry that tells captured graphs apart; a negative one has the run not
-captured."""
-
-NOT_SYNCHRONISED: Final = "disable_synchronize_execution_providers"
-"""The run config entry by which the caller says to wait for a run's work itself."""
 
 
 class BoundRuns:
@@ -100,95 +88,3 @@ def _drop(
         import logging
 
         logging.getLogger("onnxplug.session").warning("%s", error)
-
-
-def captured_run(
-    binding: IOBinding,
-    built: BuiltModel,
-    plan: Plan,
-    values: Sequence[Any],
-    bound: Sequence[Any | None],
-    options: RunOptions | None,
-) -> CapturedRun | None:
-    """The captured runs that a run on what is bound is one of; ``None``: it is none.
-
-    Raises:
-        InvalidArgument: something is not bound to a value of the device.
-        OptionError: the id is no number.
-    """
-    device = built.captures
-    assert device is not None
-    graph_id = (options.config if options else {}).get(GRAPH_ID, "0")
-    try:
-        number = int(graph_id)
-    except ValueError:
-        raise OptionError(
-            f"run config entry {GRAPH_ID!r} is {graph_id!r}; expected a number"
-        ) from None
-    if number < 0:
-        return None
-    places = {name: value.location for name, value in binding.inputs.items()}
-    for name in plan.inputs:
-        if places.get(name) != device.location:
-            raise _not_bound("input", name, device)
-    for name in plan.graph.outputs:
-        output = binding.outputs.get(name)
-        if output is None or output.value is None or output.device is None:
-            raise _not_bound("output", name, device)
-    return binding.runs.captured(built, device, str(number), [*values, *bound])
-
-
-def _not_bound(kind: str, name: str, device: Device) -> InvalidArgument:
-    return InvalidArgument(
-        f"{kind} {name!r} is not bound to a value in {device.location}, and the "
-        "session captures graphs, for which addresses must not change; bind an "
-        f"OrtValue there with bind_ortvalue_{kind}(), or run with {GRAPH_ID}=-1"
-    )
-
-
-def wait_for_work(binding: IOBinding, run: Run) -> None:
-    """Order a run after the work that makes its inputs, and that uses its outputs."""
-    for value in binding.inputs.values():
-        if value.written and value.device is not None:
-            for event in value.written:
-                run.after(value.location, event, value.device.ep)
-    for output in binding.outputs.values():
-        if output.value is not None and output.device is not None:
-            for event in output.value.used:
-                run.after(output.location, event, output.device.ep)
-
-
-def may_return_early(
-    binding: IOBinding,
-    results: Mapping[str, Any],
-    values: Sequence[Any],
-    options: RunOptions | None,
-) -> bool:
-    """Whether a run may return while its work is queued.
-
-    It may where all that is left in devices' memory is reached through values, which
-    wait; or if the caller says that it waits itself.
-    """
-    outputs = [
-        output for output in binding.outputs.values() if output.device is not None
-    ]
-    if not outputs or not binding.fits(results, values):
-        return False
-    config = options.config if options else {}
-    said = config.get(NOT_SYNCHRONISED, "0")
-    return said == "1" or not any(
-        output.value is not None and output.value.is_shared for output in outputs
-    )
-
-
-def leave_queued(binding: IOBinding, run: Run, values: Sequence[Any]) -> list[Event]:
-    """Let *run* return; what is bound knows when its work is done."""
-    on_device = [value for value in binding.inputs.values() if value.device is not None]
-    held = [value.raw for value in on_device]
-    placed = {id(array) for array in held}
-    events = list(
-        run.leave_queued([v for v in values if id(v) not in placed], held).values()
-    )
-    for value in on_device:
-        value.note_read(events)
-    return events

@@ -80,6 +80,7 @@ def open_model(
     with stage(profile, f"model_loading_{kind}"):
         model = load(request.source, request.options, extra_outputs, request.files)
     with stage(profile, "session_initialization"):
+        model.graph.plugins = registry
         metadata = ModelMetadata(model)
         if resolved is None:
             resolved = _resolve(request, registry, model)

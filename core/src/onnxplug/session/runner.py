@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.ep import HOST
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
-from onnxplug.session.bound_path import bound_path
-from onnxplug.session.bound_runs import (
+from onnxplug.session.bound_execution import (
+    bound_path,
     captured_run,
     leave_queued,
     may_return_early,
@@ -75,6 +75,7 @@ class ModelRunner:
 
         Raises:
             InputError: an input is missing, unknown or does not fit.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile = self.profile
@@ -90,12 +91,14 @@ class ModelRunner:
         Raises:
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
+            OptionError: a config entry of the run is nobody's, or of no such value.
             RunError: an EP failed while running.
         """
         profile, built, runs = self.profile, self.built, binding.runs
         is_plain = run_options is None and profile is None
-        if is_plain and runs.path is not None and runs.path.is_for(binding, built):
-            outputs = runs.path.run(runs.streams(built))
+        path = runs.path if is_plain else None
+        if path is not None and path.is_for(binding.version, built):
+            outputs = path.run(runs.streams(built))
             if outputs is not None:
                 binding.results = binding.in_order(outputs, self.output_names)
                 return
@@ -138,6 +141,7 @@ class ModelRunner:
         with Run(
             built.memory,
             built.streams,
+            built.run_entries.read(run_options),
             run_options,
             profile,
             streams=functools.partial(binding.runs.streams, built),
@@ -178,8 +182,9 @@ class ModelRunner:
         built = self.built
         if run_options is None and built.direct_call is not None and profile is None:
             return built.direct_call(inputs)
+        options = built.run_entries.read(run_options)
         with (
             recorded_execution(profile),
-            Run(built.memory, built.streams, run_options, profile) as run,
+            Run(built.memory, built.streams, options, run_options, profile) as run,
         ):
             return execute(built.plan, inputs, run)

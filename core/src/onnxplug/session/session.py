@@ -44,8 +44,8 @@ class InferenceSession:
         policy: chooses the EPs when *providers* does not: ``"prefer_npu"``, another
             name, or a function ``(ep_devices, model_info) -> ep_devices``.
         disabled_optimizers: names of passes over the graph to leave out.
-        registry: where EPs are looked up by name; by default the process's.  A session
-            that was given one cannot be pickled.
+        registry: where EPs, and domains of operators, are looked up by name; by default
+            the process's.  A session that was given one cannot be pickled.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -163,6 +163,8 @@ class InferenceSession:
         Raises:
             InputError: an input is missing, unknown or does not fit.
             UnknownOutput: there is no such value.
+            OptionError: a config entry of *run_options* is neither the host's nor a run
+                option of an EP of the session, or has a value that is not accepted.
             RunError: an EP failed while running, or the session was closed.
         """
         if output_names is not None:
@@ -229,6 +231,7 @@ class InferenceSession:
             InvalidArgument: the binding is another session's, or binds no output.
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
+            OptionError: see :meth:`run`.
             RunError: an EP failed while running, or the session was closed.
         """
         if not iobinding.belongs_to(self):

@@ -21,7 +21,7 @@ from onnxplug.shapes.stated import Contradiction, merged, without_names
 _log = logging.getLogger("onnxplug.prepare")
 
 
-def settled(
+def reconciled(
     graph: Graph,
     name: str,
     follows: Fact,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from onnxplug.ep import DataType
@@ -47,12 +48,24 @@ def _resize(call: NodeCall) -> Value:
     crops = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
     if factors and not crops:
         for axis, factor in zip(axes, factors, strict=True):
-            if factor == int(factor):
-                found[axis] = shape[axis] * int(factor)
-            elif factor == 0.5:
-                half = quotient(shape[axis], 2)
-                found[axis] = call.fresh() if half is None else half
-    return Value(dtype, tuple(found))
+            scaled = _scaled(shape[axis], factor)
+            if scaled is not None:
+                found[axis] = scaled
+    return Value(dtype, countable(tuple(found), "the resized shape"))
+
+
+def _scaled(size: Extent, factor: float) -> Extent | None:
+    """*size* times *factor*, rounded down; None if it does not follow."""
+    if factor == int(factor):
+        return size * int(factor)
+    if factor == 0.5:
+        return quotient(size, 2)
+    if not isinstance(size, int):
+        return None
+    import numpy as np
+
+    # in float32, as ONNX does: 10 * 0.7 is 7 there, but less in float64
+    return math.floor(np.float32(size) * np.float32(factor))
 
 
 def _center_crop_pad(call: NodeCall) -> Value:

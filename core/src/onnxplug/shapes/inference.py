@@ -16,7 +16,7 @@ from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.control import control_flow, has_bodies
-from onnxplug.shapes.declared import settled, shown
+from onnxplug.shapes.declared import reconciled, shown
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import UNKNOWN, Fact, Facts, NodeCall, Scope
 from onnxplug.shapes.rules import find_rule, followed
@@ -86,7 +86,7 @@ def _read(graph: Graph, facts: Facts) -> Facts:
             follows = found[position] if position < len(found) else UNKNOWN
             follows = facts.scope.kept(follows)
             declared = graph.types.get(name)
-            fact = settled(graph, name, follows, facts.scope)
+            fact = reconciled(graph, name, follows, facts.scope)
             facts.values[name] = fact
             if believes or rule is None or fact != follows:
                 believed.add(name)
@@ -178,7 +178,7 @@ def _follower(around: Facts) -> Callable[[Graph, Sequence[Fact]], Facts]:
     def follow(body: Graph, given: Iterable[Fact]) -> Facts:
         facts = Facts(body, around.scope, around)
         for name, value in zip(body.inputs, given, strict=False):
-            value = settled(body, name, value, around.scope, believes_names=False)
+            value = reconciled(body, name, value, around.scope, believes_names=False)
             facts.values[name] = value
             if value != UNKNOWN:
                 body.types[name] = around.scope.stated(value)

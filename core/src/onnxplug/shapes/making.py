@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import at_least, normal_axis, sizes
-from onnxplug.ep.size import is_natural, maximum, quotient
+from onnxplug.ep.size import Extent, exact_quotient, is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     NodeCall,
@@ -50,8 +51,8 @@ def _constant_of_shape(call: NodeCall) -> Value:
         return Value(dtype, call.fresh_shape(call.length(0)))
     check_known(0, content.elements, "the shape")
     shape = tuple(
-        call.fresh() if size is None or not is_natural(size) else size
-        for size in content.elements
+        call.fresh() if size is None or (found := maximum(size, 0)) is None else found
+        for size in content.elements  # less than 0 is an error
     )
     return Value(dtype, countable(shape, "the shape"))
 
@@ -68,13 +69,28 @@ def _range(call: NodeCall) -> Value:
             count = None if steps is None else maximum(steps, 0)
             if count is not None:
                 return Value(dtype, (count,))
+        elif start == 0 and limit is not None and step is not None:
+            count = exact_quotient(limit, step)
+            if count is not None and is_natural(count):
+                return Value(dtype, (count,))
+    constants = [call.constant(position) for position in range(3)]
+    if None in contents and all(c is not None and c.size == 1 for c in constants):
+        start, limit, step = (c.item() for c in constants if c is not None)
+        span = (limit - start) / step
+        if math.isfinite(span):
+            return Value(dtype, (max(math.ceil(span), 0),))
     return Value(dtype, (call.fresh(),))
 
 
 def _one_hot(call: NodeCall) -> Value:
     shape, depth = call.value().shape, call.content(1)
     dtype = call.value(2).dtype
-    size = None if depth is None else depth.elements[0]
+    size: Extent | None
+    if depth is not None:
+        size = depth.elements[0]
+    else:
+        constant = call.constant(1)  # depth may be of any type
+        size = None if constant is None else int(constant.item())
     check_known(0, (size,), "depth")
     if shape is None:
         return Value(dtype)

@@ -89,6 +89,10 @@ def _reshaped(
     for axis, size in enumerate(target):
         if size == 0 and copies:
             sizes.append(None if shape is None else shape[axis])
+        elif size is not None and shape is not None and size in shape:
+            sizes.append(size)  # as one of a tensor's it is not less than 0
+        elif size is not None and size != -1 and -1 in target:
+            sizes.append(maximum(size, 0))  # a second -1 would be an error
         elif size is None or not is_natural(size):  # not known, or -1
             sizes.append(None)
         else:
@@ -102,7 +106,7 @@ def _reshaped(
             left = exact_quotient(total, rest)
             if left is None and isinstance(rest, int):
                 left = quotient(total, rest)
-            if left is not None and is_natural(left):
+            if left is not None and (is_natural(left) or left in shape):
                 sizes[at] = left
     return tuple(call.fresh() if size is None else size for size in sizes)
 
@@ -373,20 +377,28 @@ def _top_k(call: NodeCall) -> list[Value]:
 
 def _compress(call: NodeCall) -> Value:
     dtype, shape = call.value()
-    axis = call.attribute("axis")
+    axis, count = call.attribute("axis"), _non_zeros(call, 1)
     if axis is None:
-        return Value(dtype, (call.fresh(),))
+        return Value(dtype, (count,))
     if shape is None:
         return Value(dtype)
     sizes = list(shape)
-    sizes[call.axis(len(shape), 0)] = call.fresh()
+    sizes[call.axis(len(shape), 0)] = count
     return Value(dtype, tuple(sizes))
 
 
 def _non_zero(call: NodeCall) -> Value:
     shape = call.value().shape
     rows = call.fresh() if shape is None else len(shape)
-    return Value(_INT64, (rows, call.fresh()))
+    return Value(_INT64, (rows, _non_zeros(call, 0)))
+
+
+def _non_zeros(call: NodeCall, position: int) -> Extent:
+    """How many elements of an input are not 0."""
+    constant = call.constant(position)
+    if constant is None or constant.dtype.hasobject:
+        return call.fresh()
+    return int((constant != 0).sum())
 
 
 # more elements
@@ -434,7 +446,9 @@ def _expand(call: NodeCall) -> Value:
     want = (*(1 for _ in range(rank_made - len(target))), *target)
     sizes: list[Extent] = []
     for own, size in zip(have, want, strict=True):
-        if size is not None and is_natural(size):
+        if size is not None:
+            size = maximum(size, 0)  # less is an error
+        if size is not None:
             sizes.append(broadcast(own, size))
         else:
             sizes.append(own if isinstance(own, int) and own != 1 else call.fresh())
@@ -479,9 +493,9 @@ def _pad(call: NodeCall) -> Value:
         padded = (
             None if before is None or after is None else sizes[axis] + before + after
         )
-        sizes[axis] = (
-            call.fresh() if padded is None or not is_natural(padded) else padded
-        )
+        # a size that turns out to be less than 0 is an error
+        known = padded is not None and (not isinstance(padded, int) or padded >= 0)
+        sizes[axis] = padded if known and padded is not None else call.fresh()
     return Value(dtype, countable(tuple(sizes), "the padded shape"))
 
 

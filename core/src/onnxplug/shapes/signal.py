@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import OutOfBounds, normal_axis
-from onnxplug.ep.size import Extent, is_natural, quotient
+from onnxplug.ep.size import Extent, is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Value, check_known
 
@@ -89,7 +89,10 @@ def _stft(call: NodeCall) -> Value:
     if length is not None:
         bins = _half(length) if call.attribute("onesided", 1) else length
         if shape is not None and isinstance(step, int):
-            frames = quotient(shape[1] - length + step, step)
+            room = maximum(
+                shape[1] - length, 0
+            )  # a frame that does not fit is an error
+            frames = None if room is None else quotient(room + step, step)
     batch = call.fresh() if shape is None else shape[0]
     return Value(dtype, (batch, _known(call, frames), _known(call, bins), 2))
 

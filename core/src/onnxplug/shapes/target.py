@@ -40,7 +40,7 @@ def target_in_numbers(
             numbers.append(-1)
     if not open_places:
         return numbers
-    # with an empty dimension, or two places, nothing tells what -1 is
+    # with an empty dimension, or two places, nothing says what -1 is
     rest = [number for place, number in enumerate(numbers) if place not in open_places]
     if len(open_places) > 1 or any(number <= 0 for number in rest) or shape is None:
         return None

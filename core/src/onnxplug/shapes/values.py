@@ -297,9 +297,18 @@ def _divided(one: Extent, other: Extent) -> Element:
             return None
         size = abs(one) // abs(other)  # rounds towards 0
         return size if (one < 0) == (other < 0) else -size
-    if isinstance(other, int) and is_natural(one):
+    if not isinstance(other, int) or other <= 0:
+        return None
+    if is_natural(one):
         return quotient(one, other)
-    return None
+    # towards 0, so what is below 0 is divided for itself
+    above, below = maximum(one, 0), maximum(-one, 0)
+    if above is None or below is None:
+        return None
+    whole, lacking = quotient(above, other), quotient(below, other)
+    if whole is None or lacking is None:
+        return None
+    return whole if is_natural(one + (other - 1)) else whole - lacking
 
 
 def _mod(call: NodeCall) -> Content | None:

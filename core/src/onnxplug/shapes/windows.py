@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from onnxplug.ep import DataType
 from onnxplug.ep.bounds import OutOfBounds, at_least
-from onnxplug.ep.size import Extent, is_natural, product, quotient
+from onnxplug.ep.size import Extent, is_natural, minimum, product, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value, check_known
 
@@ -84,10 +84,14 @@ def _rounded_up(
     size: Extent, span: Extent, stride: int, before: int, after: int
 ) -> Extent | None:
     """With ``ceil_mode``: a last window that starts beyond the data is left out."""
-    if not isinstance(size, int) or not isinstance(span, int):
+    if not isinstance(span, int):
         return None
-    places = -(-(size + before + after - span) // stride) + 1
-    return places - 1 if (places - 1) * stride >= size + before else places
+    places = quotient(size + (before + after - span + stride - 1), stride)
+    most = quotient(size + (before + stride - 1), stride)
+    if places is None or most is None or after >= span:
+        return None
+    # it cannot where windows are at least as far from the end as from each other
+    return places + 1 if span - after >= stride else minimum(places + 1, most)
 
 
 def _kernel(call: NodeCall, weights: Shape) -> Shape:

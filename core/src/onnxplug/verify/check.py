@@ -229,14 +229,14 @@ class _Subject:
         request = ProviderRequest(
             self._factory.name, devices=(self._device,), origin=Origin.IMPLIED
         )
-        ep = create_ep(request, self._factory, (), context)
+        ep = create_ep(request, self._factory, (), context, {})
         return ep._replace(request=None)
 
     def _create_reference(self, context: SessionContext) -> ChosenEp:
         assert self._reference is not None
         request = ProviderRequest(CPU, origin=Origin.IMPLIED)
         hardware = hardware_for(self._registry, CPU, discover())
-        ep = create_ep(request, self._reference, hardware, context)
+        ep = create_ep(request, self._reference, hardware, context, {})
         return ep._replace(request=None)
 
 

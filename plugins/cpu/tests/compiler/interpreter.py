@@ -119,10 +119,10 @@ class Interpreter:
             assert (before == 0xA5).all(), "a kernel wrote before its buffer"
             assert (after == 0xA5).all(), "a kernel wrote after its buffer"
         for fed, array in self._fed:
-            content = self._memory(fed)
+            content = self.memory(fed)
             assert content.tobytes() == array.tobytes(), "a kernel wrote to an input"
         for check in self.recorder.checks:
-            found = int(self._memory(check.flag).view(np.int64)[0])
+            found = int(self.memory(check.flag).view(np.int64)[0])
             if found:
                 raise check.error(found)
 
@@ -135,7 +135,7 @@ class Interpreter:
 
     def read(self, view: View) -> np.ndarray[Any, Any]:
         """The content of a view after the run."""
-        flat = self._memory(view.buffer)[view.offset :]
+        flat = self.memory(view.buffer)[view.offset :]
         usable = len(flat) // view.dtype.itemsize * view.dtype.itemsize
         return np.lib.stride_tricks.as_strided(
             flat[:usable].view(view.dtype),
@@ -143,7 +143,7 @@ class Interpreter:
             [stride * view.dtype.itemsize for stride in view.strides],
         ).copy()
 
-    def _memory(self, buffer: Buffer) -> np.ndarray[Any, Any]:
+    def memory(self, buffer: Buffer) -> np.ndarray[Any, Any]:
         if isinstance(buffer, Constant):
             return buffer.array.reshape(-1).view(np.uint8)
         if id(buffer) not in self._arrays:
@@ -164,14 +164,14 @@ class Interpreter:
         return memory[self.GUARD : self.GUARD + buffer.nbytes]
 
     def _words(self, words: tuple[Word, ...]) -> int:
-        values = np.array([self._word(word) for word in words] or [0], np.uint64)
+        values = np.array([self.word(word) for word in words] or [0], np.uint64)
         self._keep.append(values)
         return int(values.ctypes.data)
 
-    def _word(self, word: Word) -> int:
+    def word(self, word: Word) -> int:
         match word:
             case Address(buffer, offset):
-                memory = self._memory(buffer)
+                memory = self.memory(buffer)
                 return int(memory.ctypes.data) + offset
             case Code(kernel):
                 return address(kernel, self.recorder.isa)

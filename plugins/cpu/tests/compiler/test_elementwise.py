@@ -311,10 +311,10 @@ def finish(
         ctypes.c_void_p,
         ctypes.c_int64,
     )(address(made.code.kernel, isa))
-    words = interpreter._word(made.words)
+    words = interpreter.word(made.words)
     batch0, batch1, rows, columns = product.shape
     if in_place:
-        memory = interpreter._memory(outputs[0].buffer).view(np.float32)
+        memory = interpreter.memory(outputs[0].buffer).view(np.float32)
         memory[:] = product.reshape(-1)
     for outer in range(batch0):
         for inner in range(batch1):

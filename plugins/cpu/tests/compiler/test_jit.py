@@ -288,7 +288,7 @@ def test_memory_that_cannot_be_executed_is_told(folder, monkeypatch) -> None:
         raise PermissionError(13, "it is forbidden")
 
     monkeypatch.setattr(CodeMemory, "place", refuse)
-    monkeypatch.setattr(jit, "_memory", CodeMemory())
+    monkeypatch.setattr(jit, "memory", CodeMemory())
     with pytest.raises(
         KernelUnavailable, match=r"cannot be executed: .*it is forbidden"
     ):
@@ -332,7 +332,7 @@ def test_other_interpreters_have_none(folder, monkeypatch) -> None:
 @needs_host
 def test_without_llvmlite_and_cache_there_is_none(folder, monkeypatch) -> None:
     monkeypatch.setattr(jit, "llvmlite_version", lambda: None)
-    monkeypatch.setattr(jit, "_hosts", {})
+    monkeypatch.setattr(jit, "hosts", {})
     assert "pip install llvmlite" in (machine_code_unavailable() or "")
     Cache("onnxplug-cpu").store("one", b"")
     assert machine_code_unavailable() is None

@@ -225,7 +225,7 @@ def test_result_through_strides(isa: Isa, rows: int) -> None:
     a = interpreter.input(normal(rng, 2, rows, 3, 21)).transpose((0, 2, 1, 3))
     b = interpreter.input(normal(rng, 2, 21, 3, 35)).transpose((0, 2, 1, 3))
     wide = interpreter.output(np.float32, (2, rows, 3, 40))
-    interpreter._memory(wide.buffer)[:] = 0
+    interpreter.memory(wide.buffer)[:] = 0
     out = wide.slice((0, 0, 0, 2), (2, rows, 3, 35)).transpose((0, 2, 1, 3))
     record_matmul(interpreter.recorder, a, b, out)
     interpreter.run()

@@ -285,7 +285,7 @@ def test_weights_that_tiles_cannot_have_are_refused(
             if hasattr(word, "buffer") and isinstance(word.buffer, Packed)
         }
         assert packed.accepts is not None
-        assert packed.accepts(interpreter._memory(packed)) == fits
+        assert packed.accepts(interpreter.memory(packed)) == fits
 
 
 def test_small_numbers() -> None:
@@ -347,7 +347,7 @@ def test_result_through_strides() -> None:
     a = interpreter.input(normal(rng, 2, 40, 3, 21)).transpose((0, 2, 1, 3))
     b = recorder.constant(normal(rng, 1, 1, 21, 35))
     wide = interpreter.output(np.float32, (2, 40, 3, 40))
-    interpreter._memory(wide.buffer)[:] = 0
+    interpreter.memory(wide.buffer)[:] = 0
     out = wide.slice((0, 0, 0, 2), (2, 40, 3, 35)).transpose((0, 2, 1, 3))
     record_product(recorder, a, b, out)
     interpreter.run()

@@ -195,13 +195,19 @@ def test_nothing_to_compute() -> None:
     lowered(text).check(random((5, 3))[0])
 
 
-def test_nothing_is_computed_early_that_is_large() -> None:
-    body = "s = Shape (x) k = Mul (s, many) e = Expand (c, k) y = Add (e, x)"
+@pytest.mark.parametrize(
+    "made",
+    [
+        "k = Mul (s, many) e = Expand (c, k)",
+        "k = Mul (s, many) d = Unsqueeze (c, first) e = Tile (d, k)",
+    ],
+)
+def test_nothing_is_computed_early_that_is_large(made: str) -> None:
     text = graph(
         "float[A, 1] x",
         "float[] y",
-        body,
-        "int64[2] many = {1, 2000}, float[1] c = {2}",
+        f"s = Shape (x) {made} y = Add (e, x)",
+        "int64[2] many = {1, 2000}, float[1] c = {2}, int64[1] first = {0}",
     )
     found = lowered(text)
     x = random((1000, 1))[0]
@@ -213,6 +219,29 @@ def test_nothing_is_computed_early_that_is_large() -> None:
         tracemalloc.stop()
     assert kept < 4 << 20  # of the plan; what is expanded has 8 MB
     found.check(x)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "f = Cast <to = 1> (n) r = Range (zero, f, one)",
+        "o = ConstantOfShape <value = float[1] {1}> (s) z = NonZero (o) "
+        "t = Slice (z, first, last, first) r = Cast <to = 1> (t)",
+        "p = Concat <axis = 0> (s, s) c = Equal (p, s) "
+        "q = Compress (p, c) r = Cast <to = 1> (q)",
+    ],
+)
+def test_sizes_that_elements_tell_are_planned(made: str) -> None:
+    text = graph(
+        "float[A] x",
+        "float[] y",
+        f"s = Shape (x) n = Squeeze (s) {made} e = Exp (x) y = Add (e, r)",
+        """float zero = {0}, float one = {1}, int64[1] first = {0},
+        int64[1] last = {1}""",
+    )
+    found = lowered(text)
+    found.check(*random((5,) if "Compress" not in made else (2,)))
+    assert set(found.session.explain().partitions[0].tiers) == {"compiled"}
 
 
 # products

@@ -65,12 +65,8 @@ def the_pool() -> pool.Pool:
     return pool.shared_pool(Library.host())
 
 
-def field(of: pool.Pool, offset: int) -> int:
-    return int(of._fields[offset // 8])
-
-
 def is_parked(of: pool.Pool, worker: int) -> bool:
-    return field(of, pool._PARKED + worker * pool._LINE) == 1
+    return of.field(pool.PARKED + worker * pool.LINE) == 1
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -157,11 +153,11 @@ def test_a_run_that_finds_the_pool_in_use_computes_alone() -> None:
     _, run = counting(2, [100], work=1000)
     run()
     shared = the_pool()
-    shared._set(pool._LOCK, 1)
+    shared.set_field(pool.LOCK, 1)
     try:
         counts, who = run()
     finally:
-        shared._set(pool._LOCK, 0)
+        shared.set_field(pool.LOCK, 0)
     assert (counts == 1).all()
     assert (who == 0).all()
 
@@ -187,21 +183,21 @@ def test_a_run_gets_no_more_threads_than_it_may_have() -> None:
     _, on_two = counting(2, [64], work=2000)
     on_four()
     shared = the_pool()
-    pauses = field(shared, pool._PAUSES)
-    shared._set(pool._PAUSES, 1_000_000)  # so that all workers look for work
+    pauses = shared.field(pool.PAUSES)
+    shared.set_field(pool.PAUSES, 1_000_000)  # so that all workers look for work
     try:
         assert eventually(lambda: on_four()[1].max() > 1)
         for _ in range(50):
             on_four()
             assert on_two()[1].max() <= 1
     finally:
-        shared._set(pool._PAUSES, pauses)
+        shared.set_field(pool.PAUSES, pauses)
 
 
 def test_workers_that_cannot_sleep_natively(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_way = pool._system.give_way
-    monkeypatch.setattr(pool, "_system", System("", 0, 0, give_way))
-    monkeypatch.setattr(pool, "_WORKER", Kernel("test.worker", (), pool._write_worker))
+    give_way = pool.SYSTEM.give_way
+    monkeypatch.setattr(pool, "SYSTEM", System("", 0, 0, give_way))
+    monkeypatch.setattr(pool, "WORKER", Kernel("test.worker", (), pool.write_worker))
     alternative = pool.Pool(Library.host())
     monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
     _, run = counting(2, [64], work=20_000)
@@ -261,7 +257,7 @@ def test_runs_go_on_with_the_threads_that_there_are(
 ) -> None:
     alternative = pool.Pool(Library.host())
     monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
-    monkeypatch.setattr(pool, "_told_of_threads", False)
+    monkeypatch.setattr(pool, "warned", set())
     monkeypatch.setattr(threading, "Thread", Limited)
     monkeypatch.setattr(Limited, "left", left)
     _, run = counting(4, [64], work=20_000)
@@ -277,7 +273,7 @@ def test_runs_go_on_with_the_threads_that_there_are(
         monkeypatch.setattr(Limited, "left", 9)
         run()
         assert alternative.size == 1 + left
-        monkeypatch.setattr(alternative, "_try_again_at", 0.0)
+        monkeypatch.setattr(alternative, "try_again_at", 0.0)
         run()
         assert alternative.size == 4
     finally:
@@ -296,8 +292,8 @@ def test_workers_have_numbers_of_their_own_whatever_interrupts_their_start(
             raise KeyboardInterrupt
 
     numbers: list[int] = []
-    work = alternative._work
-    alternative._work = lambda control, number: (  # type: ignore[assignment]
+    work = alternative.work
+    alternative.work = lambda control, number: (  # type: ignore[assignment]
         numbers.append(number),
         work(control, number),
     )[1]
@@ -393,7 +389,7 @@ program, run = t.counting(3, [64], work=10_000)
 
 def test_native_code_for_other_processors() -> None:
     for isa in (AVX2, NEON):
-        for kernel in (pool._WORKER, pool._WAKE_ALL):
+        for kernel in (pool.WORKER, pool.WAKE_ALL):
             assert compile_object(kernel, isa)
 
 

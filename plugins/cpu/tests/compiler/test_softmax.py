@@ -40,7 +40,7 @@ def softmax(
         interpreter = Interpreter(isa, workers)
         copy = interpreter.output(np.float32, x.shape)
         interpreter.read(copy)
-        interpreter._memory(copy.buffer)[:] = x.reshape(-1).view(np.uint8)
+        interpreter.memory(copy.buffer)[:] = x.reshape(-1).view(np.uint8)
         view = out = change(copy)
     else:
         out = interpreter.output(np.float32, view.shape)

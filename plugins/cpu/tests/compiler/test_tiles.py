@@ -89,7 +89,7 @@ def test_a_product_of_tiles(isa: Isa, kind: str, rows: int) -> None:
     sums = (rng.standard_normal((rows, 20)) * scale).astype(np.float32)
     interpreter = Interpreter(isa)
     out = interpreter.output(np.float32, sums.shape)
-    interpreter._memory(out.buffer)[:] = sums.view(np.uint8).reshape(-1)
+    interpreter.memory(out.buffer)[:] = sums.view(np.uint8).reshape(-1)
     released = interpreter.output(np.int64, (1,))
     configuration = interpreter.output(np.uint8, (64,))
     words: dict[str, Word] = {

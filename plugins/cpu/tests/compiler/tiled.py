@@ -28,8 +28,8 @@ def host(isa: Isa | None = None, problem: str | None = None) -> Iterator[None]:
     found = mock.Mock(return_value=(isa, problem), cache_clear=lambda: None)
     with (
         mock.patch.object(isa_module, "detect", found),
-        mock.patch.object(jit, "_hosts", {}),
-        mock.patch.object(jit, "_told", set()),
-        mock.patch.object(trial, "_tried", {}),
+        mock.patch.object(jit, "hosts", {}),
+        mock.patch.object(jit, "warned", set()),
+        mock.patch.object(trial, "tried", {}),
     ):
         yield

@@ -83,7 +83,7 @@ def declare(
 def with_consumed_inputs(kernel: Function) -> Function:
     """*kernel* with the attribute ``consumed_inputs`` of opset 1, which is ignored.
 
-    It told which inputs may be overwritten, and is no part of an operator's meaning.
+    It said which inputs may be overwritten, and is no part of an operator's meaning.
     """
 
     def legacy(

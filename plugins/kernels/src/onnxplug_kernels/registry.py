@@ -285,7 +285,7 @@ class _Form(NamedTuple):
     Attributes:
         attributes: their names.
         required: those without a default.
-        counts_outputs: it is told how many outputs are wanted.
+        counts_outputs: it receives how many outputs are wanted.
         types: of the attributes that a parameter's annotation states the type of.
         fewest, most: how many inputs it takes.
         needed: positions of inputs that are not to be left out.

@@ -16,6 +16,7 @@ from onnxplug_openvino.engine import import_openvino, make_core
 from onnxplug_openvino.options import OPTIONS, Settings, read_settings
 
 _INTEL: Final = 0x8086
+_NOT_INSTALLED: Final = "openvino is not installed"
 _INSTALL: Final = 'pip install "openvino>=2026.2,<2027" in this environment'
 _NEEDED: Final = {"FP16": "FP16", "BF16": "BF16"}
 
@@ -23,12 +24,12 @@ _NEEDED: Final = {"FP16": "FP16", "BF16": "BF16"}
 class OpenVINOFactory(ep.EpFactory):
     """Drives processors, and Intel's GPUs and NPUs, by OpenVINO.
 
-    Listing devices does not import OpenVINO: a device's metadata tells the versions
+    Listing devices does not import OpenVINO: a device's metadata has the versions
     of the EP and of the engine, and the hardware's own metadata its name.  What it can
-    compute is told by ``diagnose``.
+    compute is reported by ``diagnose``.
     """
 
-    spi_version = (0, 3)
+    spi_version = (0, 4)
     name = "OpenVINOExecutionProvider"
     vendor = "Intel"
     vendor_id = _INTEL
@@ -44,27 +45,34 @@ class OpenVINOFactory(ep.EpFactory):
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
-    ) -> Iterable[ep.EpDevice]:
-        """Every processor, and the GPUs and NPUs that Intel made."""
-        if not _is_installed():  # which diagnose tells
-            return []
+    ) -> Iterable[ep.EpDevice | ep.RefusedDevice]:
+        """Every processor, and Intel's GPUs and NPUs; those of others are refused."""
         metadata = {"version": self.version}
-        if version := _engine_version():
+        installed = _is_installed()
+        if installed and (version := _engine_version()):
             metadata["engine_version"] = version
-        return [
-            ep.EpDevice(
-                ep_name=self.name,
-                device=device,
-                ep_vendor=self.vendor,
-                metadata=metadata,
-                # NPUs compute floating point in 16 bits only
-                default_options={"precision": "FP16"}
-                if device.type is ep.DeviceType.NPU
-                else {},
-            )
-            for device in devices
-            if device.type is ep.DeviceType.CPU or device.vendor_id == _INTEL
-        ]
+        for device in devices:
+            if device.type is not ep.DeviceType.CPU and device.vendor_id != _INTEL:
+                found = f"; this is of {device.vendor}" if device.vendor else ""
+                yield ep.RefusedDevice(
+                    device=device,
+                    reason=f"of GPUs and NPUs OpenVINO drives Intel's{found}",
+                )
+            elif not installed:
+                yield ep.RefusedDevice(
+                    device=device, reason=_NOT_INSTALLED, remedy=_INSTALL
+                )
+            else:
+                yield ep.EpDevice(
+                    ep_name=self.name,
+                    device=device,
+                    ep_vendor=self.vendor,
+                    metadata=metadata,
+                    # NPUs compute floating point in 16 bits only
+                    default_options={"precision": "FP16"}
+                    if device.type is ep.DeviceType.NPU
+                    else {},
+                )
 
     def create(
         self,
@@ -113,7 +121,7 @@ class OpenVINOFactory(ep.EpFactory):
         if not _is_installed():
             yield ep.Finding(
                 level=ep.Level.ERROR,
-                message="openvino is not installed",
+                message=_NOT_INSTALLED,
                 remedy=_INSTALL,
             )
             return

@@ -10,7 +10,7 @@ from onnxplug_openvino.capability import CONTROL_FLOW, load_table
 
 
 def operators() -> Iterator[ep.OperatorSupport]:
-    """The versions that were measured; types are told of inputs only."""
+    """The versions that were measured; types are stated of inputs only."""
     import onnx.defs
 
     for op_type, entry in load_table().items():

@@ -1,7 +1,7 @@
 """The options, by the names of ONNX Runtime's OpenVINO EP, and what they mean.
 
 Owns: the declared options, and :class:`Settings`, what they come to for one session.
-An option without meaning here is declared as refused, so that setting it tells why.
+An option without meaning here is declared as refused, so that setting it says why.
 """
 
 from __future__ import annotations

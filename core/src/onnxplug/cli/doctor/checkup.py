@@ -14,12 +14,19 @@ from typing import Any, Final
 
 from onnxplug.cli.doctor.compute import TRIALS, Check, Verdict, compute
 from onnxplug.cli.families import Family, families, tried_on
-from onnxplug.ep import DeviceType, EpFactory, Finding, HardwareDevice, Level
+from onnxplug.ep import (
+    DeviceType,
+    EpFactory,
+    Finding,
+    HardwareDevice,
+    Level,
+    RefusedDevice,
+)
 from onnxplug.errors import EpError, PluginError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
 from onnxplug.selection.available import no_device
-from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.selection.devices import hardware_for, judged_devices
 
 _LOG: Final = logging.getLogger("onnxplug.cli")
 
@@ -60,6 +67,7 @@ class Checkup:
         load_ms: how long it took to load, in milliseconds; ``None`` if it was not
             loaded, or before.
         reason, remedy: why the state is what it is, and what to do; empty when ready.
+        refused: devices that it might drive and does not, and why.
         findings: what the EP says of itself, and what went wrong in asking it.
         probed: devices that only this plugin finds.
         doing: what comes next; empty when it is done.
@@ -73,6 +81,7 @@ class Checkup:
     reason: str = ""
     remedy: str = ""
     devices: tuple[DrivenDevice, ...] = ()
+    refused: tuple[RefusedDevice, ...] = ()
     findings: tuple[Finding, ...] = ()
     probed: tuple[HardwareDevice, ...] = ()
     doing: str = ""
@@ -134,6 +143,10 @@ class Checkup:
                     )
                     for driven in data["devices"]
                 ),
+                "refused": tuple(
+                    RefusedDevice(**refused | {"device": _device(refused["device"])})
+                    for refused in data["refused"]
+                ),
                 "findings": tuple(
                     Finding(**finding | {"level": Level(finding["level"])})
                     for finding in data["findings"]
@@ -185,9 +198,9 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         for text in record.problems.values()
     ]
     try:
-        pairs = devices_of(factory, hardware)
+        pairs, refused = judged_devices(factory, hardware)
     except EpError as error:
-        pairs = ()
+        pairs = refused = ()
         _LOG.debug("%s", error)
         fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
         findings.append(fault)
@@ -198,6 +211,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     checkup = replace(
         checkup,
         devices=tuple(driven),
+        refused=refused,
         findings=tuple(findings),
         probed=tuple(device for device in hardware if device not in found),
     )
@@ -206,7 +220,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     findings += _diagnose(factory, _makers(record))
     if not pairs and not any(each.level is Level.ERROR for each in findings):
         # an error of the EP's own says why already
-        none, todo = no_device(factory, hardware)
+        none, todo = no_device(factory, hardware, refused)
         findings.append(Finding(level=Level.WARNING, message=none, remedy=todo))
     checkup = replace(checkup, findings=tuple(findings))
 

@@ -1,7 +1,8 @@
 """The process in which ``onnxplug doctor --isolate`` checks one plugin.
 
-``python -m onnxplug.cli.doctor.child EP [LIBRARY …]`` writes a line of JSON before each
-step, and one when all is done, so that whoever reads them knows how far it came.
+``python -m onnxplug.cli.doctor.child ep EP [LIBRARY …]`` writes a line of JSON before
+each step, and one when all is done, so that whoever reads them knows how far it came.
+``python -m onnxplug.cli.doctor.child domain DOMAIN DISTRIBUTION`` writes one line.
 """
 
 from __future__ import annotations
@@ -9,21 +10,33 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 
-from onnxplug.cli.doctor.checkup import examine
+from onnxplug.cli.doctor.checkup import Checkup, examine
+from onnxplug.cli.doctor.domains import DomainCheckup, examine_domain
 from onnxplug.cli.library import register_libraries
 from onnxplug.plugins import registry
 
 
-def main(ep: str, *libraries: str) -> None:
-    """Check the plugin of *ep*, which *libraries* may supply."""
+def main(kind: str, *words: str) -> None:
+    """Check a plugin; see above."""
     # whatever the plugin prints goes to stderr; the lines are for us alone
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as lines:
         os.dup2(2, 1)
-        register_libraries(list(libraries))
-        for checkup in examine(registry.resolve(ep), registry):
+        for checkup in _ep(*words) if kind == "ep" else _domain(*words):
             print(json.dumps(checkup.to_json()), file=lines, flush=True)
+
+
+def _ep(ep: str, *libraries: str) -> Iterator[Checkup]:
+    register_libraries(list(libraries))
+    return examine(registry.resolve(ep), registry)
+
+
+def _domain(domain: str, distribution: str) -> Iterator[DomainCheckup]:
+    for supplier in registry.domains.suppliers(domain):
+        if supplier.name == distribution:
+            yield examine_domain(supplier)
 
 
 if __name__ == "__main__":

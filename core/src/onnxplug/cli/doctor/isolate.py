@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -14,9 +15,11 @@ from dataclasses import replace
 from typing import IO, Final
 
 from onnxplug.cli.doctor.checkup import Checkup, Crash, begin
+from onnxplug.cli.doctor.domains import DomainCheckup, begin_domain
 from onnxplug.ep import Finding, Level
 from onnxplug.escape import escape_lines
 from onnxplug.plugins import PluginRecord
+from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.settings import BLOCK
 
@@ -27,14 +30,7 @@ def examine_isolated(
     record: PluginRecord, timeout: float, libraries: Sequence[str] = ()
 ) -> Checkup:
     """What a process found that had *timeout* seconds, and registered *libraries*."""
-    # files, and no pipes: those would stay open for as long as the plugin's own
-    # children live
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = _run([record.name, *libraries], out, err, timeout)
-        lines = _read(out).splitlines()
-        written = _read(err).strip()
-    if written:
-        _LOG.info("%s wrote:\n%s", record, escape_lines(written))
+    code, lines, written = _examined(record, ["ep", record.name, *libraries], timeout)
     checkup = begin(record)
     for line in lines:
         try:
@@ -45,6 +41,37 @@ def examine_isolated(
     if code == 0 and not unfinished:
         return checkup
     return _crashed(checkup, code, timeout, written, unfinished=unfinished)
+
+
+def examine_domain_isolated(supplier: Supplier, timeout: float) -> DomainCheckup:
+    """What a process found that had *timeout* seconds."""
+    words = ["domain", supplier.domain, supplier.name]
+    code, lines, written = _examined(supplier, words, timeout)
+    with contextlib.suppress(ValueError):  # the last line was cut off
+        if code == 0 and lines:
+            return DomainCheckup.from_json(json.loads(lines[-1]))
+    return replace(
+        begin_domain(supplier),
+        state=str(Crash.TIMED_OUT if code is None else Crash.CRASHED),
+        reason=_reason(code, timeout, written, "being loaded"),
+        remedy=f"tell the makers of {supplier.name}; "
+        f"{BLOCK}={supplier.domain} leaves it out",
+    )
+
+
+def _examined(
+    plugin: object, words: Sequence[str], timeout: float
+) -> tuple[int | None, list[str], str]:
+    """The exit code, ``None`` when the time was up; the lines; what else it wrote."""
+    # files, and no pipes: those would stay open for as long as the plugin's own
+    # children live
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = _run(words, out, err, timeout)
+        lines = _read(out).splitlines()
+        written = _read(err).strip()
+    if written:
+        _LOG.info("%s wrote:\n%s", plugin, escape_lines(written))
+    return code, lines, written
 
 
 def _run(
@@ -94,27 +121,29 @@ def _crashed(
     *,
     unfinished: bool,
 ) -> Checkup:
-    how = f"it took more than {timeout:g} s" if code is None else _how(code)
     if not unfinished:
-        text = f"{how} when the process ended, all checks done"
+        text = f"{_how(code, timeout)} when the process ended, all checks done"
         remedy = f"tell the makers of {checkup.distribution}"
         finding = Finding(level=Level.WARNING, message=text, remedy=remedy)
         return replace(checkup, findings=(*checkup.findings, finding))
-    reason = f"{how} while {checkup.doing or 'starting'}"
-    place = _place(written)
-    if place:
-        reason += f"\n{place}"
     return replace(
         checkup,
         state=str(Crash.TIMED_OUT if code is None else Crash.CRASHED),
-        reason=reason,
+        reason=_reason(code, timeout, written, checkup.doing or "starting"),
         remedy=f"tell the makers of {checkup.distribution}; "
         f"{BLOCK}={short_name(checkup.ep)} leaves it out",
         doing="",
     )
 
 
-def _how(code: int) -> str:
+def _reason(code: int | None, timeout: float, written: str, doing: str) -> str:
+    place = _place(written)
+    return f"{_how(code, timeout)} while {doing}" + (f"\n{place}" if place else "")
+
+
+def _how(code: int | None, timeout: float) -> str:
+    if code is None:
+        return f"it took more than {timeout:g} s"
     if code < 0:
         try:
             return f"it was killed by {signal.Signals(-code).name}"

@@ -14,12 +14,14 @@ from typing import Final
 
 from onnxplug import __version__
 from onnxplug.cli.doctor.checkup import Checkup, examine
-from onnxplug.cli.doctor.isolate import examine_isolated
+from onnxplug.cli.doctor.domains import DomainCheckup, conflicts, examine_domain
+from onnxplug.cli.doctor.isolate import examine_domain_isolated, examine_isolated
 from onnxplug.cli.progress import Progress
 from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginState, registry
+from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT, VERIFY
 from onnxplug.selection.devices import merge_hardware
 from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platform
@@ -89,6 +91,7 @@ class Report:
     hints: Sequence[str]
     hardware: Sequence[HardwareDevice]
     plugins: Sequence[Checkup]
+    domains: Sequence[DomainCheckup]
     missing: Sequence[Missing]
     isolated: bool
     problems: Sequence[str]
@@ -109,15 +112,19 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
     }
     try:
         records = registry.records()
+        suppliers = registry.domains.all_suppliers()
     except OptionError as error:
-        records = []
+        records, suppliers = [], []
         problems.append(str(error))
     plugins = _plugins(records, timeout, libraries)
+    domains = _domains(suppliers, timeout)
     problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
     if not any(one.works for one in plugins) and not problems:
         problems.append(
             "no EP is installed that works; onnxplug-cpu supplies the CPU's"
         )
+    problems += [each.problem for each in domains if each.problem]
+    problems += conflicts(domains)
     probed = [device for one in plugins for device in one.probed]
     hardware = merge_hardware(discover(), probed)
     return Report(
@@ -131,6 +138,7 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
         hints=_hints(settings),
         hardware=hardware,
         plugins=plugins,
+        domains=domains,
         missing=_missing(hardware, plugins),
         isolated=timeout is not None,
         problems=problems,
@@ -170,6 +178,22 @@ def _plugins(
     return plugins
 
 
+def _domains(
+    suppliers: Sequence[Supplier], timeout: float | None
+) -> Sequence[DomainCheckup]:
+    domains = []
+    with Progress("") as progress:
+        for supplier in suppliers:
+            progress.text = f"checking {supplier} …"
+            if timeout is not None and supplier.state is PluginState.FOUND:
+                domains.append(examine_domain_isolated(supplier, timeout))
+                continue
+            # what a plugin prints is no result of ours
+            with contextlib.redirect_stdout(sys.stderr):
+                domains.append(examine_domain(supplier))
+    return domains
+
+
 def _hints(settings: Mapping[str, str]) -> list[str]:
     hints = []
     for name in settings:
@@ -192,6 +216,14 @@ def _missing(
 def _what_would_drive(
     device: HardwareDevice, plugins: Mapping[str, Checkup]
 ) -> Missing:
+    for one in plugins.values():
+        for refused in one.refused:
+            if refused.device == device and refused.remedy:
+                todo = f"{one.ep} refuses it: {refused.reason}; {refused.remedy}"
+                distribution = one.distribution
+                return Missing(
+                    device=device, ep=one.ep, distribution=distribution, remedy=todo
+                )
     ep = next((ep for ep in KNOWN if _may_drive(ep, device)), None)
     if ep is None:
         return Missing(device=device, remedy="no distribution of onnxplug drives it")

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.cli.devices import description, hardware_data
+from onnxplug.cli.devices import description, hardware_data, refused_data
 from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
+from onnxplug.cli.doctor.domains import DomainCheckup
 from onnxplug.cli.doctor.report import Report
 from onnxplug.cli.families import device_data, other_texts, passed_text, trial_text
 from onnxplug.cli.names import name_to_write
@@ -30,6 +31,7 @@ def data(report: Report) -> dict[str, Any]:
         "hints": list(report.hints),
         "hardware": [hardware_data(device) for device in report.hardware],
         "plugins": [_plugin_data(plugin) for plugin in report.plugins],
+        "domains": [domain.to_json() for domain in report.domains],
         "missing": [
             {
                 "device": hardware_data(missing.device),
@@ -69,6 +71,7 @@ def _plugin_data(plugin: Checkup) -> dict[str, Any]:
             }
             for driven in plugin.devices
         ],
+        "refused_devices": [refused_data(refused) for refused in plugin.refused],
         "findings": [
             {
                 "level": str(finding.level),
@@ -102,8 +105,15 @@ def print_report(report: Report) -> None:
     if report.plugins:
         say()
         _print_plugins(report.plugins, names)
+    if report.domains:
+        say()
+        _print_domains(report.domains)
     for plugin in report.plugins:
         _print_details(plugin, names)
+    for domain in report.domains:
+        if domain.reason:
+            lines = [(f"{domain.state}: {domain.reason}", domain.remedy)]
+            _print_lines(f"{domain.domain} of {domain.distribution}", lines)
     if report.missing:
         say()
     for missing in report.missing:
@@ -153,6 +163,23 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
     )
 
 
+def _print_domains(domains: Sequence[DomainCheckup]) -> None:
+    print_table(
+        ("DOMAIN", "STATE", "DISTRIBUTION", "VERSION", "LOAD", "OPERATORS"),
+        [
+            (
+                each.domain,
+                each.state,
+                each.distribution,
+                each.version,
+                "" if each.load_ms is None else duration(each.load_ms / 1e3),
+                str(len(each.operators)) if each.operators else "",
+            )
+            for each in domains
+        ],
+    )
+
+
 def _summary(driven: DrivenDevice) -> str:
     return ", ".join(f"{check.op}{NO_BREAK}{check.verdict}" for check in driven.checks)
 
@@ -162,6 +189,11 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
     lines: list[tuple[str, str]] = []
     if plugin.reason:
         lines.append((f"{plugin.state}: {plugin.reason}", plugin.remedy))
+    said = [finding.message for finding in plugin.findings]
+    for refused in plugin.refused:
+        if not any(refused.reason in message for message in said):
+            text = f"{names.of(refused.device)} is refused: {refused.reason}"
+            lines.append((text, refused.remedy))
     for finding in plugin.findings:
         level = "" if finding.level is Level.OK else f"{finding.level}: "
         lines.append((f"{level}{finding.message}", finding.remedy))
@@ -178,9 +210,13 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
             lines.append((f"{passed_text(driven.families)} on {place}", ""))
         again = f"onnxplug doctor --verify {name_to_write(plugin.ep)}"
         lines += [(text, again) for text in other_texts(driven.families)]
-    if not lines:
-        return
-    say(f"\n{plugin.ep}")
+    if lines:
+        _print_lines(plugin.ep, lines)
+
+
+def _print_lines(name: str, lines: Sequence[tuple[str, str]]) -> None:
+    """What is to be said of *name*, each with what to do about it."""
+    say(f"\n{name}")
     for text, remedy in lines:
         say(_indented(text))
         if remedy:

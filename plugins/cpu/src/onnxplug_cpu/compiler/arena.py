@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.record import Record
-from onnxplug.ep.room import check_room
+from onnxplug.ep.room import check_left
 
 ALIGNMENT: Final = 64
 """Bytes that every buffer's offset is a multiple of: a cache line."""
@@ -102,7 +102,7 @@ def allocate(nbytes: int) -> Block:
     if nbytes < LARGE:
         array = np.empty(nbytes + ALIGNMENT, np.uint8)
         return _aligned(array, nbytes, ALIGNMENT)
-    check_room(nbytes)
+    check_left(nbytes)
     nbytes = round_up(nbytes, HUGE_PAGE)
     try:
         mapping = _map(nbytes + HUGE_PAGE)

@@ -31,11 +31,11 @@ def _affinity() -> frozenset[int]:
 
 def _cores(processors: Iterable[int], root: str) -> set[frozenset[int]]:
     """The processors grouped by core; a core of its own where the system is silent."""
-    return {_core(processor, root) for processor in processors}
+    return {_siblings(processor, root) for processor in processors}
 
 
 @functools.cache  # a file for each processor, which says the same as long as it runs
-def _core(processor: int, root: str) -> frozenset[int]:
+def _siblings(processor: int, root: str) -> frozenset[int]:
     topology = f"sys/devices/system/cpu/cpu{processor}/topology"
     siblings = _read(os.path.join(root, topology, "thread_siblings_list"))
     return _parse_list(siblings) or frozenset({processor})

@@ -59,7 +59,7 @@ def machine_code_unavailable() -> str | None:
             "kernels are used on it"
         )
     with _lock:
-        problem = _memory.problem()
+        problem = memory.problem()
     if problem:
         return (
             f"machine code cannot be executed in this process: {problem}; allow it, "
@@ -74,10 +74,10 @@ def machine_code_unavailable() -> str | None:
 
 def warn_of_arrays(reason: str) -> None:
     """Log why the EP computes on numpy arrays, each reason once in a process."""
-    if reason not in _told:
+    if reason not in warned:
         import logging  # seldom needed, and slow to import
 
-        _told.add(reason)
+        warned.add(reason)
         logging.getLogger("onnxplug.cpu").warning(
             "the CPU EP computes on numpy arrays: %s", reason
         )
@@ -91,10 +91,10 @@ def warn_of_amx(reason: str | None = None) -> None:
         reason: in a sentence with a remedy; by default why they cannot be used.
     """
     reason = reason or amx_problem()
-    if reason is not None and reason not in _told:
+    if reason is not None and reason not in warned:
         import logging
 
-        _told.add(reason)
+        warned.add(reason)
         logging.getLogger("onnxplug.cpu").warning(
             "float32 products are computed by FMA and not, faster, by AMX: %s", reason
         )
@@ -142,9 +142,9 @@ class Library:
         if isa is None:
             raise KernelUnavailable("no kernel is written for this architecture")
         with _lock:
-            if isa not in _hosts:
-                _hosts[isa] = Library(isa)
-            return _hosts[isa]
+            if isa not in hosts:
+                hosts[isa] = Library(isa)
+            return hosts[isa]
 
     def addresses(
         self, kernels: Collection[Kernel], check: Callable[[], None] = lambda: None
@@ -193,7 +193,7 @@ class Library:
     def _place(self, images: dict[str, Image]) -> None:
         try:
             with _lock:
-                addresses = _memory.place(list(images.values()))
+                addresses = memory.place(list(images.values()))
         except OSError as error:
             raise KernelUnavailable(
                 f"machine code cannot be executed: {error}"
@@ -318,12 +318,15 @@ def source_state() -> str:
     return "\n".join(sorted(found))
 
 
-_told: set[str] = set()
+warned: set[str] = set()
+"""What this process has logged, each reason once."""
 _lock = new_lock()
 _compiler_lock = new_lock()
 """Held while LLVM compiles, which has state of its own."""
-_memory = CodeMemory()
-_hosts: dict[Isa, Library] = {}
+memory = CodeMemory()
+"""Where this process has machine code."""
+hosts: dict[Isa, Library] = {}
+"""The libraries that this process has opened, by processor."""
 _target_machines: dict[Isa, Any] = {}
 
 
@@ -349,8 +352,8 @@ def _start_child() -> None:
 
     What is in memory already stays where it is.
     """
-    global _memory, _holds
-    _memory, _holds = CodeMemory(), False
+    global memory, _holds
+    memory, _holds = CodeMemory(), False
 
 
 if hasattr(os, "register_at_fork"):

@@ -258,7 +258,7 @@ class _Built(Record):
 
 def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
     """What *error* says of the compiled tier; raises it if it is of something else."""
-    # a sequence tells what its calls raise as its own
+    # a sequence says what its calls raise as its own
     refusal = error.__cause__ if isinstance(error, ep.NodeError) else error
     if isinstance(refusal, NotCompiled | KernelUnavailable):
         return refusal
@@ -318,6 +318,8 @@ def _sequence(
         inputs=partition.inputs,
         outputs=partition.outputs,
         constant=partition.constant,
+        value=partition.value,
+        infer=partition.infer,
     )
     notes = {
         id(of_index[node]): reason
@@ -349,7 +351,7 @@ class _Sequence(ep.KernelSequence):
         arguments: Sequence[Any],
         context: ep.RunContext,
     ) -> Any:
-        """Call a kernel; a segment tells of its commands itself."""
+        """Call a kernel; a segment records its commands itself."""
         if isinstance(kernel, _SegmentFunction):
             return kernel(*arguments, context=context)
         return super().call(node, kernel, arguments, context)

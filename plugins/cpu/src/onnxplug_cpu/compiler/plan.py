@@ -20,7 +20,6 @@ from onnxplug.ep.bounds import sizes
 from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.call import Abstract, Call, NotCompiled, data_type
 from onnxplug_cpu.compiler.constants import Constants
-from onnxplug_cpu.compiler.extent import extent
 from onnxplug_cpu.compiler.fuse import ANCHORS, RESHAPES, Group, fuse
 from onnxplug_cpu.compiler.groups import record_group
 from onnxplug_cpu.compiler.kernels.left_factor import left_factor, rows_collide
@@ -170,9 +169,7 @@ class _Planner:
 
     def _infer(self, call: Call) -> bool:
         inputs = [None if name is None else self.known(name) for name in call.inputs]
-        results = self._computed(call, inputs)
-        if results is None:
-            results = self._planned(call, inputs)
+        results = self._followed(call, inputs)
         if len(results) < len(call.outputs):
             raise NotCompiled(
                 f"{call.op_type} makes {len(results)} outputs, and not "
@@ -205,13 +202,16 @@ class _Planner:
                 wanted.update(name for name in call.inputs if name is not None)
         return needed[::-1]
 
-    def _planned(self, call: Call, inputs: Inputs) -> Results:
-        """What follows for the outputs of a call that a kernel is to compute."""
+    def _followed(self, call: Call, inputs: Inputs) -> Results:
+        """What is known of the call's outputs, of inputs that a kernel takes."""
         key = (call.kind, *[None if value is None else value.key for value in inputs])
         results = self.followed.get(key)
         if results is None:
             results = self._inferred(call, inputs)
             if any(value is None or value.content is None for value in results):
+                computed = self._computed(call, inputs, results)
+                if computed is not None:
+                    return computed  # of more, perhaps, than the key compares
                 self._check(call, inputs, results)
             if call.kind is not None:  # networks repeat their layers
                 self.followed[key] = results
@@ -251,8 +251,13 @@ class _Planner:
         elif operation is not None and operation.check is not None:
             operation.check(call, inputs, results)
 
-    def _computed(self, call: Call, inputs: Inputs) -> Results | None:
-        """The outputs, if they follow from shapes and constants and are small."""
+    def _computed(
+        self, call: Call, inputs: Inputs, inferred: Results
+    ) -> Results | None:
+        """The outputs, if they follow from shapes and constants and are small.
+
+        A small model must not be able to have a plan that is large.
+        """
         if call.function is None or not inputs:
             return None
         contents = [None if value is None else value.content for value in inputs]
@@ -262,12 +267,7 @@ class _Planner:
             # a few texts may be of any length, and none is ever compiled
             if content is not None and content.dtype == object:
                 return None
-        most = extent(
-            call,
-            contents,
-            lambda: _size(self._inferred(call, inputs)),
-        )
-        if most > min(MAX_KNOWN, MAX_ALL_KNOWN - self.known_elements):
+        if _size(inferred) > min(MAX_KNOWN, MAX_ALL_KNOWN - self.known_elements):
             return None
         try:
             with np.errstate(all="ignore"):

@@ -74,19 +74,19 @@ _TICKET = 0  # unclaimed chunks: first (24 bits), end (24 bits), threads (16 bit
 _FUNCTION = 8  # of the job
 _WORDS = 16  # of the job
 _DONE = 128  # chunks of the job that are finished
-_LOCK = 256  # 1 while a job is being done
-_PAUSES = 384  # how long to spin
+LOCK = 256  # 1 while a job is being done
+PAUSES = 384  # how long to spin
 _QUIT = 392  # 1 when workers are to end
 _WAIT = 400  # addresses of the system's functions
 _WAKE = 408
 _GIVE_WAY = 416
 _ONE = 424  # the number 1
 _LONGEST = 432  # how long to sleep at most: seconds, nanoseconds
-_PARKED = 512  # for each worker a line: 1 while it sleeps or is about to
-_LINE = 128
+PARKED = 512  # for each worker a line: 1 while it sleeps or is about to
+LINE = 128
 
-_system: Final = find_system()
-WAITING: Final = _system.name
+SYSTEM: Final = find_system()
+WAITING: Final = SYSTEM.name
 """How workers sleep, which native code depends on."""
 
 
@@ -98,7 +98,7 @@ def _field(f: Function, control: Value, offset: int) -> Value:
 
 
 def _parked(f: Function, control: Value, worker: Value) -> Value:
-    return f.at(_field(f, control, _PARKED), worker * _LINE, Type("i8"))
+    return f.at(_field(f, control, PARKED), worker * LINE, Type("i8"))
 
 
 def _load(f: Function, pointer: Value, type_: Type) -> Value:
@@ -178,7 +178,7 @@ def _write_drain(module: Module, name: str) -> None:
     f.finish()
 
 
-def _write_worker(module: Module, name: str, isa: Isa) -> None:
+def write_worker(module: Module, name: str, isa: Isa) -> None:
     """``i64 worker(ptr control, i64 worker)``: a worker's life.
 
     Returns 0 to end, and 1 to be called again a little later, where native code knows
@@ -194,7 +194,7 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
 
     def turn(_: Value) -> tuple[Value, list[Value]]:
         f.call_void(drain, control, worker)
-        pauses = f.load(_field(f, control, _PAUSES), I64)
+        pauses = f.load(_field(f, control, PAUSES), I64)
 
         def spin(count: Value) -> tuple[Value, list[Value]]:
             _pause(f, isa)
@@ -212,7 +212,7 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
         return ends | _may_claim(f, _load(f, control, I64), worker)
 
     def park() -> Value:
-        if not _system.name:
+        if not SYSTEM.name:
             return f.value(1, I64)
         # a worker says that it sleeps and then looks for work once more, while who
         # has work says so and then looks for sleepers: one of the two sees the other
@@ -227,7 +227,7 @@ def _write_worker(module: Module, name: str, isa: Isa) -> None:
         longest = _field(f, control, _LONGEST)
 
         def once() -> tuple[Value, list[Value]]:
-            write_wait(f, isa, _system.name, wait, parked, one, longest)
+            write_wait(f, isa, SYSTEM.name, wait, parked, one, longest)
             # systems have been seen to lose who wakes a thread: look again by oneself
             stays = _load(f, parked, I32).compare("ne", 0) & ~wanted()
             return stays, []
@@ -261,7 +261,7 @@ def write_parallel(module: Module, name: str, isa: Isa) -> str:
     )
     control, function, words, begin, end, threads = f.parameters
     chunks = end - begin
-    lock = _field(f, control, _LOCK)
+    lock = _field(f, control, LOCK)
 
     def job() -> None:
         f.store(function, _field(f, control, _FUNCTION))
@@ -312,14 +312,14 @@ def _write_wake_all(
     def wake_up(parked: Value) -> None:
         _exchange(f, parked, f.value(0, I32))
         function = f.load(_field(f, control, _WAKE), PTR)
-        write_wake(f, isa, _system.name, function, parked)
+        write_wake(f, isa, SYSTEM.name, function, parked)
 
     f.loop(threads, wake, start=1)
     f.finish()
 
 
-_WORKER: Final = Kernel(f"pool.worker:{WAITING}", (), _write_worker)
-_WAKE_ALL: Final = Kernel(f"pool.wake:{WAITING}", (), _write_wake_all)
+WORKER: Final = Kernel(f"pool.worker:{WAITING}", (), write_worker)
+WAKE_ALL: Final = Kernel(f"pool.wake:{WAITING}", (), _write_wake_all)
 
 
 class Pool:
@@ -328,27 +328,30 @@ class Pool:
     Attributes:
         control: the address of the control block, which native code is given.
         size: threads that one job can have, the caller included.
+        work: a worker's life, of the control block's address and the worker's number.
+        try_again_at: when the system is asked for more threads, after it refused some,
+            by the clock of ``time.monotonic``.
 
     Invariant: no two workers have the same number, which is that of their scratch
     memory.
     """
 
     def __init__(self, library: Library) -> None:
-        addresses = library.addresses([_WORKER, _WAKE_ALL])
+        addresses = library.addresses([WORKER, WAKE_ALL])
         # a function of ctypes releases the GIL while it runs
-        self._work = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
-            addresses[_WORKER]
+        self.work = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
+            addresses[WORKER]
         )
         self._wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
-            addresses[_WAKE_ALL]
+            addresses[WAKE_ALL]
         )
-        self._memory = np.zeros(_PARKED + _LINE * MAX_WORKERS + 2 * _LINE, np.uint8)
-        start = -address_of(self._memory) % _LINE
-        self._fields = self._memory[start:][:-_LINE].view(np.uint64)
+        self._memory = np.zeros(PARKED + LINE * MAX_WORKERS + 2 * LINE, np.uint8)
+        start = -address_of(self._memory) % LINE
+        self._fields = self._memory[start:][:-LINE].view(np.uint64)
         self.control = address_of(self._fields)
         self._pauses_per_second = 1.0
         self.start_anew()
-        self._set(_PAUSES, 4000)
+        self.set_field(PAUSES, 4000)
         self._pauses_per_second = self._measure_pauses()
 
     def start_anew(self) -> None:
@@ -358,29 +361,34 @@ class Pool:
         self._numbers = itertools.count(1)
         self.size = 1
         self._closed = False
-        self._try_again_at = 0.0
+        self.try_again_at = 0.0
         self._fields[:] = 0
         for field, value in (
-            (_WAIT, _system.wait),
-            (_WAKE, _system.wake),
-            (_GIVE_WAY, _system.give_way),
+            (_WAIT, SYSTEM.wait),
+            (_WAKE, SYSTEM.wake),
+            (_GIVE_WAY, SYSTEM.give_way),
             (_ONE, 1),
             (_LONGEST + 8, 1000 * LONGEST_MICROSECONDS),
         ):
-            self._set(field, value)
+            self.set_field(field, value)
 
-    def _set(self, field: int, value: int) -> None:
-        self._fields[field // 8] = value
+    def field(self, offset: int) -> int:
+        """What the control block has at *offset*, in bytes."""
+        return int(self._fields[offset // 8])
+
+    def set_field(self, offset: int, value: int) -> None:
+        """Write to the control block at *offset*, in bytes."""
+        self._fields[offset // 8] = value
 
     def _measure_pauses(self) -> float:
         """How many pauses a second has: from some 10 to some 100 million."""
-        self._set(_QUIT, 1)  # the worker's function spins and ends
-        self._work(self.control, 1)
+        self.set_field(_QUIT, 1)  # the worker's function spins and ends
+        self.work(self.control, 1)
         began = time.perf_counter()
-        self._work(self.control, 1)
+        self.work(self.control, 1)
         taken = time.perf_counter() - began
-        self._set(_QUIT, 0)
-        return float(self._fields[_PAUSES // 8]) / max(taken, 1e-9)
+        self.set_field(_QUIT, 0)
+        return self.field(PAUSES) / max(taken, 1e-9)
 
     def grow(self, workers: int) -> None:
         """Have threads for jobs of *workers* threads, the caller included.
@@ -398,11 +406,11 @@ class Pool:
         with self._lock:
             if workers <= self.size or self._closed:
                 return
-            if time.monotonic() < self._try_again_at:
+            if time.monotonic() < self.try_again_at:
                 return
             crowded = workers > default_workers()
             spin = CROWDED_SPIN if crowded else SPIN
-            self._set(_PAUSES, int(spin * self._pauses_per_second))
+            self.set_field(PAUSES, int(spin * self._pauses_per_second))
             while self.size < workers:
                 thread = threading.Thread(
                     target=self._live, name=f"onnxplug-cpu-{self.size}", daemon=True
@@ -412,7 +420,7 @@ class Pool:
                     thread.start()
                 except RuntimeError as error:
                     self._threads.remove(thread)
-                    self._try_again_at = time.monotonic() + RETRY
+                    self.try_again_at = time.monotonic() + RETRY
                     _warn_of_threads(workers, self.size, error)
                     return
                 self.size += 1
@@ -420,7 +428,7 @@ class Pool:
     def _live(self) -> None:
         # taken here, for whoever starts a thread may be interrupted in the middle
         number = next(self._numbers)
-        while number < MAX_WORKERS and self._work(self.control, number):
+        while number < MAX_WORKERS and self.work(self.control, number):
             time.sleep(0.0005)
 
     def close(self) -> None:
@@ -428,7 +436,7 @@ class Pool:
         with self._lock:
             self._closed = True
             self.size = 1
-            self._set(_QUIT, 1)
+            self.set_field(_QUIT, 1)
             self._wake(self.control, len(self._threads) + 1)
             deadline = time.monotonic() + 0.5
             for thread in self._threads:
@@ -456,16 +464,16 @@ def shared_pool(library: Library) -> Pool:
         return _shared
 
 
-_told_of_threads = False
+warned: set[int] = set()
+"""How many threads were asked for when this process logged that there are fewer."""
 
 
 def _warn_of_threads(wanted: int, found: int, error: RuntimeError) -> None:
     """Log once that runs have fewer threads than they may."""
-    global _told_of_threads
-    if not _told_of_threads:
+    if not warned:
         import logging  # seldom needed, and slow to import
 
-        _told_of_threads = True
+        warned.add(wanted)
         logging.getLogger("onnxplug.cpu").warning(
             "the system gives no more threads (%s), so runs that may use %d of them "
             "use %d; raise its limit, or set intra_op_num_threads",

@@ -139,7 +139,7 @@ def sysctl(name: str) -> bytes:
 
 
 def _windows_features() -> frozenset[str]:
-    """Windows tells of two features; processors have the others of their time too.
+    """Windows reports two features; processors have the others of their time too.
 
     No processor that Windows runs on has AVX2 without FMA, or AVX-512F without the
     parts that Skylake introduced.

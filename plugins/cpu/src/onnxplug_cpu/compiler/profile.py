@@ -66,11 +66,11 @@ def profile(
     """Run a program, one command at a time, and long ones in parts.
 
     Each command is entered from Python, and what that takes, about 1 µs, is measured
-    and subtracted: commands that take less are told inexactly.
+    and subtracted: commands that take less are measured inexactly.
 
     Args:
         program, inputs, outputs: as for :meth:`Program.run`.
-        overhead: what entering takes, in ns, if :func:`overhead_of` has told before.
+        overhead: what entering takes, in ns, if :func:`overhead_of` has measured it.
         between: called between commands, and not timed, and between the parts of long
             ones; if it raises, the run ends.
 
@@ -148,7 +148,8 @@ class Peaks(NamedTuple):
         return least / max(timing.duration, 1)
 
 
-_measured: Final[dict[tuple[Isa, int], Peaks]] = {}
+measured: Final[dict[tuple[Isa, int], Peaks]] = {}
+"""What this process has measured, by processor and number of threads."""
 
 
 def measured_peaks(library: Library, threads: int) -> Peaks:
@@ -157,11 +158,11 @@ def measured_peaks(library: Library, threads: int) -> Peaks:
     Takes 0.2 s the first time.
     """
     key = (library.isa, threads)
-    if key not in _measured:
-        _measured[key] = Peaks(
+    if key not in measured:
+        measured[key] = Peaks(
             _peak_gflops(library, threads), _peak_gbytes(library, threads)
         )
-    return _measured[key]
+    return measured[key]
 
 
 _TURNS: Final = 10_000
@@ -177,7 +178,7 @@ def _peak_gflops(library: Library, threads: int) -> float:
     out = _sums(chunks)
     flops = 2 * LANES * _accumulators(library.isa) * _TURNS * chunks
     words: dict[str, Word] = {"turns": _TURNS, "out": out.address}
-    recorder.call(_ARITHMETIC, words, chunks=chunks, flops=flops)
+    recorder.call(ARITHMETIC, words, chunks=chunks, flops=flops)
     program = Program(recorder.commands, library, threads, n_inputs=0, n_outputs=1)
     result = np.empty((chunks, LANES), np.float32)
     return flops / _best(program, [], [result], attempts=40)
@@ -190,7 +191,7 @@ def _peak_gbytes(library: Library, threads: int) -> float:
     recorder = Recorder(library.isa, threads)
     data, out = View.contiguous(Input(0, nbytes), _F32, (nbytes // 4,)), _sums(chunks)
     words: dict[str, Word] = {"data": data.address, "out": out.address}
-    recorder.call(_READING, words, chunks=chunks, nbytes=nbytes)
+    recorder.call(READING, words, chunks=chunks, nbytes=nbytes)
     program = Program(recorder.commands, library, threads, n_inputs=1, n_outputs=1)
     memory = allocate(nbytes)
     memory.array[:] = 0  # pages that were never written are one page of zeros
@@ -222,7 +223,7 @@ def _accumulators(isa: Isa) -> int:
 
 
 def _write_arithmetic(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, _ARITHMETIC.words)
+    k = KernelFunction(module, name, ARITHMETIC.words)
     f = k.function
     vector = F32.vector(LANES)
     factor = f.splat(f.convert(k.integer("turns"), F32), LANES)
@@ -242,7 +243,7 @@ def _write_arithmetic(module: Module, name: str, isa: Isa) -> None:
 
 
 def _write_reading(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, _READING.words)
+    k = KernelFunction(module, name, READING.words)
     f = k.function
     vector = F32.vector(LANES)
     elements = _CHUNK // 4
@@ -260,5 +261,5 @@ def _write_reading(module: Module, name: str, isa: Isa) -> None:
     f.finish()
 
 
-_ARITHMETIC: Final = Kernel("profile.arithmetic", ("turns", "out"), _write_arithmetic)
-_READING: Final = Kernel("profile.reading", ("data", "out"), _write_reading)
+ARITHMETIC: Final = Kernel("profile.arithmetic", ("turns", "out"), _write_arithmetic)
+READING: Final = Kernel("profile.reading", ("data", "out"), _write_reading)

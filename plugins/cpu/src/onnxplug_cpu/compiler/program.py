@@ -57,7 +57,7 @@ class Program:
     Args:
         commands: in order, as recorded.
         library: has the machine code of kernels.
-        workers: threads that a command may use, as the recorder was told.
+        workers: threads that a command may use, as the recorder was given.
         n_inputs, n_outputs: how many arrays a run has.
         specs: what the inputs and then the outputs must be, to be checked in each run.
         arenas: those of the session.

@@ -14,7 +14,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug.ep.record import Record
-from onnxplug.ep.room import check_room
+from onnxplug.ep.room import check_left
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.call import Abstract, Call
 from onnxplug_cpu.compiler.constants import Constants
@@ -220,7 +220,7 @@ class Segment:
         program = None
         commands = planned.recorder.commands
         try:
-            check_room(sum(result.nbytes for result in planned.results))
+            check_left(sum(result.nbytes for result in planned.results))
             if commands:
                 program = self._program(planned, inputs, look)
         except MemoryError as error:

@@ -34,7 +34,8 @@ ALLOWED: Final = 5e-7
 """How far results of both ways may be apart, as a share of what the terms of a sum are
 together without their signs."""
 
-_tried: dict[Isa, bool] = {}
+tried: dict[Isa, bool] = {}
+"""What trials in this process gave, by processor."""
 
 
 def splits_well(library: Library) -> bool:
@@ -44,17 +45,17 @@ def splits_well(library: Library) -> bool:
     this system, if it succeeded; if it failed, a warning says so.
     """
     isa = library.isa
-    if isa not in _tried:  # which two threads may find at a time; both find the same
+    if isa not in tried:  # which two threads may find at a time; both find the same
         note = f"trial on {platform.node()} with {platform.release()}"
         if not library.remembers(note):
             problem = attempt(library)
             if problem is not None:
                 warn_of_amx(problem)
-                _tried[isa] = False
+                tried[isa] = False
                 return False
             library.remember(note)
-        _tried[isa] = True
-    return _tried[isa]
+        tried[isa] = True
+    return tried[isa]
 
 
 def attempt(library: Library) -> str | None:

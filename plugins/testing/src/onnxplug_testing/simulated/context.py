@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_testing.simulated.arrays import DeviceArray, data_type
 from onnxplug_testing.simulated.capture import Capture, SimulatedGraph
-from onnxplug_testing.simulated.dlpack import EXTENSION_DEVICE, take
+from onnxplug_testing.simulated.dlpack import EXTENSION_DEVICE, release_abandoned, take
 from onnxplug_testing.simulated.knobs import Knobs, Stage
 from onnxplug_testing.simulated.memory import PinnedAllocator, SimulatedAllocator
 from onnxplug_testing.simulated.monitor import MONITOR
@@ -119,6 +119,7 @@ class SimulatedContext(ep.DeviceContext):
 
     def close(self) -> None:
         self.check_open()
+        release_abandoned()
         with MONITOR:
             for kind, left in (
                 ("streams", len(self.open_streams)),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -67,8 +69,6 @@ _NUMBERS: Final = {data_type: number for number, data_type in _TYPES.items()}
 _FRESH: Final = b"dltensor"
 _USED: Final = b"used_dltensor"
 
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     # prototypes of our own: those in ctypes.pythonapi are shared by the whole process
@@ -78,7 +78,7 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 
 
 _new = _function(
-    "PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor
+    "PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 )
 _is_valid = _function(
     "PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p
@@ -89,15 +89,17 @@ _pointer = _function(
 _rename = _function(
     "PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p
 )
-# a capsule that is being destroyed must not become an object of Python's again
-_is_valid_at = _function(
-    "PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
-)
-_pointer_at = _function(
-    "PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p
-)
 
-_exported: dict[int, tuple[Any, ...]] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    # a destructor of Python's would run amid the exception of an importer that refuses
+    # the capsule, and break it; so the capsule is kept until it is taken or abandoned
+    needed: tuple[Any, ...]
+    capsule: Any
+
+
+_exported: dict[int, _Exported] = {}
 """What exported tensors need, by address, until their deleters are called."""
 
 
@@ -105,13 +107,16 @@ def _delete(address: int) -> None:
     _exported.pop(address, None)
 
 
-def _destroy(capsule: int) -> None:
-    if _is_valid_at(capsule, _FRESH):  # nobody has taken it
-        _delete(_pointer_at(capsule, _FRESH))
-
-
 _delete_callback: Final = _Deleter(_delete)
-_destroy_callback: Final = _Destructor(_destroy)
+
+
+def release_abandoned() -> None:
+    """Let go of what capsules keep that were dropped before anybody took them."""
+    for address, exported in list(_exported.items()):
+        fresh = _is_valid(exported.capsule, _FRESH)
+        # one reference is the attribute's, and one the argument's
+        if fresh and sys.getrefcount(exported.capsule) <= 2:
+            _delete(address)
 
 
 def export(storage: Storage, device: tuple[int, int], owner: Any) -> Any:
@@ -133,8 +138,10 @@ def export(storage: Storage, device: tuple[int, int], owner: Any) -> Any:
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = ctypes.cast(_delete_callback, ctypes.c_void_p)
     address = ctypes.addressof(managed)
-    _exported[address] = (managed, shape, owner)
-    return _new(address, _FRESH, _destroy_callback)
+    release_abandoned()
+    capsule = _new(address, _FRESH, None)
+    _exported[address] = _Exported((managed, shape, owner), capsule)
+    return capsule
 
 
 def take(capsule: Any, device: tuple[int, int]) -> tuple[HostArray, Callable[[], None]]:

@@ -77,13 +77,16 @@ class SimulatedFactory(ep.EpFactory):
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
-    ) -> Iterable[ep.EpDevice]:
+    ) -> Iterable[ep.EpDevice | ep.RefusedDevice]:
         self.knobs.check(Stage.DEVICES)
+        refused = self.knobs.refused
         offered = self._virtual_devices() if self.knobs.virtual else devices
         suitable = [
-            device for device in offered if device.type is self.knobs.device_type
+            device
+            for device in offered
+            if device.type is self.knobs.device_type and device.type not in refused
         ]
-        return [
+        pairs = [
             ep.EpDevice(
                 ep_name=self.name,
                 ep_vendor=self.vendor,
@@ -96,6 +99,7 @@ class SimulatedFactory(ep.EpFactory):
             )
             for ordinal, device in enumerate(suitable[: self.knobs.device_count])
         ]
+        return [*pairs, *self._refused_devices(devices)]
 
     def create(
         self,
@@ -179,6 +183,14 @@ class SimulatedFactory(ep.EpFactory):
     def allocator(self, ordinal: int = 0) -> SimulatedAllocator:
         """What makes arrays on device *ordinal*."""
         return self.context(ordinal).device
+
+    def _refused_devices(
+        self, devices: Sequence[ep.HardwareDevice]
+    ) -> Iterable[ep.RefusedDevice]:
+        for device in devices:
+            if device.type in self.knobs.refused:
+                reason, remedy = self.knobs.refused[device.type]
+                yield ep.RefusedDevice(device=device, reason=reason, remedy=remedy)
 
     def _virtual_devices(self) -> Sequence[ep.HardwareDevice]:
         return [

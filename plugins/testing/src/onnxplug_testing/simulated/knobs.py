@@ -49,8 +49,9 @@ class Knobs:
         device_count: how many, at most.
         virtual: the devices are its own, with metadata ``is_virtual``; otherwise it
             takes those that the host found.
+        refused: kinds of devices that it refuses, and why, and what to do about it.
         device_metadata: facts about each pair of EP and device.
-        findings: what it tells ``onnxplug doctor``.
+        findings: what it reports to ``onnxplug doctor``.
 
         ops: operators it takes, ``domain.Name`` outside ONNX's domain.  What it has no
             function for, ``Loop``, ``If`` and ``Scan`` included, is run whole by
@@ -101,6 +102,7 @@ class Knobs:
     device_type: ep.DeviceType = ep.DeviceType.NPU
     device_count: int = 1
     virtual: bool = True
+    refused: Mapping[ep.DeviceType, tuple[str, str]] = field(default_factory=dict)
     device_metadata: Mapping[str, str] = field(default_factory=lambda: FREE_COPIES)
     findings: tuple[ep.Finding, ...] = ()
 

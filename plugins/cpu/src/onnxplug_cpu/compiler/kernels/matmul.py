@@ -120,7 +120,7 @@ class _Right:
         address: of the first matrix's first panel.
         batch0, batch1: distances of two matrices.
         vectors: of 64 bytes in a panel's row.
-        row, tail_row: what tiles are told of strides; in the last panel.
+        row, tail_row: what tiles receive of strides; in the last panel.
         depth, tail_depth: distances of two elements along K; in the last panel.
         panel: distance of two panels.
         way: ``panels`` (whole vectors), ``rows`` (in place, the last vector masked), or

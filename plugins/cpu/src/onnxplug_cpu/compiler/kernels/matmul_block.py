@@ -75,7 +75,7 @@ def block_kernel() -> Kernel:
     Words:
 
     - ``a``, ``b``, ``out`` and their strides over two batch axes and rows; the columns
-      of A and of the result are consecutive; ``b_row`` is what tiles are told of B's
+      of A and of the result are consecutive; ``b_row`` is what tiles receive of B's
       strides, ``b_depth`` the distance of two elements along K, both with an own value
       for the last panel, and ``b_panel`` the distance of two panels;
     - ``columns`` N and ``depth`` K in elements, bytes of an ``element``;

@@ -1,0 +1,153 @@
+"""The host's own config entries of sessions and of runs, in ONNX Runtime's words.
+
+Those of EPs are declared by EPs: see ``onnxplug.selection.entries`` for sessions, and
+``onnxplug.run.entries`` for runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from onnxplug.errors import OptionError, OptionWarning
+from onnxplug.suggest import did_you_mean
+from onnxplug.warn import warn_user
+
+
+class Entry(NamedTuple):
+    """A config entry.
+
+    Attributes:
+        default: what holds where it is not set; ``None``: nothing does.
+        accepts: a test of its values; ``None``: any will do.
+        expected: what they have to be, in words.
+        effect: it has one here; else setting anything but the default warns.
+        refused: why nothing but the default can be set; empty: it can.
+    """
+
+    default: str | None = None
+    accepts: Callable[[str], object] | None = None
+    expected: str = ""
+    effect: bool = True
+    refused: str = ""
+
+
+_FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
+_IGNORED: Final = Entry(effect=False)
+
+SESSION: Final[Mapping[str, Entry]] = {
+    "session.check_results": _FLAG._replace(default=""),
+    "session.disable_cpu_ep_fallback": _FLAG,
+    "session.model_external_initializers_file_folder_path": Entry(""),
+    "session.record_ep_graph_assignment_info": _FLAG,
+    "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
+    "session.use_memory_mapped_model": _FLAG._replace(default="1"),
+    "optimization.disable_specified_optimizers": Entry(""),
+    "ep.context_enable": _FLAG._replace(
+        refused="compiled models cannot be written as EPContext nodes; leave it out, "
+        "and the model is compiled whenever a session is made"
+    ),
+    "ep.context_file_path": _IGNORED,
+    "ep.context_embed_mode": _FLAG._replace(effect=False),
+    "ep.context_node_name_prefix": _IGNORED,
+    "ep.context_model_external_initializers_file_name": _IGNORED,
+    "ep.enable_weightless": _FLAG._replace(effect=False),
+    "ep.share_ep_contexts": _FLAG._replace(effect=False),
+    "ep.stop_share_ep_contexts": _FLAG._replace(effect=False),
+    "session.disable_prepacking": _IGNORED,
+    "session.use_env_allocators": _IGNORED,
+    "session.use_device_allocator_for_initializers": _IGNORED,
+    "session.set_denormal_as_zero": _IGNORED,
+    "session.disable_quant_qdq": _IGNORED,
+    "session.disable_double_qdq_remover": _IGNORED,
+    "session.enable_quant_qdq_cleanup": _IGNORED,
+    "session.qdqisint8allowed": _IGNORED,
+    "session.intra_op.allow_spinning": _IGNORED,
+    "session.inter_op.allow_spinning": _IGNORED,
+    "session.force_spinning_stop": _IGNORED,
+    "session.dynamic_block_base": _IGNORED,
+    "session.intra_op_thread_affinities": _IGNORED,
+    "session.strict_shape_type_inference": _IGNORED,
+    "session.disable_aot_function_inlining": _IGNORED,
+    "session.graph_optimizations_loop_level": _IGNORED,
+    "session.load_model_format": _IGNORED,
+    "session.save_model_format": _IGNORED,
+    "optimization.enable_gelu_approximation": _IGNORED,
+    "optimization.enable_cast_chain_elimination": _IGNORED,
+}
+"""Those of sessions, first those with an effect."""
+
+GRAPH_ID: Final = "gpu_graph_id"
+"""Tells captured graphs apart; -1 has a run not captured."""
+
+NOT_SYNCHRONISED: Final = "disable_synchronize_execution_providers"
+"""By it the caller says to wait for a run's work itself."""
+
+RUN: Final[Mapping[str, Entry]] = {
+    NOT_SYNCHRONISED: _FLAG,
+    GRAPH_ID: Entry(
+        "0", lambda value: value == "-1" or value.isdecimal(), "a whole number from -1"
+    ),
+    "memory.enable_memory_arena_shrinkage": _IGNORED,
+}
+"""Those of runs."""
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    key: entry.default
+    for key, entry in SESSION.items()
+    if entry.effect and not entry.refused and entry.default is not None
+}
+"""What holds of sessions' entries with an effect where they are not set."""
+
+
+def check_session_entry(key: str, value: str) -> None:
+    """Check an entry of a session, which warns where it has no effect.
+
+    Of an EP's entry, ``ep.<ep>.<key>``, only the form is checked: which EPs there are,
+    and what they have, is known when a session is made.
+
+    Raises:
+        OptionError: there is no such entry, or it cannot have this value.
+    """
+    if key in SESSION:
+        _check("session config entry", key, value, SESSION[key])
+    elif key.startswith("ep.dynamic."):
+        raise OptionError(
+            f"session config entry {key!r} is one of those that ONNX Runtime takes "
+            "of a session that exists (set_ep_dynamic_options), which cannot be set "
+            "here; leave it out"
+        )
+    elif not is_of_ep(key):
+        with_effect = ", ".join(DEFAULTS)
+        raise OptionError(
+            f"there is no session config entry {key!r}{did_you_mean(key, SESSION)}; "
+            f"those with an effect are {with_effect}, and ep.<ep>.<key>"
+        )
+
+
+def check_run_entry(key: str, value: str) -> None:
+    """Check an entry of a run if it is the host's, which warns where it has no effect.
+
+    Raises:
+        OptionError: it cannot have this value.
+    """
+    if key in RUN:
+        _check("run config entry", key, value, RUN[key])
+
+
+def is_of_ep(key: str) -> bool:
+    """Whether an entry of a session is an EP's by its form, ``ep.<ep>.<key>``."""
+    prefix, _, rest = key.partition(".")
+    ep, _, name = rest.partition(".")
+    return prefix == "ep" and bool(ep and name)
+
+
+def _check(what: str, key: str, value: str, entry: Entry) -> None:
+    if entry.accepts is not None and not entry.accepts(value):
+        raise OptionError(f"{what} {key!r} is {value!r}; expected {entry.expected}")
+    if value == entry.default:
+        return
+    if entry.refused:
+        raise OptionError(f"{what} {key!r} cannot be set to {value!r}: {entry.refused}")
+    if not entry.effect:
+        warn_user(f"{what} {key!r} has no effect in onnxplug", OptionWarning)

@@ -1,0 +1,36 @@
+"""What users may set of an EP, and the values that the host makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+OptionValue: TypeAlias = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option of an EP, of one of its runs, or a config entry of a session.
+
+    The host parses and validates what users write.
+
+    Whole numbers from -2⁶³ to 2⁶⁴ - 1 are accepted, and NaN is not; infinity is where
+    no bound speaks against it.
+
+    Attributes:
+        default: the value when the user says nothing; its type is the option's type.
+        doc: one sentence: what it does, in which unit.
+        choices: the only values accepted; empty for no limit.
+        minimum, maximum: inclusive bounds of a number; ``None`` for none.
+        aliases: other names by which users may know it.
+        refused: why this EP cannot do what the option asks for; setting it is an
+            error with this text.  For options that users know from elsewhere.
+    """
+
+    default: OptionValue
+    doc: str = ""
+    choices: tuple[OptionValue, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    aliases: tuple[str, ...] = ()
+    refused: str = ""

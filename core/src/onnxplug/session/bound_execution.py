@@ -1,0 +1,138 @@
+"""How a run on bound values begins and ends: order, capture, early return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.entries import GRAPH_ID, NOT_SYNCHRONISED, RUN
+from onnxplug.errors import InvalidArgument
+from onnxplug.run.plan import RunPartition
+from onnxplug.session.bound_path import BoundPath
+
+if TYPE_CHECKING:
+    from onnxplug.ep import Event
+    from onnxplug.options import RunOptions
+    from onnxplug.run.capture import CapturedRun
+    from onnxplug.run.device import Device
+    from onnxplug.run.model import BuiltModel
+    from onnxplug.run.plan import Plan
+    from onnxplug.run.run import Run
+    from onnxplug.session.io_binding import IOBinding
+
+
+def captured_run(
+    binding: IOBinding,
+    built: BuiltModel,
+    plan: Plan,
+    values: Sequence[Any],
+    bound: Sequence[Any | None],
+    options: RunOptions | None,
+) -> CapturedRun | None:
+    """The captured runs that a run on what is bound is one of; ``None``: it is none.
+
+    Raises:
+        InvalidArgument: something is not bound to a value of the device.
+    """
+    device = built.captures
+    assert device is not None
+    graph_id = (options.config if options else {}).get(GRAPH_ID, RUN[GRAPH_ID].default)
+    if graph_id == "-1":
+        return None
+    places = {name: value.location for name, value in binding.inputs.items()}
+    for name in plan.inputs:
+        if places.get(name) != device.location:
+            raise _not_bound("input", name, device)
+    for name in plan.graph.outputs:
+        output = binding.outputs.get(name)
+        if output is None or output.value is None or output.device is None:
+            raise _not_bound("output", name, device)
+    return binding.runs.captured(built, device, graph_id, [*values, *bound])
+
+
+def _not_bound(kind: str, name: str, device: Device) -> InvalidArgument:
+    return InvalidArgument(
+        f"{kind} {name!r} is not bound to a value in {device.location}, and the "
+        "session captures graphs, for which addresses must not change; bind an "
+        f"OrtValue there with bind_ortvalue_{kind}(), or run with {GRAPH_ID}=-1"
+    )
+
+
+def wait_for_work(binding: IOBinding, run: Run) -> None:
+    """Order a run after the work that makes its inputs, and that uses its outputs."""
+    for value in binding.inputs.values():
+        if value.written and value.device is not None:
+            for event in value.written:
+                run.after(value.location, event, value.device.ep)
+    for output in binding.outputs.values():
+        if output.value is not None and output.device is not None:
+            for event in output.value.used:
+                run.after(output.location, event, output.device.ep)
+
+
+def may_return_early(
+    binding: IOBinding,
+    results: Mapping[str, Any],
+    values: Sequence[Any],
+    options: RunOptions | None,
+) -> bool:
+    """Whether a run may return while its work is queued.
+
+    It may where all that is left in devices' memory is reached through values, which
+    wait; or if the caller says that it waits itself.
+    """
+    outputs = [
+        output for output in binding.outputs.values() if output.device is not None
+    ]
+    if not outputs or not binding.fits(results, values):
+        return False
+    config = options.config if options else {}
+    said = config.get(NOT_SYNCHRONISED, "0")
+    return said == "1" or not any(
+        output.value is not None and output.value.is_shared for output in outputs
+    )
+
+
+def leave_queued(binding: IOBinding, run: Run, values: Sequence[Any]) -> list[Event]:
+    """Let *run* return; what is bound knows when its work is done."""
+    on_device = [value for value in binding.inputs.values() if value.device is not None]
+    held = [value.raw for value in on_device]
+    placed = {id(array) for array in held}
+    events = list(
+        run.leave_queued([v for v in values if id(v) not in placed], held).values()
+    )
+    for value in on_device:
+        value.note_read(events)
+    return events
+
+
+def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath | None:
+    """The path for what *binding* binds, if it is one partition on one device."""
+    if len(plan.steps) != 1 or built.captures is not None:
+        return None
+    step = plan.steps[0]
+    if not isinstance(step, RunPartition) or step.turns is not None:
+        return None
+    device = built.memory.device(step.location)
+    names = [plan.inputs[slot - 1] for slot in step.inputs]
+    places = [
+        *(value.location for value in binding.inputs.values()),
+        *(output.location for output in binding.outputs.values()),
+    ]
+    if (
+        device is None
+        or step.location.host_accessible
+        or any(place != step.location for place in places)
+        or not set(names) <= set(binding.inputs)
+        or step.outputs != plan.outputs
+        or set(binding.outputs) != set(plan.graph.outputs)
+    ):
+        return None
+    return BoundPath(
+        binding.version,
+        built,
+        step,
+        device,
+        [binding.inputs[name] for name in names],
+        [binding.outputs[name].value for name in plan.graph.outputs],
+    )
