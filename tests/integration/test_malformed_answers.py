@@ -124,6 +124,8 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
         {"mode": ep.Option(default="a", choices=("b",))},
         "none of its choices",
     ),
+    "hardware of no kind": ("tried_on", {"tpu": "a TPU"}, "tried_on .*'tpu'"),
+    "hardware in no words": ("tried_on", {ep.DeviceType.GPU: 1}, "tried_on .*: 1}"),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, EpFactory, Option
@@ -26,13 +26,13 @@ def spi_version_of(supplied: EpFactory | Domain) -> tuple[int, int]:
 
 
 def check_declared(factory: EpFactory) -> None:
-    """Check the texts and the options that *factory* declares.
+    """Check the texts, the options and the hardware that *factory* declares.
 
     Raises:
         TypeError: one is of another type.
         ValueError: an option does not accept its own default.
     """
-    from onnxplug.ep import Option
+    from onnxplug.ep import DeviceType, Option
 
     for what in ("name", "vendor", "version"):
         text: object = getattr(factory, what)
@@ -51,6 +51,14 @@ def check_declared(factory: EpFactory) -> None:
                 "and an Option"
             )
         _check_option(f"option {name!r} of {factory.name}", option)
+    tried: object = factory.tried_on
+    if tried is not None and not (
+        is_text_table(tried) and set(DeviceType).issuperset(tried)
+    ):
+        raise TypeError(
+            f"tried_on of {factory.name} is {tried!r}; expected None, or a mapping of "
+            "DeviceType to texts"
+        )
 
 
 def check_domain(domain: Domain) -> None:
@@ -110,7 +118,7 @@ def _check_option(name: str, option: Option) -> None:
         )
 
 
-def is_text_table(value: object) -> bool:
+def is_text_table(value: object) -> TypeGuard[Mapping[str, str]]:
     """Whether *value* is a mapping of texts to texts."""
     return isinstance(value, Mapping) and all(
         isinstance(key, str) and isinstance(text, str) for key, text in value.items()
