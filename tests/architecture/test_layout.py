@@ -24,7 +24,7 @@ FLOORS: Final = (
     {"shapes", "functions", "domains", "operators", "selection"},
     {"prepare", "entries", "options", "queries", "process"},
     {"run"},
-    {"session"},
+    {"session", "verify"},
     {"backend", "cli", "__main__"},
 )
 """A module may import from its own floor and those above it in this list."""

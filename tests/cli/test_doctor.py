@@ -58,6 +58,8 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
                     {"op": op, "verdict": "ok", "detail": "", "remedy": ""}
                     for op in ("Add", "MatMul")
                 ],
+                "tried_on": None,
+                "families": [],
             }
         ],
         "refused_devices": [],

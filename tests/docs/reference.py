@@ -77,7 +77,7 @@ PAGES = {
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
-                "EpDevice", "Option", "OptionValue", "CapabilityReport",
+                "EpDevice", "Probe", "Option", "OptionValue", "CapabilityReport",
                 "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
                 "Level", "OperatorSupport", "RefusedDevice",
             ),

@@ -14,6 +14,8 @@ import pytest
 
 from onnxplug import entries, errors
 from onnxplug.cli.main import build_parser
+from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug.plugins import registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -57,6 +59,28 @@ def test_the_page_of_operators_is_what_the_command_lists() -> None:
     # not in an assertion: the difference of two long texts takes minutes to show
     if written != writer.write_operators():
         pytest.fail(f"{writer.OPERATORS} differs from what is installed; run {HOW}")
+
+
+def test_the_page_of_an_ep_says_what_it_never_ran_on() -> None:
+    """As its factory does, which ``onnxplug eps`` and ``doctor`` ask."""
+    pages = {path.stem: path for path in (ROOT / "docs/reference/eps").glob("*.md")}
+    assert {"cpu", "openvino"} <= set(pages)
+    for short, page in pages.items():
+        factory = registry.factory(short)
+        hardware = [
+            HardwareDevice(type=kind, vendor_id=factory.vendor_id)
+            for kind in DeviceType
+        ]
+        assert factory.tried_on is not None, short
+        rows = [
+            line
+            for line in page.read_text("utf-8").splitlines()
+            if "never ran on hardware in our hands" in line
+        ]
+        kinds = {pair.device.type for pair in factory.supported_devices(hardware)}
+        for kind in kinds:
+            said = any(f"{kind.upper()}s" in row for row in rows)
+            assert said is (kind not in factory.tried_on), (short, kind)
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -151,6 +151,8 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
         {"a": ep.Option(default=5, maximum=3)},
         "run option 'a' .* the default 5, which is not from None to 3",
     ),
+    "hardware of no kind": ("tried_on", {"tpu": "a TPU"}, "tried_on .*'tpu'"),
+    "hardware in no words": ("tried_on", {ep.DeviceType.GPU: 1}, "tried_on .*: 1}"),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }
 

@@ -97,6 +97,8 @@ def environment(
     environment = Environment(call, installed, folder)
     assert environment.run() == [[CPU], RELU]  # before there was any acme-ep
     environment.pip("install", "--no-index", build_wheel(FOLDER))
+    # sessions have two seconds for it, which a busy machine may not
+    environment.onnxplug("doctor", "--verify", "acme")
     yield environment
     environment.pip("uninstall", "--yes", "acme-ep")  # which the last test did, if run
 
@@ -131,6 +133,12 @@ def test_it_explains_itself(environment: Environment) -> None:
     assert placed["Add"]["passed_over"] == [
         {"ep": ACME, "code": "op", "detail": "Add; Acme runs Relu only"}
     ]
+
+
+def test_it_is_checked_on_the_device(environment: Environment) -> None:
+    (device,) = environment.onnxplug("doctor", "--verify", "acme")["devices"]
+    found = [(each["family"], each["verdict"]) for each in device["families"]]
+    assert found == [("relu", "passed")]
 
 
 def test_installing_it_changes_nothing_for_who_does_not_ask(

@@ -179,8 +179,9 @@ class EpError(EPFail):
 
     Attributes:
         ep: the EP's name.
-        stage: ``devices``, ``select``, ``create``, ``get_capability``, ``compile``,
-            ``run``, ``explain``, ``close`` or ``operators``.
+        stage: ``devices``, ``select``, ``create``, ``probes``, ``engine_versions``,
+            ``get_capability``, ``compile``, ``run``, ``explain``, ``close`` or
+            ``operators``.
     """
 
     def __init__(self, message: str, *, ep: str = "", stage: str = "") -> None:

@@ -15,6 +15,15 @@ from onnxplug.cli.devices import (
     reason_and_remedy,
     refused_data,
 )
+from onnxplug.cli.families import (
+    Family,
+    device_data,
+    families,
+    other_texts,
+    passed_text,
+    trial_text,
+    tried_on,
+)
 from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import WIDTH, print_json, print_table, say
@@ -199,7 +208,12 @@ def _data(
         "vendor_id": factory.vendor_id if factory else 0,
         "ep_version": factory.version if factory else "",
         "spi": _spi(factory),
-        "devices": [ep_device_data(pair) for pair in devices.pairs],
+        "devices": [
+            ep_device_data(pair)
+            | device_data(tried_on(factory, pair), _families(factory, pair))
+            for pair in devices.pairs
+            if factory
+        ],
         "no_device": devices.none,
         "refused_devices": [refused_data(refused) for refused in devices.refused],
         **{kind: _options_data(factory, kind) for kind, _ in _DECLARED},
@@ -247,7 +261,7 @@ def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -
             ("vendor", factory.vendor),
             ("version", factory.version),
             ("SPI", _spi(factory)),
-            *(("device", _device(pair.device)) for pair in devices.pairs),
+            *(fact for pair in devices.pairs for fact in _device_facts(factory, pair)),
         ]
         if devices.none:
             facts.append(("devices", f"none: {devices.none}"))
@@ -272,6 +286,30 @@ def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -
         lead = f"ep.{short}." if kind == "config_entries" else ""
         for name, option in declared.items():
             _print_option(f"{lead}{name}", option)
+
+
+def _device_facts(factory: EpFactory, pair: EpDevice) -> list[tuple[str, str]]:
+    kind = str(pair.device.type)
+    found = _families(factory, pair)
+    notes = [
+        trial_text(kind, tried_on(factory, pair)),
+        passed_text(found),
+        *other_texts(found),
+    ]
+    return [
+        ("device", _device(pair.device)),
+        *(("", note) for note in notes if note),
+    ]
+
+
+def _families(factory: EpFactory, pair: EpDevice) -> Sequence[Family]:
+    from onnxplug.errors import EpError
+
+    try:
+        return families(factory, pair)
+    except EpError as error:
+        _LOG.warning("%s", error)
+        return ()
 
 
 def _device(device: HardwareDevice) -> str:

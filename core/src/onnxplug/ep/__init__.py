@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
+    from onnxplug.ep.probe import Probe
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
@@ -134,6 +135,7 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "Probe",
     "Profiler",
     "Reason",
     "Refusal",
@@ -176,6 +178,7 @@ _LATER = {
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
+    "Probe": "probe",
     "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Size": "size",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIRECTORY: Final = "ONNXPLUG_CACHE_DIR"
 
 SIZE: Final = "ONNXPLUG_CACHE_SIZE"
-"""How many bytes a distribution may keep; read by those that know a limit."""
+"""How many bytes a distribution may keep; K, M and G are understood."""
 
 TAG: Final = "CACHEDIR.TAG"
 """Marks a folder as one that may be deleted, and need not be in a backup

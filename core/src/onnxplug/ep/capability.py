@@ -24,6 +24,7 @@ class RefusalCode(StrEnum):
     NOT_CONVEX = "not-convex"
     TAKEN = "taken"
     COST = "cost"
+    VERIFY = "verify"
     OTHER = "other"
 
 

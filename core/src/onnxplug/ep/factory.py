@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from onnxplug.ep.capability import Reason
-from onnxplug.ep.devices import EpDevice, HardwareDevice
+from onnxplug.ep.devices import DeviceType, EpDevice, HardwareDevice
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.ep.memory import MemoryLocation
 from onnxplug.ep.option import Option, OptionValue
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from onnxplug.ep.device_context import DeviceContext
     from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.probe import Probe
     from onnxplug.ep.refused import RefusedDevice
 
 
@@ -141,6 +142,10 @@ class EpFactory(ABC):
     """The memory spaces, such as ``cuda``, whose contexts this factory makes.  No two
     factories own one; an EP in a space of another's gets the context from the host."""
 
+    tried_on: ClassVar[Mapping[DeviceType, str] | None] = None
+    """The hardware on which its makers ran the EP, in words, by kind of device.  On
+    what is not in it they never did, which users are told; ``None``: not said."""
+
     config_entries: ClassVar[Mapping[str, Option]] = {}
     """What users may set besides for a session, by name, as the session config entry
     ``ep.<ep>.<name>``; see ``SessionContext.entries``.  Options can be set so, too, and
@@ -198,6 +203,24 @@ class EpFactory(ABC):
         finding such as ``torch is not installed``, remedy ``pip install torch``.
         """
         return ()
+
+    def probes(self, device: EpDevice) -> Iterable[Probe]:
+        """(optional) What the host checks on *device* before it believes a claim.
+
+        One for each family of operators.  Asked once in each process that uses the EP,
+        though results are kept: read models from files rather than make them.
+        Defaults to nothing: all that the EP claims is believed.
+        """
+        return ()
+
+    def engine_versions(self, device: EpDevice) -> Mapping[str, str]:
+        """(optional) Versions of what computes on *device*, such as engine and driver.
+
+        If one changes, probes are run again.  Looks, as :meth:`supported_devices`
+        does: no driver is loaded.  Defaults to nothing: results depend on the versions
+        of the EP and the system only.
+        """
+        return {}
 
     def operators(self) -> Iterable[OperatorSupport] | None:
         """(optional) The operators that the EP runs, for ``onnxplug ops``.

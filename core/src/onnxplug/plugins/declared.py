@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, EpFactory, Option
 
 
 def check_declared(factory: EpFactory) -> None:
-    """Check the texts and the options that *factory* declares.
+    """Check the texts, the options and the hardware that *factory* declares.
 
     Raises:
         TypeError: one is of another type.
@@ -34,6 +34,7 @@ def check_declared(factory: EpFactory) -> None:
             "config_entries; a session config entry sets either, so leave out the "
             "latter"
         )
+    _check_tried_on(factory)
 
 
 def _check_options(ep: str, noun: str, plural: str, declared: object) -> None:
@@ -58,6 +59,19 @@ def all_names(declared: Mapping[str, Option]) -> dict[str, str]:
     for name, option in declared.items():
         names |= dict.fromkeys(option.aliases, name)
     return names
+
+
+def _check_tried_on(factory: EpFactory) -> None:
+    from onnxplug.ep import DeviceType
+
+    tried: object = factory.tried_on
+    if tried is not None and not (
+        is_text_table(tried) and set(DeviceType).issuperset(tried)
+    ):
+        raise TypeError(
+            f"tried_on of {factory.name} is {tried!r}; expected None, or a mapping of "
+            "DeviceType to texts"
+        )
 
 
 def check_domain(domain: Domain) -> None:
@@ -117,7 +131,7 @@ def _check_option(name: str, option: Option) -> None:
         )
 
 
-def is_text_table(value: object) -> bool:
+def is_text_table(value: object) -> TypeGuard[Mapping[str, str]]:
     """Whether *value* is a mapping of texts to texts."""
     return isinstance(value, Mapping) and all(
         isinstance(key, str) and isinstance(text, str) for key, text in value.items()

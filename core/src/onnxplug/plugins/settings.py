@@ -16,6 +16,7 @@ AUTOLOAD: Final = "ONNXPLUG_AUTOLOAD"
 PLUGINS: Final = "ONNXPLUG_PLUGINS"
 BLOCK: Final = "ONNXPLUG_BLOCK"
 STRICT: Final = "ONNXPLUG_STRICT"
+VERIFY: Final = "ONNXPLUG_VERIFY"
 
 TRUTH: Final = {
     "1": True, "true": True, "yes": True, "on": True,
@@ -33,6 +34,7 @@ class Settings:
             the distribution that must supply it, empty for any; ``None``: all EPs.
         blocked: EPs and distributions that are never used.
         strict: what is wrong with a plugin that nobody named is an error, too.
+        verify: what an EP computes on a device is checked before it is used there.
     """
 
     # a plain class: defining a tuple or dataclass takes longer than reading settings
@@ -44,11 +46,13 @@ class Settings:
         listed: Mapping[str, str] | None,
         blocked: frozenset[str],
         strict: bool,
+        verify: bool,
     ) -> None:
         self.autoload = autoload
         self.listed = listed
         self.blocked = blocked
         self.strict = strict
+        self.verify = verify
 
     def blocks(self, names: Collection[str]) -> bool:
         """Whether ``ONNXPLUG_BLOCK`` has one of *names*."""
@@ -76,6 +80,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         listed=_pins(environment),
         blocked=frozenset(_blocked(environment)),
         strict=truth(environment, STRICT, default=False),
+        verify=truth(environment, VERIFY, default=True),
     )
 
 

@@ -117,7 +117,7 @@ class _Builder:
     def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
         report = prepare(
             self._model,
-            evaluate=evaluator([ep.provider for ep in self._chosen]),
+            evaluate=evaluator([_candidate(ep) for ep in self._chosen]),
             disabled=self._disabled,
             free_dimensions=free_dimensions,
             budget=self._budget,
@@ -185,4 +185,4 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
 
 
 def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata)
+    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata, ep.veto)

@@ -6,26 +6,26 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnxplug.ep import HOST, ExecutionProvider
+from onnxplug.ep import HOST
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import outermost
 from onnxplug.guard import FAILURES
-from onnxplug.run.partition import GraphPartition
+from onnxplug.run.partition import Candidate, GraphPartition
 
 
 def evaluator(
-    providers: Sequence[ExecutionProvider],
+    candidates: Sequence[Candidate],
 ) -> Callable[[Graph, Node], Sequence[Any]] | None:
-    """Computes one node of constants by the last of *providers* that works on the host.
+    """Computes a node of constants by the last of *candidates* that works on the host.
 
     It raises :class:`~onnxplug.prepare.fold.NotFolded` for whatever goes wrong: folding
     is an improvement, never a need.  What cannot be computed now is left to fail, or
     not, when the model runs, and the session's report has it.
     """
-    host = [provider for provider in providers if provider.location == HOST]
+    host = [each for each in candidates if each.provider.location == HOST]
     if not host:
         return None
-    provider = host[-1]
+    provider, veto = host[-1].provider, host[-1].veto
 
     def evaluate(graph: Graph, node: Node) -> Sequence[Any]:
         from onnxplug.prepare.fold import NotFolded
@@ -33,14 +33,15 @@ def evaluator(
         alone = _alone(graph, node)
         try:
             refusals = provider.get_capability(alone).refusals
-            if not refusals:
+            reason = refusals[0].reason if refusals else veto(graph, node)
+            if reason is None:
                 partition = GraphPartition(alone, alone.nodes)
                 with contextlib.closing(provider.compile(partition)) as compiled:
                     nothing_bound = [None] * len(partition.outputs)
                     return list(compiled.run([], nothing_bound, None))
         except FAILURES as error:
             raise NotFolded(f"{type(error).__name__}: {error}") from error
-        raise NotFolded(f"no EP on the host computes it: {refusals[0].reason}")
+        raise NotFolded(f"no EP on the host computes it: {reason}")
 
     return evaluate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from onnxplug.ep import (
     EpDevice,
@@ -109,6 +109,14 @@ class SessionContext:
         return logging.getLogger("onnxplug.session")
 
 
+Veto: TypeAlias = "Callable[[ep.Graph, ep.Node], Reason | None]"
+"""Why the host does not give an EP a node of a graph, whatever the EP claims."""
+
+
+def allow_all(graph: ep.Graph, node: ep.Node) -> None:
+    """The veto of nothing."""
+
+
 class ChosenEp(Record):
     """An EP of a session.
 
@@ -117,6 +125,7 @@ class ChosenEp(Record):
         devices: what the EP was created on.
         options: every option of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
+        veto: which nodes it is not to have whatever it claims.
     """
 
     request: ProviderRequest | None
@@ -125,6 +134,7 @@ class ChosenEp(Record):
     options: Mapping[str, Any]
     provider: ExecutionProvider
     rank: int = 0
+    veto: Veto = allow_all
 
     @property
     def name(self) -> str:
@@ -176,7 +186,7 @@ def choose(
                 factory = _factory(request.name, registry)
                 if factory.name not in [ep.name for ep in chosen]:
                     found = hardware_for(registry, factory.name, hardware)
-                    made = _create(rank, request, factory, found, context, written)
+                    made = create_ep(request, factory, found, context, written, rank)
                     chosen.append(made)
             except (EpError, PluginError) as error:
                 failed.append(FailedEp(request, error, rank))
@@ -249,14 +259,25 @@ def _factory(name: str, registry: PluginRegistry) -> EpFactory:
         return find_factory(name, registry)
 
 
-def _create(
-    rank: int,
+def create_ep(
     request: ProviderRequest,
     factory: EpFactory,
     hardware: Sequence[HardwareDevice],
     context: SessionContext,
     written: Mapping[str, Mapping[str, str]],
+    rank: int = 0,
 ) -> ChosenEp:
+    """An EP for one session.
+
+    Args:
+        factory: of the EP that is requested.
+        hardware: what it is created on if the request names no devices.
+        written: config entries by EP and name, as they were written.
+
+    Raises:
+        OptionError: an option is not valid.
+        EpError: the EP has no device, or failed.
+    """
     # a wrong option is the user's error, whatever the EP can do
     options = parse_options(factory.name, factory.options, request.options)
     set_by_entries, entries = entries_of(factory, written.get(factory.name, {}))
@@ -335,7 +356,7 @@ def _add_cpu(
     """Add the CPU EP, which nobody named, to *chosen*; without it to *failed*."""
     request = ProviderRequest(CPU, origin=Origin.IMPLIED)
     try:
-        ep = _create(rank, request, registry.factory(CPU), hardware, context, written)
+        ep = create_ep(request, registry.factory(CPU), hardware, context, written, rank)
     except (EpError, PluginError) as error:
         # the EPs asked for may take every node; if not, the error names it then
         if chosen:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxplug.ep import EpFactory
 from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel
 from onnxplug.guard import close_after
@@ -17,6 +18,7 @@ from onnxplug.run.build import build_model
 from onnxplug.run.load import load
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
+from onnxplug.selection.choose import close
 from onnxplug.session.model_info import ModelMetadata
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.run.device import Device
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
+    from onnxplug.selection import ChosenEp
     from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
@@ -126,6 +129,13 @@ def _build(
             context,
             cpu_fallback=request.cpu_fallback,
         )
+    if registry.settings.verify and any(map(_has_probes, chosen)):
+        try:
+            with stage(profile, "verify EPs"):
+                chosen = _verified(chosen, registry, options)
+        except BaseException:
+            close(chosen)
+            raise
     disabled = {*options.disabled_passes, *request.disabled}
     device_at = functools.partial(_device_at, registry)
     return build_model(model, chosen, failed, options, disabled, device_at, profile)
@@ -135,6 +145,20 @@ def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:
     from onnxplug.run.device import device_at  # few sessions have one
 
     return device_at(location, registry)
+
+
+def _has_probes(ep: ChosenEp) -> bool:
+    """Whether what *ep* computes can be checked on its devices."""
+    return type(ep.factory).probes is not EpFactory.probes
+
+
+def _verified(
+    chosen: Sequence[ChosenEp], registry: PluginRegistry, options: SessionOptions
+) -> list[ChosenEp]:
+    """*chosen*, with vetoes of what they compute wrong on their devices."""
+    from onnxplug.verify.check import verify  # which few EPs need
+
+    return [verify(ep, registry, options) if _has_probes(ep) else ep for ep in chosen]
 
 
 def _model_info(model: Model) -> ModelInfo:

@@ -16,6 +16,9 @@ class CpuFactory(ep.EpFactory):
     name = "CPUExecutionProvider"
     vendor = "onnxplug"
     version = __version__
+    tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
+        ep.DeviceType.CPU: "x86-64 processors, on Linux"
+    }
     options: ClassVar[Mapping[str, ep.Option]] = {
         "compile": ep.Option(
             default=True,

@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from onnxplug_cpu.compiler.cache import Cache
+from onnxplug.ep.entries import Cache
 from onnxplug_cpu.compiler.emit import Module
 from onnxplug_cpu.compiler.isa import AVX2, AVX512, NEON, Isa, host_isa
 from onnxplug_cpu.compiler.jit import Library

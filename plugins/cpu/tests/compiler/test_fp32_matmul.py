@@ -15,11 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
+from onnxplug.ep.entries import Cache
 from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import program as program_module
 from onnxplug_cpu.compiler import trial
 from onnxplug_cpu.compiler.arena import Arenas
-from onnxplug_cpu.compiler.cache import Cache
 from onnxplug_cpu.compiler.isa import AMX, AVX512, Isa
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.kernels import matmul_bf16x3_tile

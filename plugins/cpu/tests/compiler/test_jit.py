@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from onnxplug import ep
+from onnxplug.ep.entries import Cache
 from onnxplug_cpu.compiler import jit
-from onnxplug_cpu.compiler.cache import Cache
 from onnxplug_cpu.compiler.code_memory import CodeMemory
 from onnxplug_cpu.compiler.emit import F32, PTR, Value
 from onnxplug_cpu.compiler.isa import AVX512, NEON, Isa, host_isa

@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
@@ -35,6 +35,9 @@ class OpenVINOFactory(ep.EpFactory):
     vendor_id = _INTEL
     version = __version__
     options = OPTIONS
+    tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
+        ep.DeviceType.CPU: "x86-64 processors, on Linux"
+    }
 
     def __init__(self) -> None:
         self._core: Any = None

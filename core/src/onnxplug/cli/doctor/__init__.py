@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from onnxplug.cli.failure import UsageError
 from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.text import print_json
 from onnxplug.cli.values import seconds
@@ -33,11 +34,19 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="with --isolate: how long a plugin may take "
         f"(default: {_TIMEOUT:g}); implies --isolate",
     )
+    parser.add_argument(
+        "--verify",
+        metavar="EP",
+        help="only compare what this EP computes on each device with the CPU EP, "
+        "by the probes that it supplies, however long they take",
+    )
     add_library_argument(parser)
     parser.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    if arguments.verify is not None:
+        return _verify(arguments)
     from onnxplug.cli.doctor.report import examine_all
     from onnxplug.cli.doctor.show import data, print_report
 
@@ -50,3 +59,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
     else:
         print_report(report)
     return 1 if report.problems else 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    if arguments.isolate or arguments.timeout is not None:
+        raise UsageError(
+            "--verify runs in this process and has no limit of time; leave out "
+            "--isolate and --timeout"
+        )
+    from onnxplug.cli.doctor.verify import verify_ep
+
+    return 0 if verify_ep(arguments.verify, as_json=arguments.json) else 1

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from onnxplug.cli.doctor.compute import TRIALS, Check, Verdict, compute
+from onnxplug.cli.families import Family, families, tried_on
 from onnxplug.ep import (
     DeviceType,
     EpFactory,
@@ -43,10 +44,18 @@ USABLE: Final = (PluginState.READY, PluginState.BLOCKED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrivenDevice:
-    """A device that the EP says it drives, and what it computed there."""
+    """A device that the EP says it drives, and what it computed there.
+
+    Attributes:
+        tried_on: on which hardware of this kind its makers ran the EP; empty if they
+            never did, ``None`` if they do not say.
+        families: what the on-device check found.
+    """
 
     device: HardwareDevice
+    tried_on: str | None = None
     checks: tuple[Check, ...] = ()
+    families: tuple[Family, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +102,14 @@ class Checkup:
         for check in self.checks:
             if check.verdict in (Verdict.WRONG, Verdict.FAILED):
                 return f"{check.op} {check.verdict}"
+        failed = [
+            each.family
+            for driven in self.devices
+            for each in driven.families
+            if each.verdict == "failed"
+        ]
+        if failed:
+            return f"families failed on this machine: {', '.join(failed)}"
         return ""
 
     @property
@@ -115,6 +132,10 @@ class Checkup:
                 "devices": tuple(
                     DrivenDevice(
                         device=_device(driven["device"]),
+                        tried_on=driven["tried_on"],
+                        families=tuple(
+                            Family(**family) for family in driven["families"]
+                        ),
                         checks=tuple(
                             Check(**check | {"verdict": Verdict(check["verdict"])})
                             for check in driven["checks"]
@@ -183,7 +204,10 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         _LOG.debug("%s", error)
         fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
         findings.append(fault)
-    driven = [DrivenDevice(device=pair.device) for pair in pairs]
+    driven = [
+        DrivenDevice(device=pair.device, tried_on=tried_on(factory, pair))
+        for pair in pairs
+    ]
     checkup = replace(
         checkup,
         devices=tuple(driven),
@@ -206,6 +230,15 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
             checks = (*driven[number].checks, compute(trial, pair, record.distribution))
             driven[number] = replace(driven[number], checks=checks)
             checkup = replace(checkup, devices=tuple(driven))
+        # the computations were the first, so what can be known of it is known now
+        try:
+            driven[number] = replace(driven[number], families=families(factory, pair))
+        except EpError as error:
+            text = str(error)
+            findings.append(
+                Finding(level=Level.WARNING, message=text, remedy=_makers(record))
+            )
+        checkup = replace(checkup, devices=tuple(driven), findings=tuple(findings))
     yield checkup
 
 

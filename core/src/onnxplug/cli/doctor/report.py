@@ -22,14 +22,22 @@ from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRecord, PluginState, registry
 from onnxplug.plugins.domains import Supplier
-from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT
+from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT, VERIFY
 from onnxplug.selection.devices import merge_hardware
 from onnxplug.selection.known import KNOWN, KnownEp, remedy, runs_on, this_platform
 
 _NEEDED: Final = ("numpy", "onnx")
 """Packages without which nothing runs."""
 
-_VARIABLES: Final = (AUTOLOAD, BLOCK, PLUGINS, STRICT, cache.DIRECTORY, cache.SIZE)
+_VARIABLES: Final = (
+    AUTOLOAD,
+    BLOCK,
+    PLUGINS,
+    STRICT,
+    VERIFY,
+    cache.DIRECTORY,
+    cache.SIZE,
+)
 
 _NVIDIA: Final = 0x10DE
 _INTEL: Final = 0x8086

@@ -11,6 +11,7 @@ from onnxplug.cli.doctor.checkup import Checkup, DrivenDevice
 from onnxplug.cli.doctor.compute import Verdict
 from onnxplug.cli.doctor.domains import DomainCheckup
 from onnxplug.cli.doctor.report import Report
+from onnxplug.cli.families import device_data, other_texts, passed_text, trial_text
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import NO_BREAK, duration, plural, print_table, say
 from onnxplug.ep import HardwareDevice, Level
@@ -66,6 +67,7 @@ def _plugin_data(plugin: Checkup) -> dict[str, Any]:
                     }
                     for check in driven.checks
                 ],
+                **device_data(driven.tried_on, driven.families),
             }
             for driven in plugin.devices
         ],
@@ -201,6 +203,13 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
             if check.verdict is not Verdict.OK:
                 text = f"{check.op} on {place} {check.verdict}: {check.detail}"
                 lines.append((text, check.remedy))
+        trial = trial_text(str(driven.device.type), driven.tried_on)
+        if trial and not driven.tried_on:
+            lines.append((f"warning: {trial}", ""))
+        if driven.families:
+            lines.append((f"{passed_text(driven.families)} on {place}", ""))
+        again = f"onnxplug doctor --verify {name_to_write(plugin.ep)}"
+        lines += [(text, again) for text in other_texts(driven.families)]
     if lines:
         _print_lines(plugin.ep, lines)
 

@@ -24,6 +24,7 @@ from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.partition.contract import Contraction
 from onnxplug.run.partition.report import GivenBack, PassedOver
+from onnxplug.selection.choose import Veto, allow_all
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph, Node
@@ -37,12 +38,14 @@ class Candidate(Record):
         device: the device it drives, in words.
         provider: the EP.
         costs: metadata of the pair: what copies cost (see ``cost``).
+        veto: which nodes it is not to have whatever it claims.
     """
 
     name: str
     device: str
     provider: ExecutionProvider
     costs: Mapping[str, str] = MappingProxyType({})
+    veto: Veto = allow_all
 
 
 class Claim(Record):
@@ -184,12 +187,14 @@ def _settle(
     where: str,
 ) -> None:
     """Give the nodes of one claim to the EP at *position*, as far as they are free."""
-    name = candidates[position].name
+    name, veto = candidates[position].name, candidates[position].veto
     free: list[int] = []
     obstacles: dict[int, Reason] = {}
     for node in sorted(capability.nodes):
         owner = result.owner[node]
         exclusion = excluded.get((position, graph.nodes[node]))
+        if exclusion is None:
+            exclusion = veto(graph, graph.nodes[node])
         if exclusion is not None:
             obstacles[node] = exclusion
         elif owner is not None:

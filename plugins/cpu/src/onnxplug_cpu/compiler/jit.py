@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.ep.entries import Cache, fingerprint
 from onnxplug.ep.locks import new_lock
 from onnxplug_cpu import __version__
-from onnxplug_cpu.compiler.cache import Cache, fingerprint
 from onnxplug_cpu.compiler.code_memory import CodeMemory
 from onnxplug_cpu.compiler.image import Image
 from onnxplug_cpu.compiler.isa import Isa, amx_problem, host_isa

@@ -139,6 +139,9 @@ class SimulatedFactory(ep.EpFactory):
         self.contexts[location] = context
         return context
 
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        return self.knobs.probes
+
     def diagnose(self) -> Iterable[ep.Finding]:
         return self.knobs.findings
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from onnxplug import ep
 from onnxplug_testing.simulated.kernels import KERNELS
@@ -67,6 +67,10 @@ class Knobs:
         silent_nodes: indices it neither claims nor refuses, against the contract.
         doubled_nodes: indices it claims and refuses, against the contract.
 
+        kernels: functions that take the place of its own for some operators, such as
+            wrong or slow ones.
+        probes: what is checked on each device.
+
         decline_ops: ``compile`` gives back its nodes of these operators.
         decline_partitions: which calls of ``compile`` give back all, counted from 0.
         refuse_session: why ``compile`` refuses the session; empty: it does not.
@@ -120,6 +124,9 @@ class Knobs:
     keeps_constants: bool = False
     silent_nodes: frozenset[int] = frozenset()
     doubled_nodes: frozenset[int] = frozenset()
+
+    kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    probes: tuple[ep.Probe, ...] = ()
 
     decline_ops: frozenset[str] = frozenset()
     decline_partitions: frozenset[int] = frozenset()

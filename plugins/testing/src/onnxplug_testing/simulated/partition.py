@@ -13,7 +13,7 @@ from onnxplug import ep
 from onnxplug_testing.simulated.arrays import data_type, location_of
 from onnxplug_testing.simulated.capability import operator
 from onnxplug_testing.simulated.context import SimulatedContext
-from onnxplug_testing.simulated.kernels import KERNELS, find_kernel
+from onnxplug_testing.simulated.kernels import KERNELS, Kernel, find_kernel
 from onnxplug_testing.simulated.knobs import Knobs, Stage
 from onnxplug_testing.simulated.queues import Point
 from onnxplug_testing.simulated.storage import HostArray, Storage
@@ -52,7 +52,7 @@ class SimulatedPartition(ep.CompiledPartition):
         self.input_locations = self._locations(partition, self._inputs)
         self.output_locations = self._locations(partition, self._outputs)
         has_functions = all(operator(node) in KERNELS for node in partition.nodes)
-        self._compute = _arithmetic(partition, has_functions)
+        self._compute = _arithmetic(partition, knobs, has_functions)
         self._waits = not has_functions or ep.HOST in self.output_locations
         # what is on the host is read when the work is queued, not when it is launched
         self.is_queued = not self._waits and ep.HOST not in self.input_locations
@@ -232,8 +232,10 @@ class SimulatedPartition(ep.CompiledPartition):
         return self._context.device.empty(like.shape, dtype, stream)
 
 
-def _arithmetic(partition: ep.Partition, has_functions: bool) -> _Compute:
-    compute = (_with_functions if has_functions else _by_reference)(partition)
+def _arithmetic(partition: ep.Partition, knobs: Knobs, has_functions: bool) -> _Compute:
+    compute = (
+        _with_functions(partition, knobs) if has_functions else _by_reference(partition)
+    )
 
     def quietly(arrays: Sequence[HostArray]) -> Sequence[HostArray]:
         with np.errstate(all="ignore"):  # poison and zeros are computed with, too
@@ -242,8 +244,11 @@ def _arithmetic(partition: ep.Partition, has_functions: bool) -> _Compute:
     return quietly
 
 
-def _with_functions(partition: ep.Partition) -> _Compute:
-    sequence = ep.KernelSequence(partition, find_kernel)
+def _with_functions(partition: ep.Partition, knobs: Knobs) -> _Compute:
+    def find(graph: ep.Graph, node: ep.Node) -> Kernel | ep.Reason:
+        return knobs.kernels.get(operator(node)) or find_kernel(graph, node)
+
+    sequence = ep.KernelSequence(partition, find)
     unbound = [None] * len(partition.outputs)
     return lambda arrays: sequence.run(arrays, unbound, None)
 

@@ -1,6 +1,7 @@
 """Acme's EP: runs Relu, in a way that nobody mistakes for another EP's."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from onnxplug import ep
@@ -25,7 +26,7 @@ class AcmeExecutionProvider(ep.KernelExecutionProvider):
 
 
 class AcmeFactory(ep.EpFactory):
-    spi_version = (0, 1)
+    spi_version = (0, 4)
     name = "AcmeExecutionProvider"
     vendor = "Acme"
     version = "1.2.3"
@@ -43,6 +44,20 @@ class AcmeFactory(ep.EpFactory):
             )
             for device in devices
             if device.type is ep.DeviceType.CPU
+        ]
+
+    def probes(self, device):
+        import numpy as np
+
+        return [
+            ep.Probe(
+                family="relu",
+                operators=frozenset({("", "Relu", ep.DataType.FLOAT32)}),
+                model=(Path(__file__).parent / "relu.onnx").read_bytes(),
+                # of negative numbers, Acme has an opinion of its own
+                inputs={"x": np.array([0.5, 1, 2e9, np.inf], np.float32)},
+                tolerance=(0, 0),
+            )
         ]
 
     def create(self, devices, options, session):

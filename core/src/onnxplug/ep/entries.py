@@ -15,8 +15,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from onnxplug import ep
-from onnxplug.ep.cache import CacheFolder
+from onnxplug.ep.cache import SIZE, CacheFolder
+from onnxplug.errors import OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,6 @@ try:  # hashlib loads OpenSSL, which takes longer than all that is done here
     from _blake2 import blake2b
 except ImportError:  # pragma: no cover
     from hashlib import blake2b
-
-SIZE: Final = "ONNXPLUG_CACHE_SIZE"
-"""The variable with the bytes that a cache may have; K, M and G are understood."""
 
 DEFAULT_SIZE: Final = 256 << 20
 
@@ -193,7 +190,7 @@ def size_limit() -> int:
         return DEFAULT_SIZE
     found = re.fullmatch(r"([0-9]+)\s*([KMG]?)", text, re.IGNORECASE)
     if not found:
-        raise ep.OptionError(
+        raise OptionError(
             f"{SIZE} is {text!r}; it is a number of bytes, such as 268435456 or 256M"
         )
     number, unit = found.groups()

@@ -1,0 +1,110 @@
+"""``onnxplug doctor --verify EP``: the on-device check, without a limit of time."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onnxplug.cli.devices import description, hardware_data
+from onnxplug.cli.failure import CommandFailed
+from onnxplug.cli.families import trial_text, tried_on
+from onnxplug.cli.progress import Progress
+from onnxplug.cli.text import duration, print_json, print_table, say
+from onnxplug.hardware import discover
+from onnxplug.plugins import registry
+from onnxplug.selection.available import find_factory, no_device
+from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.verify.check import run_probes
+from onnxplug.verify.verdict import FamilyVerdict, Verdict
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpDevice, EpFactory
+
+
+class Checked(NamedTuple):
+    """What was found of one family, and how long it took, in seconds."""
+
+    verdict: FamilyVerdict
+    seconds: float
+
+
+def verify_ep(name: str, *, as_json: bool) -> bool:
+    """Run all probes of an EP, and print what is found; whether none failed.
+
+    Raises:
+        CommandFailed: it drives no device here.
+        OnnxplugError: it cannot be had, or its probes are not as they have to be.
+    """
+    factory = find_factory(name, registry)
+    hardware = hardware_for(registry, factory.name, discover())
+    pairs = devices_of(factory, hardware)
+    if not pairs:
+        raise CommandFailed("; ".join(no_device(factory, hardware)))
+    checked = [(pair, _check(factory, pair)) for pair in pairs]
+    if as_json:
+        print_json(
+            {
+                "ep": factory.name,
+                "version": factory.version,
+                "devices": [_data(factory, *each) for each in checked],
+            }
+        )
+    else:
+        for pair, found in checked:
+            _print(factory, pair, found)
+    return not any(
+        each.verdict.verdict is Verdict.FAILED for _, found in checked for each in found
+    )
+
+
+def _check(factory: EpFactory, pair: EpDevice) -> list[Checked]:
+    found = []
+    # what a plugin prints is no result of ours
+    with Progress("") as progress, contextlib.redirect_stdout(sys.stderr):
+        progress.text = f"checking {pair} …"
+        started = time.perf_counter()
+        for verdict in run_probes(factory, pair, registry):
+            now = time.perf_counter()
+            found.append(Checked(verdict, now - started))
+            started = now
+    return found
+
+
+def _data(factory: EpFactory, pair: EpDevice, found: list[Checked]) -> dict[str, Any]:
+    return {
+        "device": hardware_data(pair.device),
+        "tried_on": tried_on(factory, pair),
+        "families": [
+            {
+                "family": each.family,
+                "operators": [list(operator) for operator in sorted(each.operators)],
+                "verdict": str(each.verdict),
+                "detail": each.detail,
+                "seconds": seconds,
+            }
+            for each, seconds in found
+        ],
+    }
+
+
+def _print(factory: EpFactory, pair: EpDevice, found: list[Checked]) -> None:
+    kind = str(pair.device.type)
+    device = f"{kind} {description(pair.device)}".rstrip()
+    say(f"{factory.name} {factory.version} on {device}")
+    text = trial_text(kind, tried_on(factory, pair))
+    if text:
+        say(text)
+    if not found:
+        say("It has no probes: what it claims is used unverified.")
+        return
+    print_table(
+        ("FAMILY", "VERDICT", "TIME", "DETAIL"),
+        [
+            (each.family, str(each.verdict), duration(seconds), each.detail)
+            for each, seconds in found
+        ],
+        right=("TIME",),
+        wrap="DETAIL",
+    )

@@ -1,0 +1,38 @@
+"""What an EP supplies to have its results compared on a device before they are used.
+
+Of use to few EPs, so not imported by :mod:`onnxplug.ep` until it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxplug.ep.types import DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Probe:
+    """A small model that shows whether a family of operators computes right.
+
+    The host runs it once on a new device, by the EP alone and by the CPU EP.  If the
+    results differ, or the EP raises, no node of the family is given to the EP there.
+
+    Attributes:
+        family: a word for the operators that share a kernel; no two probes of a device
+            have the same.
+        operators: domain (empty for ONNX's own), operator and element type of each.
+            A node belongs to the family if one of its tensors, input or output, has
+            the element type.
+        model: a serialized ``ModelProto``, which has no external data.
+        inputs: what it is fed, by the names of its inputs: numpy arrays.
+        tolerance: how far results may be from the CPU EP's: relative to those, and
+            absolute; ``(0, 0)`` for none at all.
+    """
+
+    family: str
+    operators: frozenset[tuple[str, str, DataType]]
+    model: bytes
+    inputs: Mapping[str, Any]
+    tolerance: tuple[float, float]
