@@ -19,7 +19,7 @@ THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 FLOORS: Final = (
     {"escape", "forks"},
     {"errors", "ep"},
-    {"guard", "hardware", "log", "plugins", "warn"},
+    {"guard", "hardware", "log", "plugins", "warn", "weights"},
     {"graph"},
     {"shapes", "functions", "domains", "operators", "selection"},
     {"prepare", "options", "queries", "process"},
@@ -122,8 +122,8 @@ def test_plugins_import_the_spi_only() -> None:
 
 
 PLANNING: Final = (
-    "arena call chain chains constants extent fuse link parts partition patterns plan "
-    "program record segment units watched"
+    "arena call chain chains constants extent fuse link packed_layout parts partition "
+    "patterns plan program record segment units watched"
 ).split()
 """Modules of the CPU EP's compiler that turn a partition into a program."""
 

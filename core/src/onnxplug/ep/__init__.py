@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.size import Size
+    from onnxplug.ep.weights import WeightSource, WeightStore
 
 __all__ = [
     "HOST",
@@ -146,6 +147,8 @@ __all__ = [
     "UnsupportedModel",
     "ValueInfo",
     "ValueType",
+    "WeightSource",
+    "WeightStore",
     "cache_directory",
     "describe",
     "fill_bound",
@@ -165,6 +168,8 @@ _LATER = {
     "OperatorSupport": "operators",
     "SelectionPolicy": "policy",
     "Size": "size",
+    "WeightSource": "weights",
+    "WeightStore": "weights",
     "hookimpl": "hooks",
 }
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.weights import WeightStore
 
 OptionValue: TypeAlias = bool | int | float | str
 
@@ -114,6 +115,9 @@ class SessionContext(Protocol):
             as ``KernelExecutionProvider.find_kernel``; ``None`` if nobody supplies the
             operator with a kernel.
         """
+
+    def weights(self, location: MemoryLocation) -> WeightStore:
+        """The store of what EPs make of weights at *location*, for all sessions."""
 
     @property
     def config(self) -> Mapping[str, str]:

@@ -36,6 +36,9 @@ class ExternalData:
         files: contents by location, which are used instead of files.
         arrays: weights by the tensor's name, whose files are not looked at.
         contents: maps or reads the files; by default those of a model from memory.
+
+    Attributes:
+        contents: that, which knows where bytes are from.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class ExternalData:
         self._roots: Final = roots
         self._files: dict[str, memoryview] = dict(files or {})
         self._arrays: Final = dict(arrays or {})
-        self._contents: Final = contents or Contents()
+        self.contents: Final = contents or Contents()
+        for content in self._files.values():
+            self.contents.given(content)
         self._opened: dict[Path, memoryview] = {}  # a file may have several locations
 
     def read(self, entries: Mapping[str, str], nbytes: int, tensor: str) -> memoryview:
@@ -120,7 +125,7 @@ class ExternalData:
         try:
             descriptor, status = _open_within(root, path)
             try:
-                return self._contents.of(path, descriptor, status)
+                return self.contents.of(path, descriptor, status)
             finally:
                 os.close(descriptor)
         except FileNotFoundError as error:

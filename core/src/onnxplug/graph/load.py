@@ -76,6 +76,7 @@ def load_model(
     contents = Contents(mapped=mapped)
     if path is None:
         data, described = in_memory(source)
+        contents.given(data)
     else:
         data, described = _on_disk(path, contents), repr(str(path))
         folder = path.parent if folder is None else folder

@@ -11,6 +11,7 @@ from onnxplug.ep import (
     EpFactory,
     ExecutionProvider,
     HardwareDevice,
+    MemoryLocation,
     Reason,
     RefusalCode,
 )
@@ -31,6 +32,7 @@ from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
 from onnxplug.warn import warn_user
+from onnxplug.weights import SharedWeights, weights_at
 
 if TYPE_CHECKING:
     import logging
@@ -76,6 +78,10 @@ class SessionContext:
         except PluginError as error:  # no failure of the EP that asks
             return Reason(RefusalCode.OTHER, str(error))
         return made
+
+    def weights(self, location: MemoryLocation) -> SharedWeights:
+        """The store of *location*."""
+        return weights_at(location)
 
     @property
     def logger(self) -> logging.Logger:

@@ -32,6 +32,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         splits: compute products of float32 from bfloat16 terms where that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
+        weights: where packed constants are shared with other sessions.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class CpuProvider(ep.KernelExecutionProvider):
         splits: bool = True,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
+        weights: ep.WeightStore | None = None,
     ) -> None:
         self._find = partial(find, supplied=supplied)
         self._arenas = arenas
+        self._weights = weights
         self.threads = threads
         self.compiles = compiles
         self.splits = splits
@@ -89,7 +92,10 @@ class CpuProvider(ep.KernelExecutionProvider):
 
             if self._compiler is None:
                 self._compiler = Compiler.for_threads(
-                    self.threads, splits=self.splits, arenas=self._arenas
+                    self.threads,
+                    splits=self.splits,
+                    arenas=self._arenas,
+                    weights=self._weights,
                 )
             try:
                 program = ProgramPartition(

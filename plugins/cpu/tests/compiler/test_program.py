@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler import parts as parts_module
-from onnxplug_cpu.compiler import program as program_module
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
@@ -344,10 +343,7 @@ def test_packing_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
     packing.check(packing.program())
 
 
-def test_many_packed_constants_are_filled_in_batches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(program_module, "PACKED_AT_A_TIME", 5000)
+def test_many_packed_constants() -> None:
     library = Library.host()
     recorder = Recorder(library.isa, 1, {})
     n, total = 700, input_view(0, FLOAT, 700)

@@ -46,6 +46,7 @@ class Compiler(NamedTuple):
         packed: constants in layouts of kernels.
         arenas: memory of runs.
         may_split: see :class:`~.record.Recorder`.
+        weights: where packed constants are shared with other sessions.
     """
 
     library: Library
@@ -53,10 +54,16 @@ class Compiler(NamedTuple):
     packed: PackedConstants
     arenas: Arenas
     may_split: Callable[[], bool] = bool
+    weights: ep.WeightStore | None = None
 
     @classmethod
     def for_threads(
-        cls, threads: int, *, splits: bool = False, arenas: Arenas | None = None
+        cls,
+        threads: int,
+        *,
+        splits: bool = False,
+        arenas: Arenas | None = None,
+        weights: ep.WeightStore | None = None,
     ) -> Compiler:
         """A compiler of one session.
 
@@ -65,6 +72,7 @@ class Compiler(NamedTuple):
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
             arenas: memory of programs, if it is to be taken otherwise than usual.
+            weights: where packed constants are shared with other sessions.
         """
         library = Library.host()
         may_split: Callable[[], bool] = bool
@@ -76,7 +84,7 @@ class Compiler(NamedTuple):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        return cls(library, workers, {}, arenas, may_split)
+        return cls(library, workers, {}, arenas, may_split, weights)
 
 
 class LinkedPlan(NamedTuple):
@@ -254,6 +262,7 @@ class Segment:
             arenas=compiler.arenas,
             checks=[_named(c, self._nodes) for c in planned.recorder.checks],
             look=look,
+            weights=compiler.weights,
         )
 
     def run(
