@@ -133,7 +133,8 @@ class SettledPartition(ep.Partition):
             return self._partition.weight(name)
         node, _, position = self._sources[name]
         attributes = sorted(node.attributes.items())
-        if not all(isinstance(value, _PLAIN) for _, value in attributes):
+        plain = all(isinstance(value, _PLAIN) for _, value in attributes)
+        if not plain or node.domain not in ("", "com.microsoft"):
             return None
         read: list[Hashable] = []
         for each in node.inputs:
