@@ -260,11 +260,14 @@ class GuardedArenas(Arenas):
         self._kept.append((block, self._layouts[nbytes]))
         return block
 
-    def block(self, nbytes: int) -> Block:
-        (start,), size = self.place([nbytes], [(0, 0)])
-        whole = self.allocate(size)
-        part = whole.array[start : start + nbytes]
-        return Block(part, whole.address + start, nbytes)
+    def blocks(self, sizes: Sequence[int]) -> list[Block]:
+        made = []
+        for size in sizes:
+            (start,), nbytes = self.place([size], [(0, 0)])
+            block = self.allocate(nbytes)
+            part = block.array[start : start + size]
+            made.append(Block(part, block.address + start, size))
+        return made
 
     def acquire(self, nbytes: int) -> Block:
         return self._make(nbytes, self._layouts[nbytes])

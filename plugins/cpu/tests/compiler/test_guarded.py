@@ -46,7 +46,7 @@ def temporary(at_end, size, shift):
 
 def packed(at_end, size, shift):
     arenas = GuardedArenas(at_end=at_end)
-    first, second = arenas.block(size), arenas.block(64)
+    first, second = arenas.blocks([size, 64])
     ctypes.memset(first.address + (size if at_end else -4) + shift, 1, 4)
     arenas.check()
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler import parts as parts_module
+from onnxplug_cpu.compiler import program as program_module
 from onnxplug_cpu.compiler.arena import Arenas
 from onnxplug_cpu.compiler.jit import Library
 from onnxplug_cpu.compiler.link import ArraySpec
@@ -343,7 +344,10 @@ def test_packing_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
     packing.check(packing.program())
 
 
-def test_many_packed_constants() -> None:
+def test_many_packed_constants_lie_in_several_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program_module, "TOGETHER", 5000)
     library = Library.host()
     recorder = Recorder(library.isa, 1, {})
     n, total = 700, input_view(0, FLOAT, 700)

@@ -198,6 +198,47 @@ def test_a_session_that_was_closed_leaves_the_others_right(
     assert given_up(made)
 
 
+def test_originals_are_given_up_one_after_the_other(tmp_path: Path) -> None:
+    """Without waiting for a collection of garbage: copies of them are large."""
+    size, count = 600, 4  # more than 1 MiB each
+    names = [f"w{number}" for number in range(count)]
+    w = np.eye(size, dtype=np.float32)
+    values = ["x", *(f"v{number}" for number in range(count - 1)), "y"]
+    nodes = [
+        helper.make_node("MatMul", [values[n], name], [values[n + 1]])
+        for n, name in enumerate(names)
+    ]
+    proto = model(nodes, {name: w + n for n, name in enumerate(names)}, depth=size)
+    alive: list[int] = []
+    copies: list[weakref.ref[Any]] = []
+    get = SharedWeights.get
+
+    def watched(
+        self: SharedWeights, source: Any, layout: str, make: Callable[[], Any]
+    ) -> Any:
+        value = get(self, source, layout, make)
+        if layout.startswith("onnxplug array"):
+            copies.append(weakref.ref(value))
+            alive.append(sum(reference() is not None for reference in copies))
+        return value
+
+    for turn in range(4):  # until the weights are not where arrays may begin
+        proto.producer_name = "p" * turn
+        data = proto.SerializeToString()
+        gc.collect()
+        gc.disable()
+        try:
+            with mock.patch.object(SharedWeights, "get", watched):
+                runner = session(data)
+                run(runner, np.ones((2, size), np.float32))
+            left = sum(reference() is not None for reference in copies)
+        finally:
+            gc.enable()
+        assert left == 0
+    assert len(copies) >= count
+    assert max(alive) == 1
+
+
 # what must not be mixed up
 
 
@@ -399,7 +440,10 @@ def test_four_bit_weights_are_packed_once(made: list[weakref.ref[Any]]) -> None:
         ["x", "q", "s"],
         ["y"],
         domain="com.microsoft",
-        **{"K": DEPTH, "N": COLUMNS, "bits": 4, "block_size": 32},
+        K=DEPTH,
+        N=COLUMNS,
+        bits=4,
+        block_size=32,
     )
     data = model([node], {"q": packed, "s": scales}).SerializeToString()
     kept = [session(data), session(data)]

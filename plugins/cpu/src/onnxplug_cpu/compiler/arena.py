@@ -90,19 +90,10 @@ class Block(NamedTuple):
 
 
 def allocate(nbytes: int) -> Block:
-    """A block of at least so much memory, its content undefined.
+    """A block of memory, its content undefined.
 
     A large one is of huge pages where the system gives them, which saves misses of
     the TLB; only pages that are touched take memory.
-
-    Raises:
-        MemoryError: the system has no such amount, or does not give it.
-    """
-    return allocate_exactly(nbytes if nbytes < LARGE else round_up(nbytes, HUGE_PAGE))
-
-
-def allocate_exactly(nbytes: int) -> Block:
-    """As :func:`allocate`, but what is left beyond whole huge pages is of others.
 
     Raises:
         MemoryError: the system has no such amount, or does not give it.
@@ -111,6 +102,7 @@ def allocate_exactly(nbytes: int) -> Block:
         array = np.empty(nbytes + ALIGNMENT, np.uint8)
         return _aligned(array, nbytes, ALIGNMENT)
     check_room(nbytes)
+    nbytes = round_up(nbytes, HUGE_PAGE)
     try:
         mapping = _map(nbytes + HUGE_PAGE)
     except (OSError, OverflowError) as error:
@@ -118,19 +110,18 @@ def allocate_exactly(nbytes: int) -> Block:
             f"the system refused {nbytes >> 20} MiB of memory: {error}; "
             "run fewer sessions or smaller inputs"
         ) from error
-    array = np.frombuffer(mapping, np.uint8)
-    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= HUGE_PAGE:
-        start, whole = -address_of(array) % HUGE_PAGE, nbytes // HUGE_PAGE * HUGE_PAGE
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            mapping.madvise(mmap.MADV_HUGEPAGE, start, whole)
-    return _aligned(array, nbytes, HUGE_PAGE)
+    return _aligned(np.frombuffer(mapping, np.uint8), nbytes, HUGE_PAGE)
 
 
 def _map(nbytes: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, nbytes)
     # private: a child of fork must not share it, and shared memory is not huge
-    return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
 
 
 def _aligned(
@@ -171,13 +162,20 @@ class Arenas:
         """An arena that is the caller's for good."""
         return allocate(nbytes)
 
-    def block(self, nbytes: int) -> Block:
-        """A block of memory that is the caller's for good.
+    def blocks(self, sizes: Sequence[int]) -> list[Block]:
+        """Blocks of memory that are the caller's for good.
 
         Raises:
             MemoryError: the system has no such amount.
         """
-        return allocate_exactly(nbytes)
+        whole = allocate(sum(round_up(size, ALIGNMENT) for size in sizes))
+        blocks: list[Block] = []
+        start = 0
+        for size in sizes:
+            array = whole.array[start : start + size]
+            blocks.append(Block(array, whole.address + start, size))
+            start += round_up(size, ALIGNMENT)
+        return blocks
 
     def acquire(self, nbytes: int) -> Block:
         """An arena of at least *nbytes* that no other run uses."""

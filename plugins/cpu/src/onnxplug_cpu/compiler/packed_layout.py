@@ -36,31 +36,32 @@ def layout_name(
         ``None`` if they read something else, of which only addresses are known.
     """
     places: dict[Buffer, str] = {source: "source", target: "target"}
-
-    def said(word: Word) -> str:
-        match word:
-            case Address(buffer, offset):
-                if buffer not in places and isinstance(buffer, Temporary):
-                    places[buffer] = f"temporary{len(places)}"
-                return f"{places[buffer]}+{offset}"
-            case Code(kernel):
-                return kernel.key
-            case Words(words):
-                return f"[{','.join(map(said, words))}]"
-            case number:
-                return str(number)
-
     try:
-        calls = [
-            f"{command.kernel.key}("
-            + ",".join(
-                f"{name}={said(word)}"
-                for name, word in zip(command.kernel.words, command.words, strict=True)
-                if name not in DIVIDING
-            )
-            + ")"
-            for command in commands
-        ]
+        calls = "; ".join(_call(command, places) for command in commands)
     except KeyError:
         return None
-    return f"onnxplug-cpu {isa.name} {target.nbytes} bytes: {'; '.join(calls)}"
+    return f"onnxplug-cpu {isa.name} {target.nbytes} bytes: {calls}"
+
+
+def _call(command: Command, places: dict[Buffer, str]) -> str:
+    names = command.kernel.words
+    words = ",".join(
+        f"{name}={_said(word, places)}"
+        for name, word in zip(names, command.words, strict=True)
+        if name not in DIVIDING
+    )
+    return f"{command.kernel.key}({words})"
+
+
+def _said(word: Word, places: dict[Buffer, str]) -> str:
+    match word:
+        case Address(buffer, offset):
+            if buffer not in places and isinstance(buffer, Temporary):
+                places[buffer] = f"temporary{len(places)}"
+            return f"{places[buffer]}+{offset}"
+        case Code(kernel):
+            return kernel.key
+        case Words(words):
+            return f"[{','.join(_said(each, places) for each in words)}]"
+        case number:
+            return str(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -33,6 +34,10 @@ KEPT_INSTANCES: Final = 4
 
 WORTH_RELEASING: Final = 5e-6
 """Seconds that a run has to take for the GIL to be released meanwhile."""
+
+TOGETHER: Final = 64 << 20
+"""Bytes of packed constants that lie in one block, and share huge pages; it is given
+back with the last of them."""
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -344,23 +349,45 @@ def fill(
     Raises:
         PackingRefused: one may not be used; all others are there.
     """
-    for buffer in packed:
+    missing = [b for b in packed if b.memory is None and not b.refused]
+    places = _Places(arenas, missing)
+    for buffer in missing:
         with buffer.lock:
             if buffer.memory is None and not buffer.refused:
-                _fill(buffer, library, workers, arenas, weights)
+                _fill(buffer, places, library, workers, weights)
     if any(buffer.refused for buffer in packed):
         raise PackingRefused
 
 
+class _Places:
+    """Memory for packed constants, which is taken when the first of a few needs it."""
+
+    def __init__(self, arenas: Arenas, packed: Sequence[Packed]) -> None:
+        self.arenas: Final = arenas
+        self._packed: Final = packed
+        self._blocks: dict[Packed, Block] = {}
+
+    def block(self, buffer: Packed) -> Block:
+        """The place of *buffer*."""
+        if buffer not in self._blocks:
+            start = self._packed.index(buffer)
+            totals = itertools.accumulate(b.nbytes for b in self._packed[start:])
+            count = 1 + sum(1 for _ in itertools.takewhile(TOGETHER.__gt__, totals))
+            together = self._packed[start : start + count]
+            blocks = self.arenas.blocks([each.nbytes for each in together])
+            self._blocks = dict(zip(together, blocks, strict=True))
+        return self._blocks[buffer]
+
+
 def _fill(
     buffer: Packed,
+    places: _Places,
     library: Library,
     workers: int,
-    arenas: Arenas,
     weights: ep.WeightStore | None,
 ) -> None:
     def make() -> Array:
-        return _packed(buffer, library, workers, arenas)
+        return _packed(buffer, places, library, workers)
 
     layout = source = None
     constant = buffer.source
@@ -379,15 +406,15 @@ def _fill(
     buffer.fill, buffer.source = (), None  # which have the original
 
 
-def _packed(buffer: Packed, library: Library, workers: int, arenas: Arenas) -> Array:
-    block = arenas.block(buffer.nbytes)
+def _packed(buffer: Packed, places: _Places, library: Library, workers: int) -> Array:
+    block = places.block(buffer)
     program = Program(
         buffer.fill,
         library,
         workers,
         n_inputs=0,
         n_outputs=0,
-        arenas=arenas,
+        arenas=places.arenas,
         target=(buffer, block.address),
     )
     program.run((), ())
