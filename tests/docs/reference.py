@@ -94,6 +94,7 @@ PAGES = {
             ),
             "Memory": (
                 "MemoryLocation", "HOST", "Allocator", "DataTransfer", "Stream",
+                "WeightSource", "WeightStore",
             ),
             "Keeping things on disk": ("cache_directory",),
             "Bases for EPs of kernels": (
