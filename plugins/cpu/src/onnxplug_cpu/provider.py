@@ -113,6 +113,11 @@ class CpuProvider(ep.KernelExecutionProvider):
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
         return ArrayPartition(partition, self.threads, self._find, notes)
 
+    def close(self) -> None:
+        """Give up the memory of runs and of packed weights."""
+        if self._compiler is not None:
+            self._compiler.close()
+
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     """Whether the host should replace *node* by its body, which it can."""

@@ -56,6 +56,11 @@ class Compiler(NamedTuple):
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
 
+    def close(self) -> None:
+        """Give up the memory of runs, and what was packed, but for what is in use."""
+        self.packed.clear()
+        self.arenas.clear()
+
     @classmethod
     def for_threads(
         cls,
@@ -188,6 +193,12 @@ class Segment:
             self._plans.move_to_end(shapes)
             self._latest = plan
             return plan
+
+    def close(self) -> None:
+        """Give up all plans, and the constants that they read."""
+        with self._lock:
+            self._plans.clear()
+            self._latest = None
 
     def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
