@@ -88,7 +88,14 @@ def test_a_file_says_where_the_bytes_are(path: Path, mapped: bool) -> None:
         with known.path.open("rb") as file:
             file.seek(known.offset)
             assert file.read(known.nbytes) == array.tobytes()
-        assert known == found(path, name, mapped=not mapped)
+        assert known == found(path, name, mapped=mapped)
+
+
+def test_a_copy_of_a_file_is_not_what_may_be_written_to(path: Path) -> None:
+    """Whoever has files read is not to see what happens to them."""
+    mapped, read = (found(path, mapped=mapped) for mapped in (True, False))
+    assert mapped is not None and read is not None
+    assert mapped.key != read.key and mapped[1:] == read[1:]
 
 
 def test_weights_in_files_are_not_read(

@@ -221,8 +221,9 @@ class Partition(Protocol):
     def weight(self, name: str) -> WeightSource | None:
         """Where the bytes of a constant are from, to share what is made of them.
 
-        What is in a file is not read for that.  What the host computed, and what a
-        program gave as an array, is: it is told from others by a digest.
+        What is in a file is not read for that, unless it was written to a moment ago.
+        What the host computed, and what a program gave as an array, is: it is told from
+        others by a digest.
 
         Returns:
             ``None`` if *name* is no constant, is one of strings or without elements,

@@ -7,6 +7,7 @@ object in memory by its identity, if it never changes.
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import time
 import weakref
@@ -46,8 +47,16 @@ class Origin:
 
     @classmethod
     def of_file(cls, owner: Any, path: Path, status: os.stat_result) -> Origin:
-        """That of the content of the file at *path*, just opened, with *status*."""
-        return cls(owner, _state(status), path)
+        """That of the content of the file at *path*, just opened, with *status*.
+
+        Of a file that is written to although it is mapped, nothing is promised; those
+        who have it read are not to see any of that, so they share among themselves.
+        """
+        state = _state(status)
+        if state is None:
+            return cls(owner, None, path)
+        kind = "mapped" if isinstance(owner, mmap.mmap) else "read"
+        return cls(owner, (kind, *state), path)
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Origin:
@@ -86,7 +95,7 @@ _known: Final[dict[int, weakref.ref[Origin]]] = {}
 _lock: Final = new_lock()
 
 
-def _state(status: os.stat_result) -> tuple[Hashable, ...] | None:
+def _state(status: os.stat_result) -> tuple[int, ...] | None:
     """What no other state of any file has in common with that of a file that was just
     opened; ``None`` if it may be written to once more without a sign of it."""
     # The time of the last change is another one's in a file that was copied or
@@ -95,4 +104,4 @@ def _state(status: os.stat_result) -> tuple[Hashable, ...] | None:
     tick = _TICK if status.st_mtime_ns % 1_000_000_000 else _COARSE_TICK
     if time.time_ns() - max(times) < tick:
         return None
-    return "file", *Identity.of(status), status.st_ctime_ns
+    return *Identity.of(status), status.st_ctime_ns
