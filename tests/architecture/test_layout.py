@@ -19,7 +19,7 @@ THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 FLOORS: Final = (
     {"escape", "forks"},
     {"errors", "ep"},
-    {"guard", "hardware", "log", "plugins", "suggest", "warn"},
+    {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
     {"shapes", "functions", "domains", "operators", "selection"},
     {"prepare", "entries", "options", "queries", "process"},

@@ -95,6 +95,7 @@ PAGES = {
             "Memory": (
                 "MemoryLocation", "HOST", "DeviceContext", "MemoryKind", "Allocator",
                 "DataTransfer", "Stream", "Event", "CapturedGraph", "CapturePhase",
+                "WeightSource", "WeightStore",
             ),
             "Keeping things on disk": ("cache_directory",),
             "Bases for EPs of kernels": (

@@ -15,6 +15,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, InvalidArgument
 from onnxplug.plugins import registry
+from onnxplug.selection import SessionContext
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Copy, Stage
 
@@ -437,6 +438,23 @@ def test_a_context_is_made_once(
         thread.join()
     on_device(X)
     assert made == [ep.MemoryLocation("simulated", 0)]
+
+
+def test_weights_are_shared_by_all_sessions_on_a_device(
+    simulated: MakeSimulated,
+) -> None:
+    simulated()
+    simulated(name="OtherExecutionProvider")
+    here, there = ep.MemoryLocation("simulated", 0), ep.MemoryLocation("other", 0)
+    source = ep.WeightSource("key", None, 0, 16)
+
+    def get(location: ep.MemoryLocation) -> object:
+        session = SessionContext(None, 0, {}, registry)
+        return session.weights(location).get(source, "plain", lambda: on_device(X))
+
+    made, other, on_host = get(here), get(there), get(ep.HOST)
+    assert get(here) is made
+    assert len({id(each) for each in (made, other, on_host)}) == 3
 
 
 def test_a_library_is_unregistered_while_a_value_is_in_its_memory() -> None:

@@ -18,7 +18,7 @@ def test_a_large_computed_weight_lives_as_long_as_it_is_used():
         calls.append(1)
         return np.ones(LARGE, np.uint8)
 
-    weight = Weight.computed(DataType.UINT8, (LARGE,), compute)
+    weight = Weight.computed(DataType.UINT8, (LARGE,), compute, method="", of=[])
     assert not calls
     array = weight.array
     assert weight.array is array and not array.flags.writeable
@@ -31,7 +31,9 @@ def test_a_large_computed_weight_lives_as_long_as_it_is_used():
 
 
 def test_a_small_one_is_kept():
-    weight = Weight.computed(DataType.UINT8, (3,), lambda: np.ones(3, np.uint8))
+    weight = Weight.computed(
+        *(DataType.UINT8, (3,), lambda: np.ones(3, np.uint8)), method="", of=[]
+    )
     assert weight.array is weight.array
 
 

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
+    from onnxplug.ep.weights import WeightSource, WeightStore
 
 __all__ = [
     "HOST",
@@ -156,6 +157,8 @@ __all__ = [
     "UnsupportedModel",
     "ValueInfo",
     "ValueType",
+    "WeightSource",
+    "WeightStore",
     "cache_directory",
     "describe",
     "fill_bound",
@@ -183,6 +186,8 @@ _LATER = {
     "SelectionPolicy": "policy",
     "Size": "size",
     "Stream": "streams",
+    "WeightSource": "weights",
+    "WeightStore": "weights",
     "hookimpl": "hooks",
 }
 

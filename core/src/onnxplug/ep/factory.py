@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.probe import Probe
     from onnxplug.ep.refused import RefusedDevice
+    from onnxplug.ep.weights import WeightStore
 
 
 class Level(StrEnum):
@@ -99,6 +100,9 @@ class SessionContext(Protocol):
             as ``KernelExecutionProvider.find_kernel``; ``None`` if nobody supplies the
             operator with a kernel.
         """
+
+    def weights(self, location: MemoryLocation) -> WeightStore:
+        """The store of what EPs make of weights at *location*, for all sessions."""
 
     @property
     def config(self) -> Mapping[str, str]:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from onnxplug.ep.types import DataType, Dimension, TensorType, ValueType
+
+if TYPE_CHECKING:
+    from onnxplug.ep.weights import WeightSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,18 @@ class Partition(Protocol):
 
     def constant(self, name: str) -> Any | None:
         """The content of a constant; as :meth:`Graph.constant`."""
+
+    def weight(self, name: str) -> WeightSource | None:
+        """Where the bytes of a constant are from, to share what is made of them.
+
+        What is in a file is not read for that, unless it was written to a moment ago.
+        What the host computed, and what a program gave as an array, is: it is told from
+        others by a digest.
+
+        Returns:
+            ``None`` if *name* is no constant, is one of strings or without elements,
+            or has fewer than 64 KiB and nothing but a digest would tell it.
+        """
 
     def infer(
         self, node: Node, inputs: Sequence[TensorFacts | None]

@@ -199,7 +199,14 @@ def _matmul_n_bits(
         weights = ((levels - middle) * scale).reshape(N, -1)[:, :K]
         return np.array(weights.T, dtype.numpy, order="C")
 
-    y = body.op("MatMul", A, body.weight(Weight.computed(dtype, (K, N), compute)))
+    weights = Weight.computed(
+        dtype,
+        (K, N),
+        compute,
+        method=("MatMulNBits", block_size, bits),
+        of=[packed, factors, *([] if zeros is None else [zeros])],
+    )
+    y = body.op("MatMul", A, body.weight(weights))
     return y if bias is None else body.op("Add", y, bias)
 
 

@@ -1,4 +1,4 @@
-"""The bytes of the files that a model is in: mapped, or read.
+"""The bytes that a model is in: of files, mapped or read, or in memory.
 
 Owns: which of the two, and that no file changed while the model was loaded.  What is
 mapped is the file itself, so that whoever makes it shorter afterwards ends the process
@@ -13,6 +13,7 @@ from typing import Final
 
 from onnxplug.ep.files import Identity, read_descriptor
 from onnxplug.errors import InvalidModel
+from onnxplug.graph.origin import Origin
 
 MAPPED_FROM: Final = 1 << 20
 """Bytes from which on files are mapped.  Reading fewer takes less than a millisecond,
@@ -20,7 +21,7 @@ and then what happens to the file does not matter."""
 
 
 class Contents:
-    """The files of one model.
+    """The files of one model, and what else its bytes are in.
 
     Args:
         mapped: large files are mapped; otherwise all are read.
@@ -33,6 +34,7 @@ class Contents:
         self._mapped: Final = mapped
         self.files: dict[str, Identity] = {}
         self._maps: list[str] = []
+        self._origins: dict[int, Origin] = {}
 
     def of(self, path: str, descriptor: int, status: os.stat_result) -> memoryview:
         """The bytes of the file that was just opened at *path* and has *status*.
@@ -43,13 +45,28 @@ class Contents:
         # of the descriptor, so that nothing that happens to the name matters
         self.files[path] = Identity.of(status)
         if not self._mapped or status.st_size < MAPPED_FROM:
-            return read_descriptor(descriptor, status)
-        try:
-            mapping = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
-        except (ValueError, OverflowError) as error:  # it has become shorter
-            raise OSError(f"it cannot be mapped: {error}") from error
-        self._maps.append(path)
-        return memoryview(mapping)
+            content = read_descriptor(descriptor, status)
+        else:
+            try:
+                mapping = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+            except (ValueError, OverflowError) as error:  # it has become shorter
+                raise OSError(f"it cannot be mapped: {error}") from error
+            self._maps.append(path)
+            content = memoryview(mapping)
+        owner = content.obj
+        self._origins[id(owner)] = Origin.of_file(owner, path, status)
+        return content
+
+    def given(self, content: memoryview) -> None:
+        """Note that bytes of the model may be in *content*, which is in memory."""
+        owner = content.obj
+        # others may be written to, whatever a view of them says
+        if isinstance(owner, bytes):
+            self._origins[id(owner)] = Origin.of_bytes(owner)
+
+    def origin(self, raw: memoryview) -> Origin | None:
+        """What *raw* is a part of, if that was opened or given."""
+        return self._origins.get(id(raw.obj))
 
     def require_unchanged(self) -> None:
         """Refuse files that are mapped and were written to since.

@@ -38,6 +38,9 @@ class ExternalData:
         files: contents by location, which are used instead of files.
         arrays: weights by the tensor's name, whose files are not looked at.
         contents: maps or reads the files; by default those of a model from memory.
+
+    Attributes:
+        contents: that, which knows where bytes are from.
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class ExternalData:
         self._model: Final = model
         self._files: dict[str, memoryview] = dict(files or {})
         self._arrays: Final = dict(arrays or {})
-        self._contents: Final = contents or Contents()
+        self.contents: Final = contents or Contents()
+        for content in self._files.values():
+            self.contents.given(content)
         self._opened: dict[Path, memoryview] = {}  # a file may have several locations
 
     @functools.cached_property
@@ -129,7 +134,7 @@ class ExternalData:
         try:
             descriptor, status = _open_within(root, path)
             try:
-                return self._contents.of(str(path), descriptor, status)
+                return self.contents.of(str(path), descriptor, status)
             finally:
                 os.close(descriptor)
         except FileNotFoundError as error:

@@ -75,6 +75,7 @@ def load_model(
     contents = Contents(mapped=mapped)
     if path is None:
         data, described = in_memory(source)
+        contents.given(data)
     else:
         data, described = _on_disk(path, contents), repr(path)
         folder = os.path.dirname(path) if folder is None else folder

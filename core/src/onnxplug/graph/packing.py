@@ -40,6 +40,14 @@ def from_raw(raw: memoryview, dtype: DataType, shape: tuple[int, ...]) -> _Array
     return copy
 
 
+def is_copied(raw: memoryview, dtype: DataType) -> bool:
+    """Whether :func:`from_raw` is sure to make no view of *raw*."""
+    if dtype.bits < 8:
+        return True
+    whole = raw[: raw.nbytes // dtype.numpy.itemsize * dtype.numpy.itemsize]
+    return not np.frombuffer(whole, dtype.numpy).flags.aligned
+
+
 def _release(raw: memoryview) -> None:
     """Let the system drop the pages of a mapped file that are wholly in *raw*.
 

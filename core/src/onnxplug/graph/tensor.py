@@ -130,10 +130,10 @@ def read_tensor(message: Message, external: ExternalData) -> tuple[str, Weight]:
             )
         raw = external.read(entries, tensor_nbytes(dtype, shape), name)
     elif not raw and (values := chunks.get(_VALUES.get(dtype, "int32_data"))):
-        return name, _from_values(message, values, dtype, shape, name)
+        return name, _from_values(message, values, dtype, shape, name, external)
     elif dtype is DataType.STRING:
-        return name, _from_values(message, [], dtype, shape, name)
-    return name, _from_raw(raw or memoryview(b""), dtype, shape, name)
+        return name, _from_values(message, [], dtype, shape, name, external)
+    return name, _from_raw(raw or memoryview(b""), dtype, shape, name, external)
 
 
 def read_sparse_tensor(message: Message, external: ExternalData) -> tuple[str, Sparse]:
@@ -204,12 +204,17 @@ def _shape(dims: list[int], dtype: DataType, name: str) -> tuple[int, ...]:
 
 
 def _from_raw(
-    raw: memoryview, dtype: DataType, shape: tuple[int, ...], name: str
+    raw: memoryview,
+    dtype: DataType,
+    shape: tuple[int, ...],
+    name: str,
+    external: ExternalData,
 ) -> Weight:
     expected = tensor_nbytes(dtype, shape)
     if len(raw) != expected:
         raise _wrong_size(name, dtype, shape, f"{len(raw)} bytes", expected)
-    return Weight(dtype, shape, partial(from_raw, raw, dtype, shape), raw)
+    materialise = partial(from_raw, raw, dtype, shape)
+    return Weight(dtype, shape, materialise, raw, external.contents.origin(raw))
 
 
 def _from_values(
@@ -218,6 +223,7 @@ def _from_values(
     dtype: DataType,
     shape: tuple[int, ...],
     name: str,
+    external: ExternalData,
 ) -> Weight:
     """A weight whose values are in the field of their own type."""
     size = math.prod(shape)
@@ -231,9 +237,9 @@ def _from_values(
         ranges = _ranges(chunks)
         if len(ranges) == 1:
             start, end = ranges[0]
-            return _from_raw(message.data[start:end], dtype, shape, name)
+            return _from_raw(message.data[start:end], dtype, shape, name, external)
         joined = b"".join(message.data[start:end] for start, end in ranges)
-        return _from_raw(memoryview(joined), dtype, shape, name)
+        return _from_raw(memoryview(joined), dtype, shape, name, external)
     else:
         # how many varints there are is seen only by reading them, but not more than
         # one per byte

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import usual_form
+from onnxplug.ep.weights import WeightSource
+from onnxplug.graph.origin import Origin
 from onnxplug.graph.size import tensor_nbytes
+from onnxplug.weights import of_host
 
 if TYPE_CHECKING:
     import numpy as np
 
 LARGE: Final = 1 << 20
 """Bytes from which on an array that can be made again is not kept."""
+
+DIGESTED: Final = 1 << 16
+"""Bytes from which on what nothing else tells from others is told by a digest.  Fewer
+are hardly worth sharing."""
 
 
 class Weight:
@@ -34,8 +41,10 @@ class Weight:
         "_array",
         "_is_copy",
         "_materialise",
+        "_origin",
         "_passing",
         "_raw",
+        "_recipe",
         "dtype",
         "shape",
     )
@@ -46,10 +55,13 @@ class Weight:
         shape: tuple[int, ...],
         materialise: Callable[[], np.ndarray[Any, Any]],
         raw: memoryview | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.dtype: Final = dtype
         self.shape: Final = shape
         self._raw: Final = raw
+        self._origin: Final = origin
+        self._recipe: tuple[Hashable, Sequence[Weight]] | None = None
         self._is_copy = raw is not None
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
@@ -79,10 +91,19 @@ class Weight:
         dtype: DataType,
         shape: tuple[int, ...],
         compute: Callable[[], np.ndarray[Any, Any]],
+        *,
+        method: Hashable,
+        of: Sequence[Weight],
     ) -> Weight:
-        """A weight that *compute* makes from others, each time that it is asked for."""
+        """A weight that *compute* makes from others, each time that it is asked for.
+
+        Args:
+            method: how it is computed, with all parameters.
+            of: the others.
+        """
         weight = cls(dtype, shape, compute)
         weight._is_copy = True
+        weight._recipe = method, of
         return weight
 
     @property
@@ -98,16 +119,74 @@ class Weight:
             passing = self._passing()
             if passing is not None:
                 return passing
-        assert self._materialise is not None
-        array = self._materialise()
-        if array.flags.writeable:
-            array.flags.writeable = False
+        array = self._shared()
         if self._is_copy and array.base is None and array.nbytes >= LARGE:
             self._passing = weakref.ref(array)
             return array
         self._array = array
         self._materialise = None
         return array
+
+    def _shared(self) -> np.ndarray[Any, Any]:
+        """The content; a large copy is the one that other sessions have, too."""
+        from onnxplug.graph.packing import is_copied
+
+        raw, origin = self._raw, self._origin
+        if (
+            raw is None
+            or raw.nbytes < LARGE
+            or origin is None
+            or origin.key is None
+            or not is_copied(raw, self.dtype)
+        ):
+            return self._made()
+        layout = f"onnxplug array({self.dtype},{self.shape})"
+        return of_host.get(origin.source(raw), layout, self._made)
+
+    def _made(self) -> np.ndarray[Any, Any]:
+        assert self._materialise is not None
+        array = self._materialise()
+        if array.flags.writeable:
+            array.flags.writeable = False
+        return array
+
+    def source(self) -> WeightSource | None:
+        """Where the bytes are from.
+
+        What is computed is told from others by what it is computed from; what is in an
+        array, or in memory that others may write to, by a digest.
+
+        Returns:
+            ``None`` for strings, and for fewer bytes than :data:`DIGESTED` that only a
+            digest would tell from others.
+        """
+        origin, raw, nbytes = self._origin, self._raw, self.nbytes
+        if not nbytes:
+            return None
+        if self._recipe is not None:
+            return self._computed_source(*self._recipe)
+        if raw is not None and origin is not None and origin.key is not None:
+            return origin.source(raw)
+        if nbytes < DIGESTED:
+            return None
+        import hashlib
+
+        digest = ("sha256", hashlib.sha256(self.raw().data).hexdigest(), nbytes)
+        if raw is not None and origin is not None:
+            return origin.source(raw, digest)
+        return WeightSource(digest, None, 0, nbytes)
+
+    def _computed_source(
+        self, method: Hashable, of: Sequence[Weight]
+    ) -> WeightSource | None:
+        parts: list[Hashable] = []
+        for weight in of:
+            source = weight.source()
+            if source is None:
+                return None
+            parts.append((source.key, weight.dtype, weight.shape))
+        key = ("computed", method, self.dtype, self.shape, *parts)
+        return WeightSource(key, None, 0, self.nbytes)
 
     def raw(self) -> np.ndarray[Any, Any]:
         """The bytes of ONNX's ``raw_data``, uint8 in one dimension; not for strings.

@@ -12,6 +12,7 @@ from onnxplug.errors import EpError, PluginError
 from onnxplug.guard import blaming, close_all
 from onnxplug.plugins.record import PluginState
 from onnxplug.plugins.table import PluginTable
+from onnxplug.weights import SharedWeights
 
 if TYPE_CHECKING:
     import threading
@@ -25,14 +26,24 @@ class OwnedContext:
     Attributes:
         owner: the name of the EP that made it.
         context: what it made.
+        weights: what EPs made of weights there.
         keeps: goes after the context is closed.
     """
 
-    __slots__ = ("__weakref__", "_imports", "_lock", "context", "keeps", "owner")
+    __slots__ = (
+        "__weakref__",
+        "_imports",
+        "_lock",
+        "context",
+        "keeps",
+        "owner",
+        "weights",
+    )
 
     def __init__(self, owner: str, context: DeviceContext) -> None:
         self.owner = owner
         self.context = context
+        self.weights = SharedWeights()
         self.keeps: object = None
         self._lock = new_lock()
         self._imports: list[Stream | None] = []

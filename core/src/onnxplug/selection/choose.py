@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from onnxplug.ep import (
+    HOST,
     EpDevice,
     EpFactory,
     ExecutionProvider,
     HardwareDevice,
+    MemoryLocation,
     OptionValue,
     Reason,
     RefusalCode,
@@ -35,6 +37,7 @@ from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
 from onnxplug.warn import warn_user
+from onnxplug.weights import SharedWeights, of_host
 
 if TYPE_CHECKING:
     import logging
@@ -100,6 +103,12 @@ class SessionContext:
         except PluginError as error:  # no failure of the EP that asks
             return Reason(RefusalCode.OTHER, str(error))
         return made
+
+    def weights(self, location: MemoryLocation) -> SharedWeights:
+        """The store of *location*."""
+        if location == HOST:
+            return of_host
+        return self._registry.contexts.at(location).weights
 
     @property
     def logger(self) -> logging.Logger:

@@ -61,6 +61,7 @@ class CpuFactory(ep.EpFactory):
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
             supplied=session.find_kernel,
+            weights=session.weights(ep.HOST),
         )
 
     def diagnose(self) -> Iterable[ep.Finding]:

@@ -32,6 +32,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         splits: compute products of float32 from bfloat16 terms where that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
+        weights: where packed constants are shared with other sessions.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class CpuProvider(ep.KernelExecutionProvider):
         splits: bool = True,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
+        weights: ep.WeightStore | None = None,
     ) -> None:
         self._find = partial(find, supplied=supplied)
         self._arenas = arenas
+        self._weights = weights
         self.threads = threads
         self.compiles = compiles
         self.splits = splits
@@ -89,7 +92,10 @@ class CpuProvider(ep.KernelExecutionProvider):
 
             if self._compiler is None:
                 self._compiler = Compiler.for_threads(
-                    self.threads, splits=self.splits, arenas=self._arenas
+                    self.threads,
+                    splits=self.splits,
+                    arenas=self._arenas,
+                    weights=self._weights,
                 )
             try:
                 program = ProgramPartition(
@@ -106,6 +112,11 @@ class CpuProvider(ep.KernelExecutionProvider):
         warn_of_arrays(reason)
         notes = dict.fromkeys(range(len(partition.nodes)), reason)
         return ArrayPartition(partition, self.threads, self._find, notes)
+
+    def close(self) -> None:
+        """Give up the memory of runs and of packed weights."""
+        if self._compiler is not None:
+            self._compiler.close()
 
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:

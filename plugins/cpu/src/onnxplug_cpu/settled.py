@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from onnxplug import ep
 from onnxplug_cpu.threads import on_arrays
@@ -28,6 +30,13 @@ _PASSED: Final = frozenset(
 
 _MOST_PASSED: Final = 8
 """How many of these one after the other: a chain is computed from its end."""
+
+
+_PLAIN: Final = (int, float, str, tuple)
+"""Attributes that are what their text says."""
+
+_LOOKED_AT: Final = 1 << 16
+"""Elements up to which constants are told from others by what they are."""
 
 
 class SettledPartition(ep.Partition):
@@ -116,6 +125,39 @@ class SettledPartition(ep.Partition):
             result = self._computed(node, function)[position]
             self._results[name] = result
         return result
+
+    def weight(self, name: str) -> ep.WeightSource | None:
+        """Where the bytes of a constant are from; of one that is computed: of what, and
+        how."""
+        if name not in self._sources:
+            return self._partition.weight(name)
+        node, _, position = self._sources[name]
+        attributes = sorted(node.attributes.items())
+        plain = all(isinstance(value, _PLAIN) for _, value in attributes)
+        if not plain or node.domain not in ("", "com.microsoft"):
+            return None
+        read: list[Hashable] = []
+        for each in node.inputs:
+            if each is None:
+                read.append(None)
+                continue
+            value, source = self.value(each), self.weight(each)
+            if source is not None:
+                read.append((value.dtype, value.shape, source.key))
+            elif value.dtype is None or _size(value) > _LOOKED_AT:
+                return None
+            else:
+                content = np.asarray(self.constant(each))
+                read.append((value.dtype, value.shape, content.tobytes()))
+        key = (
+            *("onnxplug-cpu", node.domain, node.op_type),
+            self.graph.opset(node.domain),
+            *(repr(attributes), position, *read),
+        )
+        result = self.value(name)
+        assert result.dtype is not None
+        nbytes = -(-_size(result) * result.dtype.bits // 8)
+        return ep.WeightSource(key, None, 0, nbytes)
 
     def _computed(self, node: ep.Node, function: Callable[..., Any]) -> tuple[Any, ...]:
         arguments = [name and self.constant(name) for name in node.inputs]

@@ -176,8 +176,8 @@ def test_terms_of_weights_take_six_bytes_and_nothing_else_is_packed() -> None:
         packed = session.packed()
     # 100 × 300 and 300 × 100, in steps and panels of 32, and the verdicts
     assert sorted(buffer.nbytes for buffer in packed) == [
-        6 * 128 * 320 + 64,
         6 * 320 * 128 + 64,
+        6 * 128 * 320 + 128,
     ]
     assert all(not buffer.fill for buffer in packed)
 

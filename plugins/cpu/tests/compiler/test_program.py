@@ -344,10 +344,10 @@ def test_packing_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
     packing.check(packing.program())
 
 
-def test_many_packed_constants_are_filled_in_batches(
+def test_many_packed_constants_lie_in_several_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program_module, "PACKED_AT_A_TIME", 5000)
+    monkeypatch.setattr(program_module, "TOGETHER", 5000)
     library = Library.host()
     recorder = Recorder(library.isa, 1, {})
     n, total = 700, input_view(0, FLOAT, 700)

@@ -10,6 +10,7 @@ from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
 
 if TYPE_CHECKING:
     from onnxplug import ep
+    from onnxplug.ep import WeightSource
     from onnxplug.graph import Graph, Node
 
 
@@ -62,6 +63,11 @@ class GraphPartition:
     def constant(self, name: str) -> Any | None:
         """The content of a constant; ``None`` if *name* is not one."""
         return self.graph.constant(name)
+
+    def weight(self, name: str) -> WeightSource | None:
+        """Where the bytes of a constant are from, if that can be said."""
+        weight = self.graph.weight(name)
+        return None if weight is None else weight.source()
 
     def infer(
         self, node: ep.Node, inputs: Sequence[TensorFacts | None]

@@ -191,6 +191,10 @@ class Arenas:
         del block
         return allocate(wanted)
 
+    def clear(self) -> None:
+        """Keep none of those that were given back."""
+        self._free.clear()
+
     def release(self, block: Block) -> None:
         """Give an arena back."""
         if len(self._free) < self.KEPT:

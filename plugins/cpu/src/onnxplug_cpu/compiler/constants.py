@@ -61,5 +61,6 @@ class Constants:
             value.size * value.dtype.itemsize,
             functools.partial(self._load, name),
             (id(self._partition.graph), name),
+            functools.partial(self._partition.weight, name),
         )
         return View.contiguous(buffer, value.dtype, value.shape)

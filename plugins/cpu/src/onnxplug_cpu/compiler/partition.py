@@ -88,7 +88,8 @@ class ProgramPartition(ep.CompiledPartition):
         runner = alone or _sequence(
             self._partition, self._nodes, units, segments, analysis.reasons
         )
-        return _Built(runner, refused, units, analysis)
+        compiled = tuple(filter(None, segments))
+        return _Built(runner, refused, units, analysis, compiled)
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
@@ -172,6 +173,11 @@ class ProgramPartition(ep.CompiledPartition):
     def _kind(self, node: int) -> tuple[str, str]:
         return self._nodes[node].domain, self._nodes[node].op_type
 
+    def close(self) -> None:
+        """Give up what runs need."""
+        for segment in self._built.segments:
+            segment.close()
+
     def run(
         self,
         inputs: Sequence[Any],
@@ -240,12 +246,14 @@ class _Built(Record):
         refused: nodes, by index, that are not to be compiled, and why.
         units: its parts.
         analysis: what is known of its calls.
+        segments: the parts that are compiled.
     """
 
     runner: Segment | ep.KernelSequence
     refused: Mapping[int, str]
     units: Sequence[Unit]
     analysis: Analysis
+    segments: Sequence[Segment]
 
     def refuses(self, other: _Built) -> bool:
         """Whether it refuses all that *other* refuses."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug.ep.arrays import usual_form
-from onnxplug.ep.locks import new_rlock
 from onnxplug_cpu.compiler import driver
 from onnxplug_cpu.compiler.arena import (
     Arenas,
@@ -19,11 +18,13 @@ from onnxplug_cpu.compiler.arena import (
     release_mapped_pages,
 )
 from onnxplug_cpu.compiler.link import ArraySpec, link
+from onnxplug_cpu.compiler.packed_layout import layout_name
 from onnxplug_cpu.compiler.parts import Division, Part
 from onnxplug_cpu.compiler.pool import Pool, shared_pool
 from onnxplug_cpu.compiler.record import Check, Command, Constant, Packed
 
 if TYPE_CHECKING:
+    from onnxplug import ep
     from onnxplug_cpu.compiler.jit import Library
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -34,8 +35,9 @@ KEPT_INSTANCES: Final = 4
 WORTH_RELEASING: Final = 5e-6
 """Seconds that a run has to take for the GIL to be released meanwhile."""
 
-PACKED_AT_A_TIME: Final = 32 << 20
-"""Bytes of packed constants after which the originals' pages are given back."""
+TOGETHER: Final = 64 << 20
+"""Bytes of packed constants that lie in one block, and share huge pages; it is given
+back with the last of them."""
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -63,6 +65,8 @@ class Program:
         arenas: those of the session.
         checks: what to look at after each run.
         look: called before each kernel that is compiled; it may raise.
+        weights: where packed constants are shared with other sessions.
+        target: the packed constant that the commands write, and its address.
 
     Attributes:
         commands: those given.
@@ -86,6 +90,8 @@ class Program:
         arenas: Arenas | None = None,
         checks: Sequence[Check] = (),
         look: Callable[[], None] = lambda: None,
+        weights: ep.WeightStore | None = None,
+        target: tuple[Packed, int] | None = None,
     ) -> None:
         self.commands = tuple(commands)
         self.division = Division(commands, workers)
@@ -99,8 +105,11 @@ class Program:
         found = library.addresses(list(kernels.values()), look)
         addresses = {number: found[kernel] for number, kernel in kernels.items()}
         buffers = list(dict.fromkeys(buffer for _, buffer in template.constants))
-        packed = [buffer for buffer in buffers if isinstance(buffer, Packed)]
-        fill(packed, library, workers, self._arenas)
+        bases: dict[Constant | Packed, int] = {}
+        if target is not None:
+            bases[target[0]] = target[1]
+        packed = [b for b in buffers if isinstance(b, Packed) and b not in bases]
+        fill(packed, library, workers, self._arenas, weights)
         shared = driver.shared_driver(library)
         self._enter = shared.run
         self._pool: Pool | None = None
@@ -109,7 +118,7 @@ class Program:
         words = template.words
         for position, kernel in template.code:
             words[position] = addresses[id(kernel)]
-        bases = {buffer: _base(buffer) for buffer in buffers}
+        bases |= {buffer: _base(buffer) for buffer in buffers if buffer not in bases}
         for position, buffer in template.constants:
             words[position] = (words[position] + bases[buffer]) & _MASK
         words[driver.PYTHON] = shared.python
@@ -322,83 +331,96 @@ def _described(arrays: Iterable[Array | ArraySpec]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "none"
 
 
-_filling = new_rlock()
-"""One at a time packs constants, and others wait for them."""
-
-_being_filled: Final[list[Sequence[Packed]]] = []
-"""Constants that have memory, but not all of their content yet."""
-
-
-def _after_fork() -> None:
-    """What a thread that is gone was packing is to be packed anew."""
-    for batch in _being_filled:
-        for buffer in batch:
-            buffer.memory = None
-    _being_filled.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def fill(
-    packed: Sequence[Packed], library: Library, workers: int, arenas: Arenas
+    packed: Sequence[Packed],
+    library: Library,
+    workers: int,
+    arenas: Arenas,
+    weights: ep.WeightStore | None = None,
 ) -> None:
     """Write those packed constants that are not there yet.
 
     The pages of mapped files that they were made from are given back on the way, so
     that the originals and the copies are not all in memory at a time.
+
+    Args:
+        weights: has what other sessions packed, and gets what is packed here.
+
+    Raises:
+        PackingRefused: one may not be used; all others are there.
     """
-    with _filling:
-        missing = [b for b in packed if b.memory is None and not b.refused]
-        if missing:
-            _fill_missing(missing, library, workers, arenas)
-        if any(buffer.refused for buffer in packed):
-            raise PackingRefused
-
-
-def _fill_missing(
-    missing: Sequence[Packed], library: Library, workers: int, arenas: Arenas
-) -> None:
-    blocks = arenas.blocks([buffer.nbytes for buffer in missing])
-    places = dict(zip(missing, blocks, strict=True))
-    batch: list[Packed] = []
-    nbytes = 0
+    missing = [b for b in packed if b.memory is None and not b.refused]
+    places = _Places(arenas, missing)
     for buffer in missing:
-        batch.append(buffer)
-        nbytes += buffer.nbytes
-        if nbytes >= PACKED_AT_A_TIME or buffer is missing[-1]:
-            _fill_batch(batch, places, library, workers, arenas)
-            batch, nbytes = [], 0
+        with buffer.lock:
+            if buffer.memory is None and not buffer.refused:
+                _fill(buffer, places, library, workers, weights)
+    if any(buffer.refused for buffer in packed):
+        raise PackingRefused
 
 
-def _fill_batch(
-    batch: Sequence[Packed],
-    places: dict[Packed, Block],
+class _Places:
+    """Memory for packed constants, which is taken when the first of a few needs it."""
+
+    def __init__(self, arenas: Arenas, packed: Sequence[Packed]) -> None:
+        self.arenas: Final = arenas
+        self._packed: Final = packed
+        self._blocks: dict[Packed, Block] = {}
+
+    def block(self, buffer: Packed) -> Block:
+        """The place of *buffer*."""
+        if buffer not in self._blocks:
+            start = self._packed.index(buffer)
+            totals = itertools.accumulate(b.nbytes for b in self._packed[start:])
+            count = 1 + sum(1 for _ in itertools.takewhile(TOGETHER.__gt__, totals))
+            together = self._packed[start : start + count]
+            blocks = self.arenas.blocks([each.nbytes for each in together])
+            self._blocks = dict(zip(together, blocks, strict=True))
+        return self._blocks[buffer]
+
+
+def _fill(
+    buffer: Packed,
+    places: _Places,
     library: Library,
     workers: int,
-    arenas: Arenas,
+    weights: ep.WeightStore | None,
 ) -> None:
-    commands = [command for buffer in batch for command in buffer.fill]
+    def make() -> Array:
+        return _packed(buffer, places, library, workers)
+
+    layout = source = None
+    constant = buffer.source
+    if weights is not None and constant is not None and constant.find_source:
+        layout = layout_name(buffer.fill, constant, buffer, library.isa)
+        source = constant.find_source()
     try:
-        _being_filled.append(batch)
-        for buffer in batch:
-            buffer.memory = places[buffer]
-        program = Program(
-            commands, library, workers, n_inputs=0, n_outputs=0, arenas=arenas
-        )
-        program.run((), ())
-    except BaseException:
-        for buffer in batch:
-            buffer.memory = None
-        raise
-    finally:
-        _being_filled.remove(batch)
-    for buffer in batch:
-        buffer.fill = ()  # which has the originals
-        memory = buffer.memory
-        assert memory is not None
-        if buffer.accepts is not None and not buffer.accepts(memory.array):
-            buffer.memory, buffer.refused = None, True
+        if weights is None or layout is None or source is None:
+            array = make()
+        else:
+            array = weights.get(source, layout, make)
+    except PackingRefused:
+        buffer.refused = True
+    else:
+        buffer.memory = Block(array, address_of(array), array.nbytes)
+    buffer.fill, buffer.source = (), None  # which have the original
+
+
+def _packed(buffer: Packed, places: _Places, library: Library, workers: int) -> Array:
+    block = places.block(buffer)
+    program = Program(
+        buffer.fill,
+        library,
+        workers,
+        n_inputs=0,
+        n_outputs=0,
+        arenas=places.arenas,
+        target=(buffer, block.address),
+    )
+    program.run((), ())
     for source in program.constants:
         release_mapped_pages(source)
+    if buffer.accepts is not None and not buffer.accepts(block.array):
+        raise PackingRefused
+    block.array.flags.writeable = False
+    return block.array

@@ -1,8 +1,7 @@
 """What a program consists of before it has addresses: buffers, views and commands.
 
-Operations record commands over buffers; :mod:`~onnxplug_cpu.compiler.arena` then gives
-the temporary buffers places, and :mod:`~onnxplug_cpu.compiler.program` the words
-their values.
+Operations record commands over buffers; :mod:`~onnxplug_cpu.compiler.arena` then places
+the temporary ones, and :mod:`~onnxplug_cpu.compiler.program` gives words their values.
 """
 
 from __future__ import annotations
@@ -10,17 +9,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug.ep.bounds import OutOfBounds, sizes
 from onnxplug.ep.bounds import permutation as checked_permutation
+from onnxplug.ep.locks import new_rlock
 from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.arena import Block
 from onnxplug_cpu.compiler.isa import Isa
 from onnxplug_cpu.compiler.kernel import Kernel
 from onnxplug_cpu.compiler.pool import MAX_CHUNKS
+
+if TYPE_CHECKING:
+    from onnxplug import ep
 
 
 @functools.cache
@@ -29,11 +32,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class Buffer:
-    """Memory that commands read or write.  Identity is what counts.
-
-    Attributes:
-        nbytes: its size.
-    """
+    """Memory that commands read or write, *nbytes*.  Identity is what counts."""
 
     __slots__ = ("nbytes",)
 
@@ -76,17 +75,21 @@ class Constant(Buffer):
         load: gives the array when it is first needed.
         key: tells it from other constants of the session for good; ``None`` if only
             the array's identity does.
+        find_source: tells it from constants of other sessions; ``None`` if nothing
+            does.
     """
 
-    __slots__ = ("_array", "_load", "key")
+    __slots__ = ("_array", "_load", "find_source", "key")
 
     def __init__(
         self,
         nbytes: int,
         load: Callable[[], np.ndarray[Any, Any]],
         key: Hashable | None = None,
+        find_source: Callable[[], ep.WeightSource | None] | None = None,
     ) -> None:
         super().__init__(nbytes)
+        self.find_source = find_source
         self._load = load
         self._array: np.ndarray[Any, Any] | None = None
         self.key = key
@@ -110,18 +113,23 @@ class Packed(Buffer):
     """A constant in a layout of its own, filled once, before its first use.
 
     Attributes:
-        fill: commands over this buffer and constants that write all of it.
+        fill: commands over this buffer and constants that write all of it; none when
+            they are done.
+        source: the constant that they pack; ``None`` then, too.
+        lock: held while that is done.
         memory: the bytes once they are there, and their address.
         accepts: whether the bytes may be used, which may depend on the constant; always
             if it is ``None``.
         refused: that they may not; there is no memory then, and will be none.
     """
 
-    __slots__ = ("accepts", "fill", "memory", "refused")
+    __slots__ = ("accepts", "fill", "lock", "memory", "refused", "source")
 
     def __init__(self, nbytes: int, accepts: Acceptance | None = None) -> None:
         super().__init__(nbytes)
+        self.source: Constant | None = None
         self.fill: tuple[Command, ...] = ()
+        self.lock: Final = new_rlock()
         self.memory: Block | None = None
         self.accepts = accepts
         self.refused = False
@@ -504,7 +512,8 @@ class Recorder:
 
         Args:
             source: a view of a constant; how it is strided is part of *layout*.
-            layout: names the layout, with all its parameters.
+            layout: names the layout, with all its parameters, among those of a
+                session; the :func:`~.packed_layout.layout_name` does so among all.
             nbytes: the size of the packed form.
             record: records the commands that write it, given its address.
             accepts: whether the packed form may be used; where it may not, the plan
@@ -516,6 +525,8 @@ class Recorder:
             filling = Recorder(self.isa, self.workers, self._packed)
             record(filling, Address(buffer))
             buffer.fill = tuple(filling.commands)
+            assert isinstance(source.buffer, Constant)
+            buffer.source = source.buffer
             self._packed[key] = (array, buffer)
         return Address(self._packed[key][1])
 

@@ -47,6 +47,7 @@ class Compiler(Record):
         packed: constants in layouts of kernels.
         arenas: memory of runs.
         may_split: see :class:`~.record.Recorder`.
+        weights: where packed constants are shared with other sessions.
     """
 
     library: Library
@@ -54,10 +55,21 @@ class Compiler(Record):
     packed: PackedConstants
     arenas: Arenas
     may_split: Callable[[], bool] = bool
+    weights: ep.WeightStore | None = None
+
+    def close(self) -> None:
+        """Give up the memory of runs, and what was packed, but for what is in use."""
+        self.packed.clear()
+        self.arenas.clear()
 
     @classmethod
     def for_threads(
-        cls, threads: int, *, splits: bool = False, arenas: Arenas | None = None
+        cls,
+        threads: int,
+        *,
+        splits: bool = False,
+        arenas: Arenas | None = None,
+        weights: ep.WeightStore | None = None,
     ) -> Compiler:
         """A compiler of one session.
 
@@ -66,6 +78,7 @@ class Compiler(Record):
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
             arenas: memory of programs, if it is to be taken otherwise than usual.
+            weights: where packed constants are shared with other sessions.
         """
         library = Library.host()
         may_split: Callable[[], bool] = bool
@@ -77,7 +90,7 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        return cls(library, workers, {}, arenas, may_split)
+        return cls(library, workers, {}, arenas, may_split, weights)
 
 
 class LinkedPlan(Record):
@@ -182,6 +195,12 @@ class Segment:
             self._latest = plan
             return plan
 
+    def close(self) -> None:
+        """Give up all plans, and the constants that they read."""
+        with self._lock:
+            self._plans.clear()
+            self._latest = None
+
     def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
             try:
@@ -255,6 +274,7 @@ class Segment:
             arenas=compiler.arenas,
             checks=[_named(c, self._nodes) for c in planned.recorder.checks],
             look=look,
+            weights=compiler.weights,
         )
 
     def run(

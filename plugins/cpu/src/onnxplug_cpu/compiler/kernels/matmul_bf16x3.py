@@ -304,7 +304,8 @@ class _Product:
             wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
         parts = min(self.division.panels, -(-wanted // matrices))
         verdicts = 8 * matrices * parts
-        head = -(-verdicts // 64) * 64
+        # with room for as many as there may be: threads do not change the layout
+        head = -(-8 * matrices * self.division.panels // 64) * 64
 
         def record(filling: Recorder, target: Address) -> None:
             way = panel_way("f32", b.strides[2], b.strides[3], self.columns)
