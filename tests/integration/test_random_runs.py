@@ -1,4 +1,4 @@
-"""Random models with control flow on two EPs of one device and the CPU EP.
+"""Random models with control flow on two EPs, mostly of one device, and the CPU EP.
 
 The device's work is deferred, late or by threads; whatever the runs are bound to, and
 whoever else runs, the results are those of ONNX Runtime.
@@ -59,14 +59,26 @@ def assert_right(
 def opened(
     seed: int, case: RandomModel, simulated: MakeSimulated, schedule: str
 ) -> Iterator[onnxplug.InferenceSession]:
-    """A session on two EPs that share the memory ``first<seed>``, and the CPU EP."""
+    """A session on two EPs and the CPU EP.
+
+    The first has the memory ``first<seed>``; the second works there, or has its own.
+    """
     draw = random.Random(seed)
     names = [f"First{seed}ExecutionProvider", f"Second{seed}ExecutionProvider"]
-    for name, shares in zip(names, ("", f"first{seed}"), strict=True):
+    # what a device can do besides, and has in its own way
+    device = {
+        "stacks": draw.random() < 0.7,
+        "pinned": draw.random() < 0.5,
+        "foreign_events": draw.random() < 0.5,
+        "own_dtypes": draw.choice([frozenset(), frozenset({ep.DataType.FLOAT32})]),
+    }
+    second_in = f"first{seed}" if draw.random() < 0.7 else ""
+    for name, shares in zip(names, ("", second_in), strict=True):
         simulated(
             name=name,
             shares=shares,
             schedule=schedule,
+            **device,
             seed=draw.choice([None, seed]) if schedule == "late" else seed,
             ops=OPERATORS,
             claim_probability=draw.choice([0.4, 0.8, 1.0]),
