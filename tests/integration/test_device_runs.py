@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import EpError, InvalidArgument
+from onnxplug.errors import EpError, InvalidArgument, NodeError
 from onnxplug.plugins import registry
 from onnxplug.selection import SessionContext
 from onnxplug_testing import Knobs, SimulatedFactory
@@ -374,6 +374,29 @@ def test_a_failure_comes_out_where_the_result_is_waited_for(
             with pytest.raises(EpError, match="told to fail at work") as caught:
                 value.wait()
             assert (caught.value.ep, caught.value.stage) == (factory.name, "run")
+
+
+@pytest.mark.parametrize("limit", [1, None])
+def test_a_run_after_one_that_failed_has_other_streams(
+    simulated: MakeSimulated, limit: int | None
+) -> None:
+    failures = [ZeroDivisionError("once")]
+
+    def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        # what works out shapes beforehand gives zeros
+        if x.any() and failures:
+            raise failures.pop()
+        return x + y
+
+    simulated(kernels={"Add": add}, max_concurrent_runs=limit)
+    with onnxplug.InferenceSession(DOUBLE, providers=[SIMULATED]) as session:
+        binding = bound(session, {"x": on_device(X)}, {"y": None})
+        session.run_with_iobinding(binding)
+        with pytest.raises(NodeError, match="once"):
+            binding.get_outputs()[0].wait()
+        for _ in range(3):
+            session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], 2 * X)
 
 
 def test_a_run_on_what_failed_fails(simulated: MakeSimulated) -> None:

@@ -97,6 +97,7 @@ class Run:
                 streams = self._own()
                 acquire(streams.lock, self.check)
                 self._streams = streams
+            self._streams.renew()
         return self._streams
 
     def check(self) -> None:

@@ -34,6 +34,7 @@ class Streams:
         self._streams: dict[MemoryLocation, Stream | None] = {}
         # arrays that queued work uses and that no stream keeps in order
         self._kept: deque[tuple[Sequence[Event], list[Any]]] = deque()
+        self._has_failed = False
 
     def at(self, location: MemoryLocation) -> Stream | None:
         """The stream on *location*; ``None`` if its work is never queued."""
@@ -61,7 +62,22 @@ class Streams:
     def release_done(self) -> None:
         """Drop the arrays that no queued work uses any more."""
         while self._kept and all(event.done() for event in self._kept[0][0]):
-            self._kept.popleft()
+            events, _ = self._kept.popleft()
+            for event in events:
+                try:
+                    event.synchronize()
+                except FAILURES:
+                    self._has_failed = True
+
+    def renew(self) -> None:
+        """Make streams anew, when they are next needed, on which a run has failed.
+
+        Raises:
+            EpError: one cannot be closed.
+        """
+        self.release_done()
+        if self._has_failed:
+            self.close()
 
     def synchronize(self) -> None:
         """Wait for all work, whose failures are those of who waits for its results."""
@@ -77,6 +93,7 @@ class Streams:
         """
         with self.lock, contextlib.ExitStack() as ends:
             made, self._streams = self._streams, {}
+            self._has_failed = False
             for location, stream in made.items():
                 if stream is not None:
                     ends.callback(_close, self._memory.ep_at(location), stream)

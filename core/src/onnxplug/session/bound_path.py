@@ -75,6 +75,7 @@ class BoundPath:
                 return None
         with streams.lock:
             try:
+                streams.renew()
                 stream = streams.at(location)
                 if stream is not None:
                     self._order(stream)
