@@ -1,9 +1,10 @@
 """What a run costs before any work is done, beside ONNX Runtime.
 
-Three figures: a run of a one-element ``Add`` with fresh values each call, both runtimes
+Four figures: a run of a one-element ``Add`` with fresh values each call, both runtimes
 interleaved in one process; the core's part of a run, through an EP that computes
-nothing; and a fresh process from its start to its first result (import, load, run).
-Prints the medians and their ratios, and writes them as JSON.
+nothing; the same of a run on values bound to a device; and a fresh process from its
+start to its first result (import, load, run).  Prints the medians and their ratios, and
+writes them as JSON.
 
     python benchmarks/fixed_cost.py [--output FILE]
 """
@@ -108,6 +109,21 @@ def measure_core() -> dict[str, list[float]]:
     return times
 
 
+def measure_bound() -> dict[str, list[float]]:
+    """Microseconds per run on bound values that are not an EP's, one per round."""
+    from bound_alone import prepare_runs
+
+    runs = prepare_runs()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            for _ in range(RUNS_PER_ROUND):
+                run()
+            times[name].append((time.perf_counter() - started) / RUNS_PER_ROUND * 1e6)
+    return times
+
+
 def measure_starts(path: Path) -> dict[str, list[float]]:
     """Milliseconds from the start of a process to its end, the programs in turn."""
     times: dict[str, list[float]] = {name: [] for name in START}
@@ -151,6 +167,7 @@ def main() -> None:
             "machine": describe_machine(),
             "run of one-element Add": _summary(measure_runs(path), "µs"),
             "the core's part of a run": _summary(measure_core(), "µs"),
+            "the core's part of a bound run": _summary(measure_bound(), "µs"),
             "process start to first result": _summary(measure_starts(path), "ms"),
         }
     text = json.dumps(result, indent=2, ensure_ascii=False)
