@@ -409,14 +409,16 @@ class _Compiler:
         for node in self.graph.nodes:
             owner = assignment.owner[node.index]
             explanation.nodes.append(
-                NodePlacement(
-                    graph=self.where,
-                    node=describe(node),
-                    op_type=node.op_type,
-                    domain=node.domain,
-                    name=node.name,
-                    ep="host" if owner is None else self.candidates[owner].name,
-                    partition=number_of.get(node.index, -1),
-                    passed_over=tuple(assignment.passed_over[node.index]),
+                NodePlacement(  # by position, as there is one for each node
+                    self.where,
+                    describe(node),
+                    node.op_type,
+                    node.domain,
+                    node.name,
+                    "host" if owner is None else self.candidates[owner].name,
+                    number_of.get(node.index, -1),
+                    tuple(assignment.passed_over[node.index]),
+                    "",  # the tier and the note, as refresh() finds them
+                    "",
                 )
             )
