@@ -44,13 +44,19 @@ _names: Final[dict[Any, str]] = {}
 def type_shapes(values: Iterable[Any]) -> list[dict[str, list[int]]]:
     """The type and shape of each array, as ONNX Runtime's traces have them."""
     return [
-        {_names.get(value.dtype) or _name(value.dtype): list(value.shape)}
+        {_name(value.dtype): list(value.shape)}
         for value in values
         if hasattr(value, "dtype") and hasattr(value, "shape")
     ]
 
 
 def _name(dtype: Any) -> str:
+    try:
+        known = _names.get(dtype)
+    except TypeError:  # a device's own, which need not be hashable
+        return str(dtype)
+    if known is not None:
+        return known
     others = {"float32": "float", "float64": "double", "object": "string"}
     name = str(dtype)
     return _names.setdefault(dtype, others.get(name, name))

@@ -101,9 +101,9 @@ class CompiledPartition(ABC):
 
         Returns:
             One array per output, of the element type and shape that the operators
-            give; on the host numpy's.  An output may be an input itself, or a view of
-            one, which the host copies for the caller; it need not copy a new array that
-            owns its memory.
+            give; on the host numpy's.  An output may be an input itself or, on the
+            host, a view of one, which is copied for the caller; a new array that owns
+            its memory need not be.
             With a stream, arrays of the EP's memory may still be computed by work
             queued on it, but have their final shape and dtype; host arrays are ready.
 

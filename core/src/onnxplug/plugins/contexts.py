@@ -27,7 +27,7 @@ class OwnedContext:
         owner: the name of the EP that made it.
         context: what it made.
         weights: what EPs made of weights there.
-        keeps: goes after the context is closed.
+        keeps: something that is to live until the context is closed.
     """
 
     __slots__ = (
@@ -45,11 +45,12 @@ class OwnedContext:
         self.context = context
         self.weights = SharedWeights()
         self.keeps: object = None
-        self._lock = new_lock()
+        # one that a thread may hold twice, as an exporter may import itself
+        self._lock = new_rlock()
         self._imports: list[Stream | None] = []
         weakref.finalize(self, _close, owner, context, self._imports)
 
-    def stream_of_imports(self) -> tuple[Stream | None, threading.Lock]:
+    def stream_of_imports(self) -> tuple[Stream | None, threading.RLock]:
         """The stream before which work of arrays is ordered that others lend, and the
         lock to hold while it is used; ``None`` if nothing is ever queued."""
         with self._lock:
@@ -78,7 +79,7 @@ def _close(owner: str, context: DeviceContext, imports: list[Stream | None]) -> 
 
 
 class _End:
-    """Goes with the last of the contexts that keep it."""
+    """Kept by the contexts of an EP that is forgotten, for a finalizer to see to."""
 
 
 class _Place(NamedTuple):
@@ -141,11 +142,13 @@ class DeviceContexts:
         end = _End()
         if then is not None:
             weakref.finalize(end, then)
+        forgotten = []
         with self._lock:
             for location, place in list(self._places.items()):
                 if place.made and place.made[0].owner == owner:
                     place.made[0].keeps = end
-                    del self._places[location]
+                    # it may be closed when it goes, and not while this is locked
+                    forgotten.append(self._places.pop(location))
 
     def _make(self, location: MemoryLocation) -> OwnedContext:
         from onnxplug.ep import DeviceContext  # few processes have one

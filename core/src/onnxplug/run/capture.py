@@ -90,6 +90,7 @@ class CapturedRun:
     def __init__(self, device: Device, arrays: Sequence[Any]) -> None:
         self._device = device
         self._arrays = list(arrays)  # kept, since the work has their addresses
+        self._arrays_made: list[Any] = []
         self._is_warm = False
         self._graph: CapturedGraph | None = None
 
@@ -106,16 +107,23 @@ class CapturedRun:
             return None
         return CapturePhase.CAPTURE if self._is_warm else CapturePhase.WARM_UP
 
-    def run(self, plan: Plan, run: Run, execute: Callable[[], list[Any]]) -> None:
-        """Do the next run, whose results are in the bound outputs.
+    def run(
+        self,
+        plan: Plan,
+        run: Run,
+        bound: Sequence[Any],
+        execute: Callable[[], Sequence[Any]],
+    ) -> Sequence[Any]:
+        """The results of the next run.
 
         Args:
+            bound: the outputs, in which the results are once the run is captured.
             execute: executes *plan* on the arrays.
         """
         if self.phase is CapturePhase.WARM_UP:
-            execute()
+            results = execute()
             self._is_warm = True
-            return
+            return results
         stream = run.stream(self._device.location)
         assert stream is not None
         with contextlib.ExitStack() as ends:
@@ -125,17 +133,24 @@ class CapturedRun:
                     record = run.record_at(step.location)
                     ends.enter_context(step.turns.take(stream, record, run.check))
             if self._graph is None:
-                self._graph = self._capture(stream, execute)
+                self._graph = self._capture(stream, bound, execute)
             with blaming(self._device.ep, "run"):
                 self._graph.launch(stream)
+        return bound
 
     def _capture(
-        self, stream: Stream, execute: Callable[[], list[Any]]
+        self,
+        stream: Stream,
+        bound: Sequence[Any],
+        execute: Callable[[], Sequence[Any]],
     ) -> CapturedGraph:
         with blaming(self._device.ep, "run"):
             stream.begin_capture()
         try:
-            execute()
+            for result, array in zip(execute(), bound, strict=True):
+                if result is not array:  # an output that is bound to an input's array
+                    self._device.copy(result, array, stream)
+                    self._arrays_made.append(result)
         except BaseException:
             # what was captured is not wanted, and the stream is to be used again
             with contextlib.suppress(*FAILURES):
@@ -152,6 +167,7 @@ class CapturedRun:
         """
         graph, self._graph = self._graph, None
         self._arrays.clear()
+        self._arrays_made.clear()
         if graph is not None:
             with blaming(self._device.ep, "close"):
                 graph.close()

@@ -14,6 +14,7 @@ from onnxplug.ep import HOST, MemoryLocation
 
 if TYPE_CHECKING:
     from onnxplug.run.compile import CompiledGraph, CompiledUnit
+    from onnxplug.run.memory import Memory
 
 
 class Placement(NamedTuple):
@@ -33,9 +34,14 @@ class Placement(NamedTuple):
 
 
 class Placements:
-    """The placements of the control-flow nodes of one model, each decided once."""
+    """The placements of the control-flow nodes of one model, each decided once.
 
-    def __init__(self) -> None:
+    Args:
+        memory: what is at a location; where there is no device, arrays are the host's.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
         self._decided: dict[int, Placement] = {}
 
     def of(self, unit: CompiledUnit) -> Placement:
@@ -100,7 +106,7 @@ class Placements:
         for unit in body.units:
             made = unit.partition.outputs
             if name in made:
-                return self._leaves(unit)[list(made).index(name)]
+                return self._known(self._leaves(unit)[list(made).index(name)])
         return None
 
     def _wanted_at(self, body: CompiledGraph, name: str) -> MemoryLocation | None:
@@ -109,7 +115,7 @@ class Placements:
             if unit.candidate is not None:
                 taken = unit.partition.inputs
                 if name in taken:
-                    return _takes(unit)[list(taken).index(name)]
+                    return self._known(_takes(unit)[list(taken).index(name)])
                 continue
             node = unit.partition.nodes[0]
             if name in node.inputs:
@@ -119,6 +125,9 @@ class Placements:
                 if found is not None:
                     return found
         return None
+
+    def _known(self, place: MemoryLocation) -> MemoryLocation:
+        return HOST if self._memory.device(place) is None else place
 
     def _leaves(self, unit: CompiledUnit) -> tuple[MemoryLocation, ...]:
         """Where the outputs of a unit's partition are left."""

@@ -127,7 +127,7 @@ def make_plan(
     *placements*, what was decided of control flow so far.
     """
     planner = _Planner(
-        compiled, memory, explanation, checks_always, placements or Placements()
+        compiled, memory, explanation, checks_always, placements or Placements(memory)
     )
     return planner.make(inputs_at, outputs_at)
 

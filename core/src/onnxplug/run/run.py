@@ -13,9 +13,10 @@ from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions
+from onnxplug.run.aliasing import overlap, parts
 from onnxplug.run.memory import Hop, Memory
 from onnxplug.run.profiling import Profile
-from onnxplug.run.streams import StreamPool, Streams, acquire
+from onnxplug.run.streams import StreamPool, Streams, acquire, has
 
 if TYPE_CHECKING:
     from onnxplug.ep import CapturePhase, Event, Stream
@@ -91,12 +92,9 @@ class Run:
     def _taken(self) -> Streams:
         """The streams, which the run has to itself until it ends."""
         if self._streams is None:
-            if self._own is None:
-                self._streams = self._pool.take(self.check)
-            else:
-                streams = self._own()
-                acquire(streams.lock, self.check)
-                self._streams = streams
+            # before it is acquired, as an interrupt may come right after that
+            self._streams = self._pool.take() if self._own is None else self._own()
+            acquire(self._streams.lock, self.check)
             self._streams.renew()
         return self._streams
 
@@ -169,7 +167,7 @@ class Run:
         if device is None or stream is None:
             return
         event = device.record(stream)
-        for array in arrays:
+        for array in (part for value in arrays for part in parts(value)):
             copying = _Copying(device, event, None, array)
             self._copying.append(copying)
             self._pending[id(array)] = copying
@@ -250,10 +248,12 @@ class Run:
         Returns:
             For each location with a stream the event after the run's work there.
         """
-        given = {id(value) for value in read}
         kept = list(held)
         for copying in self._copying:
-            if id(copying.source) in given:
+            # what is copied may be a view of it, or in a list
+            if copying.source is not None and any(
+                overlap(copying.source, value) for value in read
+            ):
                 with blaming(copying.device.ep, "run"):
                     copying.event.synchronize()
             else:
@@ -275,8 +275,11 @@ class Run:
     def __exit__(
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
-        streams = self._streams
+        streams, self._streams = self._streams, None
         if streams is None:
+            return
+        if not has(streams.lock):  # the run ended while it waited for them
+            self._end(streams)
             return
         try:
             if error is None and not self._is_left:
@@ -288,14 +291,15 @@ class Run:
             if error is not None:
                 self._pool.discard(streams)
         finally:
-            self._streams = None
-            self._used.clear()
-            self._pending.clear()
-            self._copying.clear()
-            if self._own is None:
-                self._pool.give_back(streams)
-            else:
-                streams.lock.release()
+            streams.lock.release()
+            self._end(streams)
+
+    def _end(self, streams: Streams) -> None:
+        self._used.clear()
+        self._pending.clear()
+        self._copying.clear()
+        if self._own is None:
+            self._pool.give_back(streams)
 
     def _synchronize_all(self) -> None:
         # every stream is waited for, even if an earlier one failed

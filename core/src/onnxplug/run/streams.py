@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.locks import new_lock, new_rlock
+from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, blaming
 
@@ -28,13 +29,14 @@ class Streams:
     """
 
     def __init__(self, memory: Memory) -> None:
-        # a thread may drop a binding while it runs another one
-        self.lock = new_rlock()
+        # one that a thread may hold twice, as it may drop a binding in another's run
+        self.lock = _lock_of(memory.user_streams)
         self._memory = memory
         self._streams: dict[MemoryLocation, Stream | None] = {}
         # arrays that queued work uses and that no stream keeps in order
         self._kept: deque[tuple[Sequence[Event], list[Any]]] = deque()
         self._has_failed = False
+        self._ends: list[Callable[[], None]] = []
 
     def at(self, location: MemoryLocation) -> Stream | None:
         """The stream on *location*; ``None`` if its work is never queued."""
@@ -54,8 +56,7 @@ class Streams:
         return stream
 
     def keep(self, arrays: list[Any], events: Sequence[Event]) -> None:
-        """Keep *arrays* until *events* are done, and no more of those before that
-        are done."""
+        """Keep *arrays* until *events* are done."""
         self.release_done()
         self._kept.append((events, arrays))
 
@@ -69,6 +70,18 @@ class Streams:
                 except FAILURES:
                     self._has_failed = True
 
+    def when_idle(self, end: Callable[[], None]) -> None:
+        """Call *end* once all work is done: now, or after the run of this thread.
+
+        It may be garbage that is collected in the middle of a run.
+        """
+        if has(self.lock):
+            self._ends.append(end)
+            return
+        with self.lock:
+            self.synchronize()
+            end()
+
     def renew(self) -> None:
         """Make streams anew, when they are next needed, on which a run has failed.
 
@@ -76,14 +89,18 @@ class Streams:
             EpError: one cannot be closed.
         """
         self.release_done()
+        if self._ends:
+            self.synchronize()
         if self._has_failed:
             self.close()
 
     def synchronize(self) -> None:
         """Wait for all work, whose failures are those of who waits for its results."""
         with self.lock:
-            _wait_for(self._streams)
+            self._has_failed |= _wait_for(self._streams)
             self._kept.clear()
+            while self._ends:
+                self._ends.pop()()
 
     def close(self) -> None:
         """Wait for all work, as :meth:`synchronize`, and release the streams.
@@ -99,14 +116,42 @@ class Streams:
                     ends.callback(_close, self._memory.ep_at(location), stream)
             _wait_for(made)
             self._kept.clear()
+            while self._ends:
+                self._ends.pop()()
 
 
-def _wait_for(streams: Mapping[MemoryLocation, Stream | None]) -> None:
-    """Wait for all work, whose failures are those of who waits for its results."""
+def _wait_for(streams: Mapping[MemoryLocation, Stream | None]) -> bool:
+    """Wait for all work, whose failures are those of who waits for its results.
+
+    Returns:
+        Whether any failed.
+    """
+    has_failed = False
     for stream in streams.values():
         if stream is not None:
-            with contextlib.suppress(*FAILURES):
+            try:
                 stream.synchronize()
+            except FAILURES:
+                has_failed = True
+    return has_failed
+
+
+_user_locks: Final[weakref.WeakValueDictionary[Any, Any]] = (
+    weakref.WeakValueDictionary()
+)
+_looking: Final = new_rlock()
+
+
+def _lock_of(user_streams: Mapping[MemoryLocation, int]) -> threading.RLock:
+    """The lock of streams, the same for all sessions that have the same of a user's."""
+    if not user_streams:
+        return new_rlock()
+    with _looking:
+        key = frozenset(user_streams.items())
+        lock: threading.RLock | None = _user_locks.get(key)
+        if lock is None:
+            lock = _user_locks[key] = new_rlock()
+        return lock
 
 
 def _close(ep: str, stream: Stream) -> None:
@@ -122,29 +167,20 @@ class StreamPool:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._lock = new_lock()
+        # one that a thread may hold twice, as garbage may be collected in here
+        self._lock = new_rlock()
         self._idle: list[Streams] = []
         self._all: list[Streams] = []
 
-    def take(self, go_on: Callable[[], None]) -> Streams:
-        """Streams for one run, until it gives them back.
-
-        Args:
-            go_on: asked while others use them; raises to give up.
-        """
+    def take(self) -> Streams:
+        """Streams for one run, which holds their lock, until it gives them back."""
         with self._lock:
             if self._memory.user_streams and self._all:
-                streams = self._all[0]
-            elif self._idle:
-                streams = self._idle.pop()
-            else:
-                streams = self._new()
-        acquire(streams.lock, go_on)
-        return streams
+                return self._all[0]
+            return self._idle.pop() if self._idle else self._new()
 
     def give_back(self, streams: Streams) -> None:
         """End what :meth:`take` began."""
-        streams.lock.release()
         with self._lock:
             if streams in self._all and not self._memory.user_streams:
                 self._idle.append(streams)
@@ -169,7 +205,7 @@ class StreamPool:
         streams.close()
 
     def discard(self, streams: Streams) -> None:
-        """Close streams of a run that failed, which others are not to meet in them.
+        """Close streams of a run that failed, so that no later one raises its failure.
 
         They may be used again, and are made anew then.
         """
@@ -195,13 +231,17 @@ class StreamPool:
         return streams
 
 
-_PATIENCE: Final = 0.1
+PATIENCE: Final = 0.1
 """Seconds to wait for another run before looking whether this one is cancelled."""
 
 
-def acquire(
-    lock: threading.RLock | threading.Semaphore, go_on: Callable[[], None]
-) -> None:
+def acquire(lock: threading.RLock, go_on: Callable[[], None]) -> None:
     """Acquire *lock*, unless *go_on*, asked now and then, raises."""
-    while not lock.acquire(timeout=_PATIENCE):
+    while not lock.acquire(timeout=PATIENCE):
         go_on()
+
+
+def has(lock: threading.RLock) -> bool:
+    """Whether this thread has *lock*."""
+    owned: Any = lock
+    return bool(owned._is_owned())

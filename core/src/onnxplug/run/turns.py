@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from onnxplug.ep.locks import new_rlock
 from onnxplug.guard import FAILURES
-from onnxplug.run.streams import acquire
+from onnxplug.run.streams import PATIENCE
 
 if TYPE_CHECKING:
     from onnxplug.ep import Event, Stream
@@ -23,8 +24,9 @@ class Turns:
     """
 
     def __init__(self, limit: int) -> None:
-        self._semaphore = threading.Semaphore(limit)
         self._limit = limit
+        self._changed = threading.Condition(new_rlock())
+        self._running: set[object] = set()
         self._ends: deque[tuple[Stream, Event]] = deque()
 
     @contextlib.contextmanager
@@ -41,8 +43,13 @@ class Turns:
             record: gives the event after that work.
             go_on: asked while other runs have their turn; raises to give up.
         """
-        acquire(self._semaphore, go_on)
-        try:
+        turn = object()
+        try:  # from here on, as an interrupt may come right after it is taken
+            with self._changed:
+                while len(self._running) >= self._limit:
+                    if not self._changed.wait(PATIENCE):
+                        go_on()
+                self._running.add(turn)
             if stream is not None and len(self._ends) >= self._limit:
                 before, event = self._ends.popleft()
                 # on one stream the work is in order; what failed in another run is
@@ -54,4 +61,6 @@ class Turns:
             if stream is not None:
                 self._ends.append((stream, record()))
         finally:
-            self._semaphore.release()
+            with self._changed:
+                self._running.discard(turn)
+                self._changed.notify()

@@ -62,13 +62,15 @@ def _not_bound(kind: str, name: str, device: Device) -> InvalidArgument:
 def wait_for_work(binding: IOBinding, run: Run) -> None:
     """Order a run after the work that makes its inputs, and that uses its outputs."""
     for value in binding.inputs.values():
-        if value.written and value.device is not None:
+        if value.device is not None:
             for event in value.written:
                 run.after(value.location, event, value.device.ep)
     for output in binding.outputs.values():
         if output.value is not None and output.device is not None:
             for event in output.value.used:
-                run.after(output.location, event, output.device.ep)
+                # one that failed has no content that this run would read
+                if not event.done():
+                    run.after(output.location, event, output.device.ep)
 
 
 def may_return_early(
@@ -79,8 +81,8 @@ def may_return_early(
 ) -> bool:
     """Whether a run may return while its work is queued.
 
-    It may where all that is left in devices' memory is reached through values, which
-    wait; or if the caller says that it waits itself.
+    It may where all that it reads and leaves in devices' memory is reached through
+    values, which wait; or if the caller says that it waits itself.
     """
     outputs = [
         output for output in binding.outputs.values() if output.device is not None
@@ -89,19 +91,25 @@ def may_return_early(
         return False
     config = options.config if options else {}
     said = config.get(NOT_SYNCHRONISED, "0")
+    values_used = [*binding.inputs.values(), *(output.value for output in outputs)]
     return said == "1" or not any(
-        output.value is not None and output.value.is_shared for output in outputs
+        value is not None and value.device is not None and value.is_shared
+        for value in values_used
     )
 
 
 def leave_queued(binding: IOBinding, run: Run, values: Sequence[Any]) -> list[Event]:
     """Let *run* return; what is bound knows when its work is done."""
     on_device = [value for value in binding.inputs.values() if value.device is not None]
-    held = [value.raw for value in on_device]
-    placed = {id(array) for array in held}
-    events = list(
-        run.leave_queued([v for v in values if id(v) not in placed], held).values()
-    )
+    read = [value.raw for value in on_device]
+    filled = [
+        output.value.raw
+        for output in binding.outputs.values()
+        if output.device is not None and output.value is not None
+    ]
+    placed = {id(array) for array in read}
+    on_host = [value for value in values if id(value) not in placed]
+    events = list(run.leave_queued(on_host, [*read, *filled]).values())
     for value in on_device:
         value.note_read(events)
     return events

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.run.aliasing import overlap
 from onnxplug.session.ort_value import OrtValue
 
 if TYPE_CHECKING:
@@ -57,10 +58,14 @@ class BoundPath:
         self._inputs = inputs
         self._outputs = outputs
         self._arrays = [value.raw for value in self._inputs]
-        self._bound = [None if v is None else v.raw for v in self._outputs]
-        self._taken = [
-            *self._arrays,
-            *(array for array in self._bound if array is not None),
+        given = [value.raw for value in outputs if value is not None]
+        self._taken = [*self._arrays, *given]
+        # what is an input is read until the run ends, and filled then
+        self._bound = [
+            None
+            if value is None or any(overlap(value.raw, a) for a in self._arrays)
+            else value.raw
+            for value in outputs
         ]
 
     def is_for(self, version: int, built: BuiltModel) -> bool:
@@ -70,7 +75,7 @@ class BoundPath:
     def run(self, streams: Streams) -> list[OrtValue] | None:
         """The outputs; ``None``, and nothing done, if the run is not for this path."""
         device, location = self._device, self._device.location
-        for value in self._outputs:
+        for value in (*self._inputs, *self._outputs):
             if value is not None and value.is_shared:
                 return None
         with streams.lock:
@@ -84,7 +89,7 @@ class BoundPath:
                 outputs = self._received(results, stream)
                 if stream is not None:
                     events = [device.record(stream)]
-                    streams.keep(self._arrays, events)
+                    streams.keep(self._taken, events)
                     for value in self._inputs:
                         value.note_read(events)
                     for value in outputs:
@@ -122,4 +127,5 @@ class BoundPath:
         for output in self._outputs:
             if output is not None:
                 for event in output.used:
-                    device.wait(stream, event, device.ep)
+                    if not event.done():
+                        device.wait(stream, event, device.ep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,17 @@ class BoundRuns:
             self._streams.synchronize()
             captured.close()
 
+    def release_done(self) -> None:
+        """Drop what no queued work uses any more."""
+        if self._streams is not None:
+            with self._streams.lock:
+                self._streams.release_done()
+
+    def forget(self) -> None:
+        """Drop what was bound."""
+        self.path = None
+        self.release_done()
+
     def close(self) -> None:
         """Release everything."""
         if self._end is not None:
@@ -81,8 +93,9 @@ def _drop(
     from onnxplug.run.capture import close_captured
 
     try:
-        streams.synchronize()
-        close_captured(list(captured.values()))
+        if captured:
+            runs = list(captured.values())
+            streams.when_idle(functools.partial(close_captured, runs))
         built.streams.drop(streams)
     except EpError as error:  # nobody is there to whom it could be raised
         import logging

@@ -56,7 +56,7 @@ class Described(Protocol):
 class IOBinding:
     """The inputs and outputs of a session's runs, and where they are.
 
-    Names are checked when they are bound.
+    Names are checked when they are bound.  It is used by one thread at a time.
 
     Args:
         session: whose inputs and outputs they are.
@@ -353,6 +353,7 @@ class IOBinding:
         """
         for value in self.results or ():
             value.wait()
+        self.runs.release_done()
 
     def release_captured_graph(self, graph_id: int = 0) -> None:
         """Release what runs captured as ``gpu_graph_id``, if anything."""
@@ -362,11 +363,13 @@ class IOBinding:
         """Forget the inputs."""
         self.inputs.clear()
         self.version += 1
+        self.runs.forget()
 
     def clear_binding_outputs(self) -> None:
         """Forget the outputs and the results."""
         self.outputs.clear()
         self.version += 1
+        self.runs.forget()
         self.results = None
 
     def belongs_to(self, session: Described) -> bool:

@@ -18,7 +18,8 @@ from onnxplug.ep import (
     bounds,
 )
 from onnxplug.ep.arrays import is_masked, usual_form
-from onnxplug.errors import EpError, InvalidArgument, OutputMismatch
+from onnxplug.ep.locks import new_rlock
+from onnxplug.errors import InvalidArgument, OnnxplugError, OutputMismatch
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.session.model_info import type_name, type_name_of
 
@@ -254,8 +255,9 @@ class OrtValue:
         """The tensor as a DLPack capsule.
 
         Args:
-            stream: native handle of the consumer's stream, which waits for the content;
-                ``None``: the content is waited for here; -1: nobody waits.
+            stream: native handle of the consumer's stream, which waits for the content
+                and for runs that read it; ``None``: they are waited for here; -1:
+                nobody waits.
 
         Raises:
             InvalidArgument: it is no tensor, or its device has no DLPack.
@@ -269,9 +271,12 @@ class OrtValue:
                 "to the host with .numpy()"
             )
         if stream is None:
-            self.wait()
+            self._wait_for_all()
         elif stream != -1:
-            self._device.order_user_stream(stream, self._written)
+            for event in self._written:
+                if event.done():
+                    self._device.synchronize(event)  # which raises its failure
+            self._device.order_user_stream(stream, self.used)
         self._is_shared = True
         return tensor.__dlpack__(stream=-1, **options)
 
@@ -303,8 +308,11 @@ class OrtValue:
             )
         if not isinstance(tensor, np.ndarray):
             assert self._device is not None
-            self._wait_for_all()
+            with contextlib.suppress(OnnxplugError):  # what was to make it before
+                self.wait()
+            self._wait_for_all(written=False)
             self._device.copy(_as_stored(array), tensor)
+            self._written = ()
             return
         if not tensor.flags.writeable:
             raise OutputMismatch(
@@ -331,20 +339,31 @@ class OrtValue:
         Raises:
             EpError: the run that was to make it failed.
         """
-        if self._written:
+        written = self._written
+        if written:
             assert self._device is not None
-            for event in self._written:
+            for event in written:
                 self._device.synchronize(event)
-            self._written = ()
+            with _noting:
+                if self._written is written:  # no other run has begun to make it
+                    self._written = ()
 
-    def _wait_for_all(self) -> None:
+    def _wait_for_all(self, *, written: bool = True) -> None:
         """Wait for what reads the content, too."""
-        self.wait()
-        reading, self._read = self._read, []
-        for event in reading:
+        if written:
+            self.wait()
+        for event in tuple(self._read):
             assert self._device is not None
-            with contextlib.suppress(EpError):  # the reader's failure is not this one's
+            with contextlib.suppress(
+                OnnxplugError
+            ):  # the reader's failure is not this one's
                 self._device.synchronize(event)
+        self._forget_read()
+
+    def _forget_read(self) -> None:
+        done = {id(event) for event in tuple(self._read) if event.done()}
+        with _noting:
+            self._read = [event for event in self._read if id(event) not in done]
 
     @property
     def written(self) -> Sequence[Event]:
@@ -363,11 +382,15 @@ class OrtValue:
 
     def note_read(self, events: Sequence[Event]) -> None:
         """Note that the work before *events* reads the content."""
-        self._read = [event for event in self._read if not event.done()] + [*events]
+        with _noting:
+            self._read += events
+        if len(self._read) > _MANY:
+            self._forget_read()
 
     def note_written(self, events: Sequence[Event]) -> None:
         """Note that the work before *events* makes the content."""
-        self._written, self._read = tuple(events), []
+        with _noting:
+            self._written, self._read = tuple(events), []
 
     def _tensor(self) -> Any:
         if not self.is_tensor():
@@ -377,6 +400,12 @@ class OrtValue:
     def __repr__(self) -> str:
         return f"OrtValue({self.data_type()}, {self._location})"
 
+
+_noting: Final = new_rlock()
+"""Held for moments, while runs in several threads note what they do with a value."""
+
+_MANY: Final = 16
+"""Events of runs above which those that are done are looked for."""
 
 _DLPACK_HOST: Final = {1, 3, 11}
 """DLPack's types of memory that the host reads: its own, and that pinned for CUDA and

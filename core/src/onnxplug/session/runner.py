@@ -152,10 +152,8 @@ class ModelRunner:
             if captured is None:
                 results = execute(plan, values, run, bound)
             else:
-                captured.run(
-                    plan, run, functools.partial(execute, plan, values, run, bound)
-                )
-                results = bound
+                compute = functools.partial(execute, plan, values, run, bound)
+                results = captured.run(plan, run, bound, compute)
             by_name = dict(zip(self.output_names, results, strict=True))
             events: list[Event] = []
             if may_return_early(binding, by_name, values, run_options):
