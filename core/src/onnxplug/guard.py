@@ -1,4 +1,4 @@
-"""Tells what goes wrong in an EP as a failure of that EP.
+"""Reports what goes wrong in an EP as a failure of that EP.
 
 Whatever is an ``Exception`` counts, and ``SystemExit`` too: a plugin does not end the
 user's program.  ``KeyboardInterrupt`` is the user's, and what else is none of these,

@@ -248,9 +248,10 @@ def _complaint(
     late = [each for each in verdicts if each.late] if is_new else []
     sentences = []
     if failed:
-        told = "; ".join(f"{each.family!r}: {each.detail}" for each in failed)
+        failures = "; ".join(f"{each.family!r}: {each.detail}" for each in failed)
         sentences.append(
-            f"operators of these families fail there, and are left to other EPs: {told}"
+            "operators of these families fail there, and are left to other EPs: "
+            f"{failures}"
         )
     if late:
         names = ", ".join(repr(each.family) for each in late)

@@ -108,14 +108,14 @@ def _probe_digest(probe: Probe) -> str:
         (name, str(array.dtype), array.shape, _content(array))
         for name, array in sorted(probe.inputs.items(), key=lambda item: item[0])
     ]
-    told = [
+    facts = [
         probe.family,
         sorted(probe.operators),
         probe.model.hex(),
         [float(bound) for bound in probe.tolerance],
         inputs,
     ]
-    return fingerprint(json.dumps(told)).hex()
+    return fingerprint(json.dumps(facts)).hex()
 
 
 def _content(array: Any) -> str:

@@ -52,20 +52,20 @@ def judge(
         expected = _compute(probe, reference, registry)
     except FAILURES as error:
         return unverified(
-            probe, f"the CPU EP cannot run the probe: {_told(error)}", error
+            probe, f"the CPU EP cannot run the probe: {_message(error)}", error
         )
     try:
         found = _compute(probe, subject, registry)
     except UnassignedNode as error:
         reasons = [said for told in error.reasons.values() for said in told]
-        why = "; ".join(reasons) or _told(error)
+        why = "; ".join(reasons) or _message(error)
         return unverified(probe, f"the EP does not claim it: {why}")
     except (SessionRefused, _NotCreated) as error:
-        return unverified(probe, _told(error), error)
+        return unverified(probe, _message(error), error)
     except FAILURES as error:
         if not _would_last(error):
-            return unverified(probe, _told(error), error)
-        return _verdict(probe, Verdict.FAILED, f"it raised {_told(error)}")
+            return unverified(probe, _message(error), error)
+        return _verdict(probe, Verdict.FAILED, f"it raised {_message(error)}")
     names = {(domain, op_type) for domain, op_type, _ in probe.operators}
     if names.isdisjoint(found.operators):
         ran = ", ".join(sorted({op_type for _, op_type in found.operators})) or "none"
@@ -114,7 +114,7 @@ def _compute(probe: Probe, create: Create, registry: PluginRegistry) -> Computed
         ep = create(SessionContext(None, options.threads, options.config, registry))
     except FAILURES as error:
         raise _NotCreated(
-            f"the EP could not be created for it: {_told(error)}"
+            f"the EP could not be created for it: {_message(error)}"
         ) from error
     devices = functools.partial(device_at, registry=registry)
     built = build_model(model, [ep], [], options, (), devices)
@@ -146,7 +146,7 @@ def _would_last(error: BaseException) -> bool:
     return True
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     kind = "" if isinstance(error, _NotCreated) else f"{type(error).__name__}: "
     return f"{kind}{error}"
 
