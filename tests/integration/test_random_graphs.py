@@ -1,5 +1,5 @@
 """Random graphs with random claims: partitions that are convex, in an order without
-cycles, and compute what the reference computes.
+cycles, no more than levels would make, and compute what the reference computes.
 """
 
 from __future__ import annotations
@@ -199,6 +199,30 @@ def assert_groups_whole(
                 assert passed[name].reason.code in ("not-convex", "taken")
 
 
+def partitions_by_level(
+    users: Mapping[str, set[str]],
+    report: Explanation,
+    groups: Sequence[tuple[str, ...]],
+) -> int:
+    """How many partitions there are if nodes of one EP share one when the most changes
+    of EP on paths to them are as many; *groups* are atomic."""
+    kind = {node.name: node.ep for node in report.nodes}
+    whole = {name: (name,) for name in kind}
+    for group in groups:
+        kind |= dict.fromkeys(group, f"group {group[0]}")
+        whole |= dict.fromkeys(group, group)
+    level = dict.fromkeys(kind, 0)
+    former: dict[str, int] = {}
+    while level != former:
+        former = dict(level)
+        for name, followers in users.items():
+            for user in followers:
+                least = level[name] + (kind[name] != kind[user])
+                least = max(least, level[user])
+                level |= dict.fromkeys(whole[user], least)
+    return len({(level[name], kind[name]) for name in kind})
+
+
 @pytest.fixture
 def groups_seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, ...]]]:
     """The atomic groups last claimed by each simulated EP, by node names."""
@@ -226,7 +250,7 @@ def test_random_graphs_are_cut_well_and_run_right(
     groups_seen: dict[str, list[tuple[str, ...]]],
     chunk: int,
 ) -> None:
-    cut_up = 0
+    cut_up = fewer = 0
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         case = draw_case(seed)
         # sometimes a second accelerator takes what the first leaves
@@ -245,16 +269,25 @@ def test_random_graphs_are_cut_well_and_run_right(
         assert_convex(users, partition)
         assert_acyclic(users, partition)
         assert_in_order(users, partition)
+        nodes = {node.name: node for node in report.nodes}
+        placed: list[tuple[str, ...]] = []
         for name in names:
             space = name.removesuffix("ExecutionProvider").lower()
-            assert_groups_whole(report, partition, name, groups_seen[space])
+            groups = groups_seen[space]
+            assert_groups_whole(report, partition, name, groups)
+            placed += [group for group in groups if nodes[group[0]].ep == name]
+        by_level = partitions_by_level(users, report, placed)
+        assert len(report.partitions) <= by_level, f"graph {seed}"
+        fewer += len(report.partitions) < by_level
         cut_up += len(report.partitions) > 2
         expected = ReferenceEvaluator(case.model).run(None, dict(case.feeds))
         for found, wanted in zip(session.run(None, case.feeds), expected, strict=True):
             np.testing.assert_allclose(
                 found, wanted, rtol=1e-4, atol=1e-5, err_msg=f"graph {seed}"
             )
-    assert cut_up > CHUNK // 3  # or the claims tell nothing about cutting
+    # or the claims tell nothing about cutting
+    assert cut_up > CHUNK // 3
+    assert fewer > 0
 
 
 # the checks themselves

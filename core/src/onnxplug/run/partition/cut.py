@@ -1,14 +1,29 @@
-"""Cuts an assigned graph into convex partitions.
+"""Cuts an assigned graph into convex partitions, as few as can be had in linear time.
 
-A node's level is the largest number of changes of EP on any path to it.  Nodes of one
-EP and one level form a partition; an edge between two partitions then always goes to
-a higher level, so that partitions cannot wait for each other in a circle.  Time and
-memory grow linearly with nodes and edges.
+Partitions in an order in which they can be executed are a topological order of the
+nodes, split where the EP changes.  The fewest are as hard to find as the shortest
+common supersequence of many strings (D. Maier, 1978), which chains of nodes are.  So
+two cuts are made, and the one with fewer partitions is used, the first if none has:
+
+By level.  A node's level is the largest number of changes of EP on any path to it;
+nodes of one EP and one level form a partition.  An edge between two partitions leads to
+a higher level, so they cannot wait for each other in a circle.  No cut has fewer
+partitions than levels, each change on a path being one.
+
+By readiness: list scheduling (T. C. Hu, 1961), with EPs in place of machines.  An EP
+gets all nodes whose inputs are made, and those that become ready by it, as one
+partition; then comes the EP whose ready nodes have the longest path ahead, counted in
+partitions.  What runs alone is a partition whenever it runs, so it runs first.  Of two
+EPs, where nothing runs alone, no cut has fewer partitions; of more, levels rarely have.
+
+Time and memory grow linearly with nodes and edges, and nothing is recursive.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep.record import Record
 from onnxplug.run.partition.assign import Assignment, Claim
@@ -17,6 +32,11 @@ from onnxplug.run.partition.contract import Contraction
 if TYPE_CHECKING:
     from onnxplug.graph import Graph
 
+_Edges: TypeAlias = "Mapping[int, Set[int]]"
+_Colours: TypeAlias = "Mapping[int, int]"
+"""Groups of one colour may share a partition: the position of their EP, and for what
+runs alone a negative number that nothing else has."""
+
 
 class Cut(Record):
     """A convex group of nodes that is run as one.
@@ -24,13 +44,11 @@ class Cut(Record):
     Attributes:
         ep: position of the EP; ``None`` for a node that the host runs itself.
         nodes: indices, ascending.
-        level: see the module.
         claims: the claims the nodes came from.
     """
 
     ep: int | None
     nodes: tuple[int, ...]
-    level: int
     claims: tuple[Claim, ...]
 
     @property
@@ -56,43 +74,114 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         if claim.capability.atomic and len(claim.nodes) > 1:
             whole = contraction.contract(claim.nodes)
             assert whole, "assign accepted a group that closes a cycle"
-    colour: dict[int, object] = {}
+    colour: dict[int, int] = {}
     for group in contraction.members:
         ep = assignment.owner[group]
-        alone = ep is None or claim_of[group].capability.atomic
-        # what is run alone merges with nothing: a colour of its own
-        colour[group] = (ep, group) if alone else (ep, None)
-    level = dict.fromkeys(contraction.members, 0)
-    for group in contraction.order():
-        for successor in contraction.successors[group]:
-            step = colour[group] != colour[successor]
-            level[successor] = max(level[successor], level[group] + step)
-    gathered: dict[tuple[int, object], list[int]] = {}
-    for group, members in contraction.members.items():
-        gathered.setdefault((level[group], colour[group]), []).extend(members)
+        if ep is None or claim_of[group].capability.atomic:
+            colour[group] = ~group
+        else:
+            colour[group] = ep
     cuts = []
-    for (depth, _), members in gathered.items():
-        nodes = tuple(sorted(members))
+    for groups in _divide(contraction.order(), contraction.successors, colour):
+        nodes = tuple(sorted(n for group in groups for n in contraction.members[group]))
         claims = {id(claim_of[n]): claim_of[n] for n in nodes if n in claim_of}
-        ep = assignment.owner[nodes[0]]
-        cuts.append(Cut(ep, nodes, depth, tuple(claims.values())))
-    cuts.sort(key=lambda part: (part.level, part.nodes[0]))
+        cuts.append(Cut(assignment.owner[nodes[0]], nodes, tuple(claims.values())))
     _verify(contraction, cuts)
     return cuts
 
 
+def _divide(
+    order: Sequence[int], successors: _Edges, colour: _Colours
+) -> list[list[int]]:
+    """The partitions, each as its groups; *order* is a topological one of all."""
+    levels, partitions = _by_level(order, successors, colour)
+    if len(partitions) > levels:
+        ready = _by_readiness(order, successors, colour)
+        if len(ready) < len(partitions):
+            return ready
+    return partitions
+
+
+def _by_level(
+    order: Sequence[int], successors: _Edges, colour: _Colours
+) -> tuple[int, list[list[int]]]:
+    """The number of levels, and the partitions; see the module."""
+    level = dict.fromkeys(order, 0)
+    gathered: dict[tuple[int, int], list[int]] = {}
+    for group in order:
+        own, kind = level[group], colour[group]
+        gathered.setdefault((own, kind), []).append(group)
+        for successor in successors[group]:
+            level[successor] = max(level[successor], own + (kind != colour[successor]))
+    # within a level in the order of the model
+    keys = sorted(gathered, key=lambda key: (key[0], min(gathered[key])))
+    return max(level.values(), default=-1) + 1, [gathered[key] for key in keys]
+
+
+def _by_readiness(
+    order: Sequence[int], successors: _Edges, colour: _Colours
+) -> list[list[int]]:
+    """The partitions; see the module."""
+    ahead: dict[int, int] = {}  # partitions on the longest path from here
+    waiting = dict.fromkeys(order, 0)
+    for group in reversed(order):
+        ahead[group] = 1
+        for successor in successors[group]:
+            waiting[successor] += 1
+            step = colour[group] != colour[successor]
+            ahead[group] = max(ahead[group], ahead[successor] + step)
+    ready: dict[int, list[int]] = {}
+    urgency: dict[int, tuple[int, int]] = {}  # longest path of the ready, and sum
+    alone: deque[int] = deque()
+
+    def release(group: int) -> None:
+        kind = colour[group]
+        if kind < 0:
+            alone.append(group)
+            return
+        ready.setdefault(kind, []).append(group)
+        longest, total = urgency.get(kind, (0, 0))
+        urgency[kind] = max(longest, ahead[group]), total + ahead[group]
+
+    for group in order:
+        if waiting[group] == 0:
+            release(group)
+    partitions = []
+    while alone or ready:
+        if alone:
+            stack = [alone.popleft()]
+            kind = colour[stack[0]]
+        else:
+            # between equals, the EP that is preferred
+            kind = max(ready, key=lambda ep: (urgency[ep], -ep))
+            stack = ready.pop(kind)
+            del urgency[kind]
+        partition = []
+        while stack:
+            group = stack.pop()
+            partition.append(group)
+            for successor in successors[group]:
+                waiting[successor] -= 1
+                if waiting[successor] == 0:
+                    if colour[successor] == kind:
+                        stack.append(successor)
+                    else:
+                        release(successor)
+        partitions.append(partition)
+    return partitions
+
+
 def _verify(contraction: Contraction, cuts: list[Cut]) -> None:
     """Check the invariant that the rest of the runtime rests on."""
-    level: dict[int, tuple[int, int]] = {}
+    place: dict[int, int] = {}
     for number, part in enumerate(cuts):
         for node in part.nodes:
-            assert node not in level, f"node {node} is in two partitions"
-            level[node] = (number, part.level)
+            assert node not in place, f"node {node} is in two partitions"
+            place[node] = number
     for group, successors in contraction.successors.items():
         for successor in successors:
-            source, target = level[group], level[successor]
-            if source[0] != target[0] and source[1] >= target[1]:
+            if place[group] > place[successor]:
                 raise AssertionError(
-                    f"the edge from node {group} to {successor} does not go to a "
-                    "higher level; partitions may wait for each other"
+                    f"the edge from node {group} to {successor} leads to an earlier "
+                    "partition; partitions may wait for each other"
                 )
