@@ -175,6 +175,7 @@ class _Planner:
                 graph.outputs, outputs_at or [HOST] * len(graph.outputs), strict=True
             )
         )
+        self._mark_results(outputs)
         return Plan(
             graph,
             inputs,
@@ -185,12 +186,16 @@ class _Planner:
             outputs,
         )
 
+    def _mark_results(self, outputs: Sequence[int]) -> None:
+        """Mark the copies that are given to the caller of the session."""
+        if self.compiled.graph.parent is not None:
+            return  # what a body makes goes to its node
+        for number, step in enumerate(self.steps):
+            if isinstance(step, CopyValue) and step.target in outputs:
+                self.steps[number] = step._replace(is_result=True)
+
     def _with_frees(self, outputs: Sequence[int]) -> list[Step]:
         """The steps, each clearing the slots that no later one uses."""
-        is_body = self.compiled.graph.parent is not None
-        for number, step in enumerate(self.steps):
-            if isinstance(step, CopyValue) and step.target in outputs and not is_body:
-                self.steps[number] = step._replace(is_result=True)
         kept = {
             number for number, value in enumerate(self.template) if value is not None
         }

@@ -116,7 +116,11 @@ class Run:
     @property
     def is_capturing(self) -> bool:
         """Whether streams note what is queued instead of doing it."""
-        return self.capture is not None and self.capture == "capture"
+        if self.capture is None:
+            return False
+        from onnxplug.ep import CapturePhase  # which few sessions need
+
+        return self.capture is CapturePhase.CAPTURE
 
     # copies
 

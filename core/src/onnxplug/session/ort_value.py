@@ -271,7 +271,8 @@ class OrtValue:
                 "to the host with .numpy()"
             )
         if stream is None:
-            self._wait_for_all()
+            self.wait()
+            self._wait_for_readers()
         elif stream != -1:
             for event in self._written:
                 if event.done():
@@ -310,7 +311,7 @@ class OrtValue:
             assert self._device is not None
             with contextlib.suppress(OnnxplugError):  # what was to make it before
                 self.wait()
-            self._wait_for_all(written=False)
+            self._wait_for_readers()
             self._device.copy(_as_stored(array), tensor)
             self._written = ()
             return
@@ -348,10 +349,8 @@ class OrtValue:
                 if self._written is written:  # no other run has begun to make it
                     self._written = ()
 
-    def _wait_for_all(self, *, written: bool = True) -> None:
-        """Wait for what reads the content, too."""
-        if written:
-            self.wait()
+    def _wait_for_readers(self) -> None:
+        """Wait for the work that reads the content."""
         for event in tuple(self._read):
             assert self._device is not None
             with contextlib.suppress(
