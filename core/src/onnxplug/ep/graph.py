@@ -199,7 +199,12 @@ class Partition(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of structure, types and weights, the same in every process."""
+        """A hash of structure, types and weights, the same in every process.
+
+        Weights in files are not read for that: such a file is told from others by its
+        place and the times that the system keeps of it, so on another machine, or of
+        a copy of the file, it is another.
+        """
 
     @property
     def covers_model(self) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onnxplug import ep
     from onnxplug.ep import WeightSource
     from onnxplug.graph import Graph, Node
+    from onnxplug.graph.export import ExportedGraph
 
 
 class GraphPartition:
@@ -83,6 +84,11 @@ class GraphPartition:
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ExportedModel:
         """The partition as a self-contained model."""
+        exported = self._export(weights)
+        buffers = {name: weight.raw() for name, weight in exported.weights.items()}
+        return ExportedModel(exported.model, buffers)
+
+    def _export(self, weights: Literal["inline", "external"]) -> ExportedGraph:
         from onnxplug.graph.export import export_graph
 
         return export_graph(
@@ -95,14 +101,13 @@ class GraphPartition:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the partition's model and the bytes of its weights."""
+        """SHA-256 over the partition's model and what tells its weights from others."""
         import hashlib
 
-        exported = self.to_model("external")
-        digest = hashlib.sha256(exported.model.SerializeToString(deterministic=True))
-        for location in sorted(exported.weights):
-            digest.update(location.encode())
-            digest.update(exported.weights[location])
+        model, weights = self._export("external")
+        digest = hashlib.sha256(model.SerializeToString(deterministic=True))
+        for location, weight in weights.items():
+            digest.update(repr((location, weight.lasting_key())).encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
