@@ -74,6 +74,7 @@ from onnxplug.errors import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug.ep.compatibility import Compatibility
     from onnxplug.ep.device_context import DeviceContext, MemoryKind
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
@@ -94,6 +95,7 @@ __all__ = [
     "CapabilityReport",
     "CapturePhase",
     "CapturedGraph",
+    "Compatibility",
     "CompiledPartition",
     "ComputeCapability",
     "DataTransfer",
@@ -171,6 +173,7 @@ __all__ = [
 _LATER = {
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
+    "Compatibility": "compatibility",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",

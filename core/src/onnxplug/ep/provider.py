@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onnxplug.ep.capability import CapabilityReport
+from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
 from onnxplug.ep.graph import Graph, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
 from onnxplug.ep.profiler import Profiler
+from onnxplug.errors import Declined
 
 if TYPE_CHECKING:
     from onnxplug.ep.streams import CapturePhase, Stream
@@ -112,6 +113,21 @@ class CompiledPartition(ABC):
                 before anything is written.
         """
 
+    def serialize(self) -> bytes | memoryview | None:
+        """(optional) Itself as bytes, for :meth:`ExecutionProvider.restore`.
+
+        The host calls it after ``compile`` and before the first run, and stores the
+        bytes with a checksum, the EP's options and what
+        ``EpFactory.compatibility_info`` says.
+
+        Returns:
+            ``None``: the EP serialises nothing.
+
+        Raises:
+            Declined: this one cannot be; says why.
+        """
+        return None
+
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
         return None
@@ -145,6 +161,28 @@ class ExecutionProvider(ABC):
                 claimed them.
             SessionRefused: the session must not be created.
         """
+
+    def restore(self, partition: Partition, data: memoryview) -> CompiledPartition:
+        """(optional) What :meth:`CompiledPartition.serialize` gave, ready to run.
+
+        The host has compared checksum and options, and asked ``EpFactory.check``.  Who
+        wrote the model wrote the data, which may be hostile with a checksum that is
+        right.
+
+        Args:
+            partition: that which was compiled, or a single node of operator
+                ``EPContext`` that stands for it: inputs and outputs, their order and
+                their types are the same.
+            data: the bytes, read-only, which may be mapped from a file.  They stay as
+                long as this object does.
+
+        Raises:
+            Declined: the data is not of use; says why.
+        """
+        reason = Reason(
+            RefusalCode.OTHER, f"{type(self).__name__} restores no compiled partitions"
+        )
+        raise Declined(reason)
 
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; after all its partitions."""
