@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
 
@@ -24,7 +25,7 @@ class Factory(EpFactory):
     spi_version = (0, 4)
     name = "AcmeEP"
     version = "1.2"
-    engine = {"acme": "5.1", "driver": "540"}
+    engine: ClassVar[dict[str, str]] = {"acme": "5.1", "driver": "540"}
 
     def supported_devices(self, devices):
         return ()
