@@ -100,7 +100,7 @@ class Budget:
         return self._nodes <= self.limits.nodes
 
     def checkpoint(self) -> Callable[[], None]:
-        """What lets nodes and bytes be left as they are now; time does not come back."""
+        """What takes back the nodes and bytes that are spent from now on."""
         nodes, kept = self._nodes, self._kept
 
         def restore() -> None:

@@ -20,7 +20,7 @@ from onnxplug.run.memory import Memory
 from onnxplug.run.model import BuiltModel, closers
 from onnxplug.run.outcomes import report_outcomes
 from onnxplug.run.partition import Candidate
-from onnxplug.run.partition.report import Expanded, Explanation
+from onnxplug.run.partition.report import Explanation
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.results import checks_always
 from onnxplug.selection import ChosenEp, FailedEp, do_without
@@ -127,10 +127,9 @@ class _Builder:
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
-        expanded: list[Expanded] = []
         while True:
-            self._explanation = Explanation()
-            self._explanation.expanded = expanded  # the graph has been rewritten so
+            # what says how the graph has been rewritten stays true
+            self._explanation = self._explanation.of_changes()
             try:
                 return compile_graph(
                     self._model.graph,

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxplug.ep import HOST, Reason
 from onnxplug.graph import Graph, Node
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph.alone import alone
 from onnxplug.guard import FAILURES
 from onnxplug.run.partition import Candidate, GraphPartition
 
@@ -34,11 +34,11 @@ class Evaluator:
         from onnxplug.prepare.fold import NotFolded
 
         provider = self._candidate.provider
-        alone = _alone(graph, node)
+        own = _alone(graph, node)
         try:
-            reason = self._refusal(alone, graph, node)
+            reason = self._refusal(own, graph, node)
             if reason is None:
-                partition = GraphPartition(alone, alone.nodes)
+                partition = GraphPartition(own, own.nodes)
                 with contextlib.closing(provider.compile(partition)) as compiled:
                     nothing_bound = [None] * len(partition.outputs)
                     return list(compiled.run([], nothing_bound, None))
@@ -53,8 +53,8 @@ class Evaluator:
         except FAILURES:
             return False
 
-    def _refusal(self, alone: Graph, graph: Graph, node: Node) -> Reason | None:
-        refusals = self._candidate.provider.get_capability(alone).refusals
+    def _refusal(self, own: Graph, graph: Graph, node: Node) -> Reason | None:
+        refusals = self._candidate.provider.get_capability(own).refusals
         return refusals[0].reason if refusals else self._candidate.veto(graph, node)
 
 
@@ -65,23 +65,5 @@ def evaluator(candidates: Sequence[Candidate]) -> Evaluator | None:
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of *node* alone, whose inputs are constants of *graph*."""
-    copy = Node(
-        node.op_type,
-        node.inputs,
-        node.outputs,
-        node.typed_attributes,
-        domain=node.domain,
-        name=node.name,
-    )
     weights = {name: graph.weight(name) for name in node.inputs if name}
-    alone = Graph(
-        graph.name,
-        inputs=(),
-        outputs=[name for name in node.outputs if name],
-        nodes=[copy],
-        constants={name: weight for name, weight in weights.items() if weight},
-        opset_imports=graph.opset_imports,
-    )
-    alone.plugins = outermost(graph).plugins
-    return alone
+    return alone(graph, node, {name: w for name, w in weights.items() if w})

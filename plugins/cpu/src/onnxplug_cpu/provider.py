@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
 from onnxplug_cpu.capability import FindSupplied, Found, find
-from onnxplug_cpu.settled import NOTE, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
@@ -170,15 +169,11 @@ class ArrayPartition(ep.KernelSequence):
             tiers[places[node.index]] = str(found.tier)
             return found.function
 
-        rest, settled = settle(partition, find_kernel)
-        super().__init__(rest, find_kernel)
+        super().__init__(partition, find_kernel)
         self._threads = threads
         self.tiers = dict(Counter(tiers.values()))
         self.node_tiers = tiers
-        self.notes = {
-            **dict.fromkeys((places[node] for node in settled), NOTE),
-            **notes,
-        }
+        self.notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
     def run(

@@ -1,8 +1,9 @@
 """Gives nodes the form that the EPs that get them prefer.
 
 The order: nodes are assigned; those that their EPs would rather have as function
-bodies become these; nodes are assigned again.  What is changed is taken back where
-some node would be left without an EP.
+bodies become these; quantised weights become constants for EPs that do not keep them.
+After each of these nodes are assigned again.  What is changed is taken back where some
+node would be left without an EP.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from onnxplug.ep import ExecutionProvider, describe
 from onnxplug.errors import ModelError, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming
-from onnxplug.operators import is_control_flow
+from onnxplug.operators import DEQUANTIZE, is_control_flow
 from onnxplug.run.changes import Changes
 from onnxplug.run.partition.assign import Assignment, Candidate
-from onnxplug.run.partition.report import Expanded, Explanation
+from onnxplug.run.partition.report import ComputedOnce, Expanded, Explanation
 
 _DEEPEST: Final = 16
 """How often EPs are asked whether they would rather have what came of bodies as bodies
 again; functions can be made of each other."""
+
+_MOST_TIMES: Final = 4
+"""How often nodes are assigned anew since weights became constants."""
 
 
 class Preferred:
@@ -52,6 +56,11 @@ class Preferred:
             for position, candidate in enumerate(candidates)
             if _overrides(candidate, "expands")
         ]
+        self._keeping = [
+            position
+            for position, candidate in enumerate(candidates)
+            if candidate.provider.preferences.keeps_qdq
+        ]
         self._left: set[Node] = set()
 
     def assigned(self) -> Assignment:
@@ -61,10 +70,51 @@ class Preferred:
             UnassignedNode: no EP takes some node.
             EpError: an EP failed.
         """
+        if not self._keeping:  # whoever gets them
+            self._dequantized(None)
         assignment = self._assign()
         if self._expanding:
             assignment = self._expanded(assignment)
+        return self._with_weights_settled(assignment)
+
+    # quantised weights
+
+    def _with_weights_settled(self, assignment: Assignment) -> Assignment:
+        """Make constants of quantised weights for all EPs that do not keep them."""
+        for _ in range(_MOST_TIMES):
+            if not self._dequantized(assignment if self._keeping else None):
+                break
+            # who gets what may depend on what is a constant
+            assignment = self._assign()
         return assignment
+
+    def _dequantized(self, assignment: Assignment | None) -> bool:
+        """Whether there was something to do.
+
+        Args:
+            assignment: who runs what; ``None`` if that does not matter.
+        """
+        graph = self._graph
+        if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+            return False
+        from onnxplug.prepare.dequantize import dequantize
+
+        def keeps(reader: Node, node: Node) -> bool:
+            assert assignment is not None
+            owner = assignment.owner[reader.index]
+            return owner in self._keeping and owner == assignment.owner[node.index]
+
+        evaluator = self._changes.evaluator
+        settled = (
+            dequantize(graph, evaluator)
+            if assignment is None
+            else dequantize(graph, evaluator, keeps)
+        )
+        self._explanation.computed_once += [
+            ComputedOnce(self._where, describe(each.node), each.is_kept)
+            for each in settled
+        ]
+        return bool(settled)
 
     # function bodies
 
@@ -135,11 +185,13 @@ class Preferred:
 
     def _checkpoint(self) -> Callable[[], None]:
         restore = self._changes.checkpoint()
-        count = len(self._explanation.expanded)
+        expanded = len(self._explanation.expanded)
+        settled = len(self._explanation.computed_once)
 
         def restore_all() -> None:
             restore()
-            del self._explanation.expanded[count:]
+            del self._explanation.expanded[expanded:]
+            del self._explanation.computed_once[settled:]
 
         return restore_all
 

@@ -134,6 +134,20 @@ class Expanded(Record):
     preferred_by: str = ""
 
 
+class ComputedOnce(Record):
+    """A node of quantised weights whose result is a constant for EPs that run floats.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        is_kept: it is in a partition, too, of an EP that keeps it.
+    """
+
+    graph: str
+    node: str
+    is_kept: bool
+
+
 class EpOutcome(Record):
     """What became of an EP that was asked for, or added by default.
 
@@ -159,6 +173,8 @@ class Explanation:
         partitions, nodes, copies: where everything runs, in order of execution.
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
+        computed_once: nodes of quantised weights that became constants, which are
+            computed when an EP asks for them.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
     """
@@ -170,9 +186,17 @@ class Explanation:
         self.copies: list[CopyPlacement] = []
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
+        self.computed_once: list[ComputedOnce] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
+
+    def of_changes(self) -> Explanation:
+        """What is said here of how graphs were changed, and nothing else."""
+        explanation = Explanation()
+        explanation.expanded = self.expanded
+        explanation.computed_once = self.computed_once
+        return explanation
 
     def ask_again(
         self, number: int, compiled: CompiledPartition, places: Sequence[int]
@@ -221,6 +245,7 @@ class Explanation:
                 item._asdict() | {"refusals": _reasons(item.refusals)}
                 for item in self.expanded
             ],
+            "computed_once": [item._asdict() for item in self.computed_once],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
         }
@@ -260,6 +285,10 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        if self.computed_once:
+            first, more = self.computed_once[0].node, len(self.computed_once) - 1
+            rest = f" and {more} more" if more else ""
+            lines.append(f"  computed once: {first}{rest} (quantised weights)")
         reasons = Counter(left.reason for left in self.not_folded)
         for reason, count in reasons.most_common(5):
             first = next(x.node for x in self.not_folded if x.reason == reason)
