@@ -38,7 +38,7 @@ class _State:
         self._graph = graph
         self._inputs = list(graph.inputs)
         self._outputs = list(graph.outputs)
-        self._tables = [
+        self._tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
             (table, dict(table))
             for table in (graph.constants, graph.defaults, graph.opset_imports)
         ]

@@ -286,9 +286,10 @@ class Explanation:
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
         if self.computed_once:
-            first, more = self.computed_once[0].node, len(self.computed_once) - 1
-            rest = f" and {more} more" if more else ""
-            lines.append(f"  computed once: {first}{rest} (quantised weights)")
+            others = len(self.computed_once) - 1
+            more = f" and {others} more" if others else ""
+            first = self.computed_once[0].node
+            lines.append(f"  computed once: {first}{more} (quantised weights)")
         reasons = Counter(left.reason for left in self.not_folded)
         for reason, count in reasons.most_common(5):
             first = next(x.node for x in self.not_folded if x.reason == reason)
