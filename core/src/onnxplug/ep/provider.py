@@ -144,6 +144,12 @@ class ExecutionProvider(ABC):
     host refuses the session if another EP or the host has a part in it, and so does
     the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
+    caches: bool = False
+    """What is compiled is kept on disk for other processes, and restored there: the
+    same partition for the same devices, options, system and versions, of which those of
+    engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
+    much sooner done than compiling."""
+
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
         """Claim or refuse every node of *graph*, each refusal with a reason.

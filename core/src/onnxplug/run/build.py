@@ -133,7 +133,7 @@ class _Builder:
             try:
                 return compile_graph(
                     self._model.graph,
-                    [_candidate(ep) for ep in self._chosen],
+                    [self._with_cache(ep) for ep in self._chosen],
                     self._explanation,
                     expand=self._expand,
                     profile=self._profile,
@@ -145,6 +145,15 @@ class _Builder:
             except EpError as error:
                 self._options.check_load()
                 self._do_without(error)
+
+    def _with_cache(self, ep: ChosenEp) -> Candidate:
+        if not ep.provider.caches:
+            return _candidate(ep)
+        from onnxplug.run.cache import CompiledCache  # which few EPs ask for
+
+        name = self._model.path or self._model.graph.name
+        cache = CompiledCache(ep, self._options.threads, name)
+        return _candidate(ep)._replace(cache=cache)
 
     def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
         """Replace *nodes* by function bodies, and prepare the graph with these."""

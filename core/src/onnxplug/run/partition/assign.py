@@ -28,6 +28,7 @@ from onnxplug.selection.choose import Veto, allow_all
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph, Node
+    from onnxplug.run.cache import CompiledCache
 
 
 class Candidate(Record):
@@ -39,6 +40,7 @@ class Candidate(Record):
         provider: the EP.
         costs: metadata of the pair: what copies cost (see ``cost``).
         veto: which nodes it is not to have whatever it claims.
+        cache: what it compiled before, if it asked for that.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Candidate(Record):
     provider: ExecutionProvider
     costs: Mapping[str, str] = MappingProxyType({})
     veto: Veto = allow_all
+    cache: CompiledCache | None = None
 
 
 class Claim(Record):
