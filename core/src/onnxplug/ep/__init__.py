@@ -46,6 +46,7 @@ from onnxplug.ep.kernels import (
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import Option, OptionValue
+from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import (
@@ -138,6 +139,7 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "Preferences",
     "Probe",
     "Profiler",
     "Reason",

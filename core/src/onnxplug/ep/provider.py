@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
-from onnxplug.ep.graph import Graph, Partition
+from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
+from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
 from onnxplug.errors import Declined
 
@@ -150,6 +151,9 @@ class ExecutionProvider(ABC):
     engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
     much sooner done than compiling."""
 
+    preferences: Preferences = Preferences()
+    """In what form it wants the nodes that it gets."""
+
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
         """Claim or refuse every node of *graph*, each refusal with a reason.
@@ -157,6 +161,14 @@ class ExecutionProvider(ABC):
         Pure: the host asks again for bodies of control flow, after expanding functions
         and after a partition was given back.  Raising is a failure of the EP.
         """
+
+    def expands(self, graph: Graph, node: Node) -> bool:
+        """(optional) Whether it would rather have the function body of *node*.
+
+        Asked for the nodes that it gets, whose place the bodies take if there are any
+        and EPs, whichever, run all of their nodes.  Pure.
+        """
+        return False
 
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
-from onnxplug.graph import Graph, Model, Node
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
 from onnxplug.options import SessionOptions
-from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
+from onnxplug.prepare import Budget, Report, prepare
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile import CompiledGraph, compile_graph
-from onnxplug.run.evaluate import evaluator
+from onnxplug.run.evaluate import Evaluator, evaluator
 from onnxplug.run.memory import Memory
 from onnxplug.run.model import BuiltModel, closers
 from onnxplug.run.outcomes import report_outcomes
@@ -88,13 +88,15 @@ class _Builder:
         self._device_at = device_at
         self._profile = profile
         self._budget = Budget(check=options.check_load)
-        self._reports: list[Report] = []
+        self._changes = Changes(
+            model, self._budget, self._prepared, lambda: _evaluator(chosen)
+        )
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
     def build(self) -> BuiltModel:
         with stage(self._profile, "prepare"):
-            self._prepare(self._options.free_dimensions)
+            self._changes.prepare(self._options.free_dimensions)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -114,15 +116,14 @@ class _Builder:
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
 
-    def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
-        report = prepare(
+    def _prepared(self, free_dimensions: Mapping[str, int] | None) -> Report:
+        return prepare(
             self._model,
-            evaluate=evaluator([_candidate(ep) for ep in self._chosen]),
+            evaluate=_evaluator(self._chosen),
             disabled=self._disabled,
             free_dimensions=free_dimensions,
             budget=self._budget,
         )
-        self._reports.append(report)
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
@@ -135,7 +136,7 @@ class _Builder:
                     self._model.graph,
                     [self._with_cache(ep) for ep in self._chosen],
                     self._explanation,
-                    expand=self._expand,
+                    changes=self._changes,
                     profile=self._profile,
                     options=self._options,
                 )
@@ -155,16 +156,6 @@ class _Builder:
         cache = CompiledCache(ep, self._options.threads, name)
         return _candidate(ep)._replace(cache=cache)
 
-    def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
-        """Replace *nodes* by function bodies, and prepare the graph with these."""
-        if not expand_nodes(graph, nodes, self._budget):
-            return False
-        if graph.parent is None:
-            self._prepare()
-        else:  # what is around a body is compiled already
-            infer_types(outermost(graph))
-        return True
-
     def _do_without(self, error: EpError) -> None:
         """Drop the EP that failed, if the user named another that can do its work."""
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
@@ -177,7 +168,7 @@ class _Builder:
         self._failed.append(failure)
 
     def _report(self) -> None:
-        explanation, reports = self._explanation, self._reports
+        explanation, reports = self._explanation, self._changes.reports
         explanation.refresh()
         report_outcomes(explanation, self._chosen, self._failed)
         explanation.passes = {
@@ -191,6 +182,10 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
+
+
+def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
+    return evaluator([_candidate(ep) for ep in chosen])
 
 
 def _candidate(ep: ChosenEp) -> Candidate:

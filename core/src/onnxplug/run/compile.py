@@ -8,8 +8,8 @@ out the same are not compiled twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -18,12 +18,13 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.ep.record import Record
-from onnxplug.errors import UnassignedNode, UnsupportedModel
+from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
 from onnxplug.operators import is_control_flow
 from onnxplug.options import SessionOptions
 from onnxplug.prepare import why_not_expanded
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile_partition import (
     compile_partition,
     declined_nodes,
@@ -38,6 +39,7 @@ from onnxplug.run.partition import (
     cut,
     find_unprofitable,
 )
+from onnxplug.run.partition.preferences import Preferred
 from onnxplug.run.partition.report import (
     Expanded,
     Explanation,
@@ -51,9 +53,6 @@ from onnxplug.run.turns import Turns
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
-
-Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
-"""Replaces nodes by their operators' function bodies; whether any was replaced."""
 
 
 class CompiledUnit(Record):
@@ -101,7 +100,7 @@ def compile_graph(
     candidates: Sequence[Candidate],
     explanation: Explanation,
     *,
-    expand: Expand,
+    changes: Changes,
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
@@ -115,7 +114,7 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, expand, options, where, profile
+        graph, candidates, explanation, changes, options, where, profile
     )
     try:
         compiled = compiler.compile()
@@ -136,7 +135,7 @@ class _Compiler:
         graph: Graph,
         candidates: Sequence[Candidate],
         explanation: Explanation,
-        expand: Expand,
+        changes: Changes,
         options: SessionOptions,
         where: str,
         profile: Profile | None,
@@ -144,7 +143,7 @@ class _Compiler:
         self.graph = graph
         self.candidates = candidates
         self.explanation = explanation
-        self.expand = expand
+        self.changes = changes
         self.options = options
         self.where = where
         self.profile = profile
@@ -161,17 +160,39 @@ class _Compiler:
 
         Each time round, nodes have other EPs to go to, or are other nodes.
         """
+        preferred = Preferred(
+            self.graph,
+            self.candidates,
+            self.explanation,
+            self.changes,
+            self._assigned,
+            self.where,
+        )
         while True:
-            self.options.check_load()
-            assignment = self._assign()
-            if self._kept_after_all(assignment) or self._expanded(assignment):
-                continue
+            assignment = preferred.assigned()
             cuts = cut(self.graph, assignment)
             if self._unprofitable_given_back(assignment, cuts):
                 continue
             units = self._compile_all(cuts)
             if units is not None:
                 return self._finished(assignment, cuts, units)
+
+    def _assigned(self) -> Assignment:
+        """All nodes assigned, functions expanded where no EP takes them.
+
+        Raises:
+            UnassignedNode, UnsupportedModel: some node cannot be.
+        """
+        expansions = self.expansions
+        try:
+            while True:
+                self.options.check_load()
+                assignment = self._assign()
+                if not (self._kept_after_all(assignment) or self._expanded(assignment)):
+                    return assignment
+        except (ModelError, UnassignedNode):
+            self.expansions = expansions  # who asked for them takes them back
+            raise
 
     def _assign(self) -> Assignment:
         with stage(self.profile, "assign nodes", {"graph": self.where}):
@@ -251,7 +272,7 @@ class _Compiler:
                 f"each other, more than {_DEEPEST} deep, which is onnxplug's limit; "
                 "does a function call itself?"
             )
-        if self.expand(self.graph, nodes):
+        if self.changes.expand(self.graph, nodes):
             left = set(self.graph.nodes)
             self.explanation.expanded.extend(
                 Expanded(self.where, describe(node), refusals[node])
@@ -281,7 +302,8 @@ class _Compiler:
                 lines.append(f"  and {reason}")
         if len(nodes) > 5:
             lines.append(f"and {len(nodes) - 5} more nodes")
-        for expanded in self.explanation.expanded[:5]:
+        refused = [each for each in self.explanation.expanded if each.refusals]
+        for expanded in refused[:5]:
             lines.append(f"{expanded.node} was replaced by its function body, since:")
             lines += [f"  {passed}" for passed in expanded.refusals]
         return UnassignedNode(
@@ -356,7 +378,7 @@ class _Compiler:
                 body,
                 self.candidates,
                 self.explanation,
-                expand=self.expand,
+                changes=self.changes,
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,

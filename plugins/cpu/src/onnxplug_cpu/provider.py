@@ -60,16 +60,19 @@ class CpuProvider(ep.KernelExecutionProvider):
         found = self._find(graph, node)
         if isinstance(found, ep.Reason):
             return found
+        return found.function
+
+    def expands(self, graph: ep.Graph, node: ep.Node) -> bool:
+        """Whether the operators of the body are compiled, and the node is not."""
+        if node.op_type not in _FASTER_AS_FUNCTIONS or not self.compiles:
+            return False
+        found = self._find(graph, node)
         # a body would compute what the kernel knows to be wrong
-        if (
-            self.compiles
+        return (
+            not isinstance(found, ep.Reason)
             and not is_refusal(found.function)
             and _is_faster_as_function(graph, node)
-        ):
-            return ep.Reason(
-                ep.RefusalCode.OP, "the operators of its function body are compiled"
-            )
-        return found.function
+        )
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """A program, or calls on arrays where code cannot be compiled or run."""
@@ -121,7 +124,7 @@ class CpuProvider(ep.KernelExecutionProvider):
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     """Whether the host should replace *node* by its body, which it can."""
-    if node.domain or node.op_type not in _FASTER_AS_FUNCTIONS:
+    if node.domain:
         return False
     from onnxplug_cpu.compiler.jit import machine_code_unavailable
 

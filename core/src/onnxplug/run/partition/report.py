@@ -122,11 +122,19 @@ class GivenBack(Record):
 
 
 class Expanded(Record):
-    """A node that every EP refused, replaced by its operator's function body."""
+    """A node that was replaced by its operator's function body.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        refusals: why no EP took it; empty when one did.
+        preferred_by: the EP that would have got it, and would rather have the body.
+    """
 
     graph: str
     node: str
     refusals: tuple[PassedOver, ...]
+    preferred_by: str = ""
 
 
 class EpOutcome(Record):
