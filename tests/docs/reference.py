@@ -77,8 +77,8 @@ PAGES = {
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
-                "EpDevice", "Probe", "Option", "OptionValue", "CapabilityReport",
-                "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
+                "EpDevice", "Costs", "Probe", "Option", "OptionValue",
+                "CapabilityReport", "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
                 "Level", "OperatorSupport", "RefusedDevice",
             ),
             "What the host passes in": (

@@ -74,6 +74,7 @@ from onnxplug.errors import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug.ep.costs import Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
@@ -96,6 +97,7 @@ __all__ = [
     "CapturedGraph",
     "CompiledPartition",
     "ComputeCapability",
+    "Costs",
     "DataTransfer",
     "DataType",
     "Declined",
@@ -171,6 +173,7 @@ __all__ = [
 _LATER = {
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
+    "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",

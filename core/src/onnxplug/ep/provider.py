@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.ep.capability import CapabilityReport
-from onnxplug.ep.graph import Graph, Partition
+from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
 from onnxplug.ep.profiler import Profiler
@@ -135,6 +135,19 @@ class ExecutionProvider(ABC):
         Pure: the host asks again for bodies of control flow, after expanding functions
         and after a partition was given back.  Raising is a failure of the EP.
         """
+
+    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """(optional) How long *nodes* of *graph* take, in seconds, without copies.
+
+        Asked where a partition may not be worth its copies: the EP that has it, and
+        those that would have its nodes instead.  Pure and quick: nothing is compiled
+        or run.
+
+        Returns:
+            finite and not less than 0; ``None`` if that is not known, such as without
+            the shapes.  Unless all know, the pair's :class:`Costs` decide.
+        """
+        return None
 
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:

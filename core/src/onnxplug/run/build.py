@@ -185,4 +185,4 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
 
 
 def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata, ep.veto)
+    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
