@@ -170,6 +170,19 @@ class ExecutionProvider(ABC):
         """
         return False
 
+    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """(optional) How long *nodes* of *graph* take, in seconds, without copies.
+
+        Asked where a partition may not be worth its copies: the EP that has it, and
+        those that would have its nodes instead.  Pure and quick: nothing is compiled
+        or run.
+
+        Returns:
+            finite and not less than 0; ``None`` if that is not known, such as without
+            the shapes.  Unless all know, the pair's :class:`Costs` decide.
+        """
+        return None
+
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:
         """Make *partition* ready to run.  The partition may be kept.

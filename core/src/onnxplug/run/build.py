@@ -189,4 +189,4 @@ def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
 
 
 def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata, ep.veto)
+    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
