@@ -17,7 +17,7 @@ PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
-    {"escape", "forks"},
+    {"duration", "escape", "forks"},
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},

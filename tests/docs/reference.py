@@ -77,9 +77,10 @@ PAGES = {
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
-                "EpDevice", "Probe", "Option", "OptionValue", "CapabilityReport",
-                "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
-                "Level", "OperatorSupport", "RefusedDevice", "Compatibility",
+                "EpDevice", "Costs", "Probe", "Option", "OptionValue",
+                "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
+                "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
+                "Compatibility",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",

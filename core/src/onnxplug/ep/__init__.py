@@ -76,6 +76,7 @@ from onnxplug.errors import (
 
 if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility
+    from onnxplug.ep.costs import Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
@@ -99,6 +100,7 @@ __all__ = [
     "Compatibility",
     "CompiledPartition",
     "ComputeCapability",
+    "Costs",
     "DataTransfer",
     "DataType",
     "Declined",
@@ -176,6 +178,7 @@ _LATER = {
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
     "Compatibility": "compatibility",
+    "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",

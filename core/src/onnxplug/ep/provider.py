@@ -145,6 +145,12 @@ class ExecutionProvider(ABC):
     host refuses the session if another EP or the host has a part in it, and so does
     the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
+    caches: bool = False
+    """What is compiled is kept on disk for other processes, and restored there: the
+    same partition for the same devices, options, system and versions, of which those of
+    engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
+    much sooner done than compiling."""
+
     preferences: Preferences = Preferences()
     """In what form it wants the nodes that it gets."""
 
@@ -163,6 +169,19 @@ class ExecutionProvider(ABC):
         and EPs, whichever, run all of their nodes.  Pure.
         """
         return False
+
+    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """(optional) How long *nodes* of *graph* take, in seconds, without copies.
+
+        Asked where a partition may not be worth its copies: the EP that has it, and
+        those that would have its nodes instead.  Pure and quick: nothing is compiled
+        or run.
+
+        Returns:
+            finite and not less than 0; ``None`` if that is not known, such as without
+            the shapes.  Unless all know, the pair's :class:`Costs` decide.
+        """
+        return None
 
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:

@@ -133,7 +133,7 @@ class _Builder:
             try:
                 return compile_graph(
                     self._model.graph,
-                    [_candidate(ep) for ep in self._chosen],
+                    [self._with_cache(ep) for ep in self._chosen],
                     self._explanation,
                     changes=self._changes,
                     profile=self._profile,
@@ -145,6 +145,15 @@ class _Builder:
             except EpError as error:
                 self._options.check_load()
                 self._do_without(error)
+
+    def _with_cache(self, ep: ChosenEp) -> Candidate:
+        if not ep.provider.caches:
+            return _candidate(ep)
+        from onnxplug.run.cache import CompiledCache  # which few EPs ask for
+
+        name = self._model.path or self._model.graph.name
+        cache = CompiledCache(ep, self._options.threads, name)
+        return _candidate(ep)._replace(cache=cache)
 
     def _do_without(self, error: EpError) -> None:
         """Drop the EP that failed, if the user named another that can do its work."""
@@ -179,4 +188,4 @@ def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
 
 
 def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata, ep.veto)
+    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)

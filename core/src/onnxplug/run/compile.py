@@ -426,6 +426,7 @@ class _Compiler:
                     outputs=unit.partition.outputs,
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
+                    cache=_cache_outcome(unit.candidate, unit.compiled),
                 )
             )
         for node in self.graph.nodes:
@@ -444,3 +445,8 @@ class _Compiler:
                     "",
                 )
             )
+
+
+def _cache_outcome(candidate: Candidate, compiled: CompiledPartition) -> str:
+    cache = candidate.cache
+    return "" if cache is None else cache.outcomes.get(id(compiled), "")

@@ -7,7 +7,6 @@ those that it does not get is kept.  An atomic group is given whole or not at al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import (
@@ -27,7 +26,9 @@ from onnxplug.run.partition.report import GivenBack, PassedOver
 from onnxplug.selection.choose import Veto, allow_all
 
 if TYPE_CHECKING:
+    from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
+    from onnxplug.run.cache import CompiledCache
 
 
 class Candidate(Record):
@@ -37,15 +38,17 @@ class Candidate(Record):
         name: the EP's name.
         device: the device it drives, in words.
         provider: the EP.
-        costs: metadata of the pair: what copies cost (see ``cost``).
+        costs: of its copies and nodes; ``None``: the defaults.
         veto: which nodes it is not to have whatever it claims.
+        cache: what it compiled before, if it asked for that.
     """
 
     name: str
     device: str
     provider: ExecutionProvider
-    costs: Mapping[str, str] = MappingProxyType({})
+    costs: Costs | None = None
     veto: Veto = allow_all
+    cache: CompiledCache | None = None
 
 
 class Claim(Record):

@@ -70,6 +70,8 @@ class PartitionPlacement(Record):
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
         serialised: the EP runs it once at a time, so concurrent runs wait.
+        cache: whether it was restored from the cache on disk, or is in it now; empty if
+            the EP does not ask for that.
     """
 
     number: int
@@ -83,6 +85,7 @@ class PartitionPlacement(Record):
     outputs: tuple[str, ...]
     label: str = ""
     serialised: bool = False
+    cache: str = ""
 
 
 class CopyPlacement(Record):
@@ -267,9 +270,10 @@ class Explanation:
             )
             more = ", …" if len(part.operators) > 6 else ""
             where = f" in {part.graph}" if part.graph else ""
+            cache = f", {part.cache}" if part.cache else ""
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
-                f"{_plural(part.nodes, 'node')} ({operators}{more})"
+                f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
             )
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"

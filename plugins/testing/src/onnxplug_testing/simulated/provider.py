@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from onnxplug import ep
 from onnxplug_testing.simulated.capability import judge, operator
@@ -38,6 +38,12 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         self._knobs.check(Stage.GET_CAPABILITY)
         return judge(graph, self._knobs)
+
+    def estimate(self, graph: ep.Graph, nodes: Sequence[ep.Node]) -> float | None:
+        seconds = self._knobs.seconds
+        if seconds is None:
+            return None
+        return sum(seconds.get(operator(node), 0.0) for node in nodes)
 
     def compile(self, partition: ep.Partition) -> SimulatedPartition:
         count, self._compilations = self._compilations, self._compilations + 1
