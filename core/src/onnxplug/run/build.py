@@ -5,6 +5,7 @@ The stages in order: prepare, compile, plan, report.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -88,8 +89,12 @@ class _Builder:
         self._device_at = device_at
         self._profile = profile
         self._budget = Budget(check=options.check_load)
+        # refers to nothing of the builder, so that both go as soon as they are done
         self._changes = Changes(
-            model, self._budget, self._prepared, lambda: _evaluator(chosen)
+            model,
+            self._budget,
+            functools.partial(_prepared, model, chosen, disabled, self._budget),
+            lambda: _evaluator(chosen),
         )
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
@@ -115,15 +120,6 @@ class _Builder:
 
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
-
-    def _prepared(self, free_dimensions: Mapping[str, int] | None) -> Report:
-        return prepare(
-            self._model,
-            evaluate=_evaluator(self._chosen),
-            disabled=self._disabled,
-            free_dimensions=free_dimensions,
-            budget=self._budget,
-        )
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
@@ -175,6 +171,22 @@ class _Builder:
             for name in reports[0].counts
         }
         explanation.not_folded = list(reports[-1].left("fold"))
+
+
+def _prepared(
+    model: Model,
+    chosen: Sequence[ChosenEp],
+    disabled: Collection[str],
+    budget: Budget,
+    free_dimensions: Mapping[str, int] | None,
+) -> Report:
+    return prepare(
+        model,
+        evaluate=_evaluator(chosen),
+        disabled=disabled,
+        free_dimensions=free_dimensions,
+        budget=budget,
+    )
 
 
 def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
