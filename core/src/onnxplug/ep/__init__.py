@@ -47,7 +47,12 @@ from onnxplug.ep.kernels import (
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.profiler import Profiler
-from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.provider import (
+    CompiledPartition,
+    ExecutionProvider,
+    RunContext,
+    ValueLocations,
+)
 from onnxplug.ep.types import (
     DataType,
     Dimension,
@@ -156,6 +161,7 @@ __all__ = [
     "TensorType",
     "UnsupportedModel",
     "ValueInfo",
+    "ValueLocations",
     "ValueType",
     "WeightSource",
     "WeightStore",
