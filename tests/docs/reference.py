@@ -79,7 +79,7 @@ PAGES = {
             "Facts that it returns": (
                 "EpDevice", "Probe", "Option", "OptionValue", "CapabilityReport",
                 "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
-                "Level", "OperatorSupport", "RefusedDevice",
+                "Level", "OperatorSupport", "RefusedDevice", "ValueLocations",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",

@@ -175,6 +175,10 @@ class SettledPartition(ep.Partition):
         """As the whole's."""
         return self._partition.infer(node, inputs)
 
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> ep.Partition:
+        """The whole, of which nothing is settled, with these shapes."""
+        return self._partition.specialise(shapes)
+
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ep.ExportedModel:
