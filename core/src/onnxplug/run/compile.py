@@ -357,7 +357,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = compile_partition(candidate, partition)
+                        self.done[key] = self._compile_one(candidate, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -369,6 +369,15 @@ class _Compiler:
             turns = None if limit is None else Turns(limit)
             units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
         return None if declined else units
+
+    def _compile_one(
+        self, candidate: Candidate, partition: GraphPartition
+    ) -> CompiledPartition:
+        if not candidate.provider.specialises:
+            return compile_partition(candidate, partition)
+        from onnxplug.run.specialised import specialised  # which few EPs ask for
+
+        return specialised(candidate, partition, self.profile)
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]

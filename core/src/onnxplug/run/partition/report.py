@@ -57,6 +57,33 @@ class NodePlacement(Record):
     note: str = ""
 
 
+class Specialisations(Record):
+    """What was compiled of one partition by input shapes.
+
+    Attributes:
+        limit: for how many sets of shapes the host keeps it.
+        kept: the shapes, in words, latest used last.
+        compiled: how many were compiled, by what asked for it: ``run``, ``prepare`` or
+            ``background``.
+        evicted: how many were closed, as others were used later.
+        failed: how often the EP failed, or declined.
+        waits: how often a run waited while another compiled its shapes.
+        elsewhere: how many runs another EP served meanwhile, by its name.
+        last_failure: the latest, in words; empty if there was none.
+        note: what is to be said of it, such as why no other EP can serve.
+    """
+
+    limit: int
+    kept: tuple[str, ...]
+    compiled: dict[str, int]
+    evicted: int
+    failed: int
+    waits: int
+    elsewhere: dict[str, int]
+    last_failure: str = ""
+    note: str = ""
+
+
 class PartitionPlacement(Record):
     """One partition.
 
@@ -72,6 +99,8 @@ class PartitionPlacement(Record):
         serialised: the EP runs it once at a time, so concurrent runs wait.
         cache: whether it was restored from the cache on disk, or is in it now; empty if
             the EP does not ask for that.
+        specialisations: what was compiled by input shapes; ``None`` where one compiled
+            partition is for all shapes.
     """
 
     number: int
@@ -86,6 +115,7 @@ class PartitionPlacement(Record):
     label: str = ""
     serialised: bool = False
     cache: str = ""
+    specialisations: Specialisations | None = None
 
 
 class CopyPlacement(Record):
@@ -217,7 +247,8 @@ class Explanation:
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
                 self.partitions[number] = self.partitions[number]._replace(
-                    tiers=dict(compiled.tiers)
+                    tiers=dict(compiled.tiers),
+                    specialisations=_specialisations(compiled),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
@@ -234,7 +265,7 @@ class Explanation:
         """The same as plain data, ready for JSON."""
         return {
             "eps": [item._asdict() for item in self.eps],
-            "partitions": [item._asdict() for item in self.partitions],
+            "partitions": [_partition(item) for item in self.partitions],
             "nodes": [
                 item._asdict() | {"passed_over": _reasons(item.passed_over)}
                 for item in self.nodes
@@ -275,6 +306,8 @@ class Explanation:
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
             )
+            if part.specialisations is not None:
+                lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
             lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
@@ -300,6 +333,44 @@ class Explanation:
             more = f" and {count - 1} more" if count > 1 else ""
             lines.append(f"  not computed ahead: {first}{more} ({reason})")
         return "\n".join(map(escape, lines))
+
+
+def _specialisations(compiled: CompiledPartition) -> Specialisations | None:
+    # what the host makes of an EP's partition may have them
+    found = getattr(compiled, "specialisations", None)
+    return found if isinstance(found, Specialisations) else None
+
+
+def _partition(part: PartitionPlacement) -> dict[str, Any]:
+    found = part.specialisations
+    return part._asdict() | {
+        "specialisations": None if found is None else found._asdict()
+    }
+
+
+def _lines(found: Specialisations) -> list[str]:
+    """What is said of *found* in a summary."""
+    compiled = sum(found.compiled.values())
+    by = ", ".join(f"{n} by {what}" for what, n in found.compiled.items() if n)
+    line = (
+        f"by input shapes: {len(found.kept)} kept of at most {found.limit}, "
+        f"{compiled} compiled" + (f" ({by})" if by else "")
+    )
+    for count, what in (
+        (found.evicted, "evicted"),
+        (found.failed, "failed"),
+        (found.waits, "runs waited"),
+    ):
+        if count:
+            line += f", {count} {what}"
+    for ep, count in found.elsewhere.items():
+        line += f", {_plural(count, 'run')} on {ep} meanwhile"
+    lines = [line]
+    if found.last_failure:
+        lines.append(f"last failure: {found.last_failure}")
+    if found.note:
+        lines.append(found.note)
+    return lines
 
 
 def _on_what(explanation: Explanation) -> str:
