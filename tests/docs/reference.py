@@ -78,8 +78,8 @@ PAGES = {
             ),
             "Facts that it returns": (
                 "EpDevice", "Costs", "Probe", "Option", "OptionValue",
-                "CapabilityReport", "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
-                "Level", "OperatorSupport", "RefusedDevice",
+                "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
+                "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",

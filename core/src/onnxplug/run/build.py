@@ -29,6 +29,7 @@ from onnxplug.selection.choose import close
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
     from onnxplug.run.device import Device
+    from onnxplug.run.policy_eps import PolicyEps
 
 
 def build_model(
@@ -39,12 +40,14 @@ def build_model(
     disabled: Collection[str],
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
+    by_policy: PolicyEps | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
 
     Args:
         chosen: the EPs, best first; those that fail are removed.
         failed: the EPs that failed before; those that fail now are added.
+        by_policy: creates them, *chosen* and *failed* being its own.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
 
@@ -54,7 +57,9 @@ def build_model(
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
-    builder = _Builder(model, chosen, failed, options, disabled, device_at, profile)
+    builder = _Builder(
+        model, chosen, failed, options, disabled, device_at, profile, by_policy
+    )
     try:
         return builder.build()
     except MemoryError as error:
@@ -79,6 +84,7 @@ class _Builder:
         disabled: Collection[str],
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
+        by_policy: PolicyEps | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
@@ -87,14 +93,21 @@ class _Builder:
         self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
+        self._by_policy = by_policy
         self._budget = Budget(check=options.check_load)
         self._reports: list[Report] = []
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
     def build(self) -> BuiltModel:
+        if self._by_policy is not None:
+            with stage(self._profile, "create EPs"):
+                self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._prepare(self._options.free_dimensions)
+        if self._by_policy is not None:
+            with stage(self._profile, "choose EPs"):
+                self._by_policy.choose(self._model.graph)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -117,7 +130,7 @@ class _Builder:
     def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
         report = prepare(
             self._model,
-            evaluate=evaluator([_candidate(ep) for ep in self._chosen]),
+            evaluate=evaluator([Candidate.of(ep) for ep in self._chosen]),
             disabled=self._disabled,
             free_dimensions=free_dimensions,
             budget=self._budget,
@@ -127,17 +140,19 @@ class _Builder:
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
         expanded: list[Expanded] = []
+        policy = self._by_policy
         while True:
             self._explanation = Explanation()
             self._explanation.expanded = expanded  # the graph has been rewritten so
             try:
                 return compile_graph(
                     self._model.graph,
-                    [_candidate(ep) for ep in self._chosen],
+                    [Candidate.of(ep) for ep in self._chosen],
                     self._explanation,
                     expand=self._expand,
                     profile=self._profile,
                     options=self._options,
+                    answers=policy.answers if policy is not None else None,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -150,6 +165,8 @@ class _Builder:
         """Replace *nodes* by function bodies, and prepare the graph with these."""
         if not expand_nodes(graph, nodes, self._budget):
             return False
+        if self._by_policy is not None:
+            self._by_policy.answers.forget()
         if graph.parent is None:
             self._prepare()
         else:  # what is around a body is compiled already
@@ -157,7 +174,12 @@ class _Builder:
         return True
 
     def _do_without(self, error: EpError) -> None:
-        """Drop the EP that failed, if the user named another that can do its work."""
+        """Drop the EP that failed, if another can do its work: one that the user named,
+        or the next of the policy."""
+        if self._by_policy is not None:
+            self._by_policy.fail(error)
+            self._by_policy.choose(self._model.graph)
+            return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
             raise error
@@ -170,7 +192,10 @@ class _Builder:
     def _report(self) -> None:
         explanation, reports = self._explanation, self._reports
         explanation.refresh()
-        report_outcomes(explanation, self._chosen, self._failed)
+        policy = self._by_policy
+        others = policy.outcomes() if policy is not None else []
+        explanation.policy = policy.policy.name if policy is not None else ""
+        report_outcomes(explanation, self._chosen, self._failed, others)
         explanation.passes = {
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
@@ -182,7 +207,3 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
-
-
-def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
