@@ -91,22 +91,28 @@ class PolicyEps:
         Raises:
             OnnxplugError: nothing that the policy chose works.
         """
-        left = total = count_nodes(graph)
-        while left or not self.chosen:
-            ep = self._waiting or self._next()
-            self._waiting = None
-            if ep is None:
-                break
-            tried = [each for each in self.chosen if each.rank < _LAST]
-            try:
-                survey = Survey(graph, [*map(Candidate.of, tried)], self.answers.ask)
-            except EpError as error:
-                self.fail(error)
-                continue
-            if survey.owned(tried.index(ep)) or not total:
+        total = count_nodes(graph)
+        new, self._waiting = self._waiting, None
+        while True:
+            tried = [ep for ep in self.chosen if ep.rank < _LAST]
+            left = total
+            if tried and total:
+                try:
+                    survey = Survey(
+                        graph, [*map(Candidate.of, tried)], self.answers.ask
+                    )
+                except EpError as error:
+                    self.fail(error)
+                    new = None
+                    continue
                 left = survey.left
-            else:
-                self._pass_over(ep, survey, tried.index(ep))
+                if new is not None and not survey.owned(tried.index(new)):
+                    self._pass_over(new, survey, tried.index(new))
+            if not left and self.chosen:
+                break
+            new = self._next()
+            if new is None:
+                break
         self._complain()
 
     def fail(self, error: EpError) -> None:
