@@ -15,8 +15,9 @@ from onnxplug.cli.opening import (
     open_session,
 )
 from onnxplug.cli.progress import Progress
-from onnxplug.cli.text import duration, print_json, print_table, say, shape_text
+from onnxplug.cli.text import print_json, print_table, say, shape_text
 from onnxplug.cli.values import assignment, count
+from onnxplug.duration import duration
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:

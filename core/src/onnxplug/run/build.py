@@ -30,6 +30,7 @@ from onnxplug.selection.choose import close
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
     from onnxplug.run.device import Device
+    from onnxplug.run.policy_eps import PolicyEps
 
 
 def build_model(
@@ -40,12 +41,14 @@ def build_model(
     disabled: Collection[str],
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
+    by_policy: PolicyEps | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
 
     Args:
         chosen: the EPs, best first; those that fail are removed.
         failed: the EPs that failed before; those that fail now are added.
+        by_policy: creates them, *chosen* and *failed* being its own.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
 
@@ -55,7 +58,9 @@ def build_model(
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
-    builder = _Builder(model, chosen, failed, options, disabled, device_at, profile)
+    builder = _Builder(
+        model, chosen, failed, options, disabled, device_at, profile, by_policy
+    )
     try:
         return builder.build()
     except MemoryError as error:
@@ -80,6 +85,7 @@ class _Builder:
         disabled: Collection[str],
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
+        by_policy: PolicyEps | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
@@ -88,6 +94,7 @@ class _Builder:
         self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
+        self._by_policy = by_policy
         self._budget = Budget(check=options.check_load)
         # refers to nothing of the builder, so that both go as soon as they are done
         self._changes = Changes(
@@ -95,13 +102,20 @@ class _Builder:
             self._budget,
             functools.partial(_prepared, model, chosen, disabled, self._budget),
             lambda: _evaluator(chosen),
+            by_policy.answers.forget if by_policy is not None else None,
         )
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
     def build(self) -> BuiltModel:
+        if self._by_policy is not None:
+            with stage(self._profile, "create EPs"):
+                self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._changes.prepare(self._options.free_dimensions)
+        if self._by_policy is not None:
+            with stage(self._profile, "choose EPs"):
+                self._by_policy.choose(self._model.graph)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -123,6 +137,7 @@ class _Builder:
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
+        policy = self._by_policy
         while True:
             # what says how the graph has been rewritten stays true
             self._explanation = self._explanation.of_changes()
@@ -134,6 +149,7 @@ class _Builder:
                     changes=self._changes,
                     profile=self._profile,
                     options=self._options,
+                    answers=policy.answers if policy is not None else None,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -144,15 +160,20 @@ class _Builder:
 
     def _with_cache(self, ep: ChosenEp) -> Candidate:
         if not ep.provider.caches:
-            return _candidate(ep)
+            return Candidate.of(ep)
         from onnxplug.run.cache import CompiledCache  # which few EPs ask for
 
         name = self._model.path or self._model.graph.name
         cache = CompiledCache(ep, self._options.threads, name)
-        return _candidate(ep)._replace(cache=cache)
+        return Candidate.of(ep)._replace(cache=cache)
 
     def _do_without(self, error: EpError) -> None:
-        """Drop the EP that failed, if the user named another that can do its work."""
+        """Drop the EP that failed, if another can do its work: one that the user named,
+        or the next of the policy."""
+        if self._by_policy is not None:
+            self._by_policy.fail(error)
+            self._by_policy.choose(self._model.graph)
+            return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
             raise error
@@ -165,7 +186,10 @@ class _Builder:
     def _report(self) -> None:
         explanation, reports = self._explanation, self._changes.reports
         explanation.refresh()
-        report_outcomes(explanation, self._chosen, self._failed)
+        policy = self._by_policy
+        others = policy.outcomes() if policy is not None else []
+        explanation.policy = policy.policy.name if policy is not None else ""
+        report_outcomes(explanation, self._chosen, self._failed, others)
         explanation.passes = {
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
@@ -196,8 +220,4 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
 
 
 def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
-    return evaluator([_candidate(ep) for ep in chosen])
-
-
-def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
+    return evaluator([Candidate.of(ep) for ep in chosen])

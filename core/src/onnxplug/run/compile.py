@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -50,6 +50,9 @@ from onnxplug.run.partition.report import (
 )
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.turns import Turns
+
+if TYPE_CHECKING:
+    from onnxplug.run.partition.survey import Answers
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
@@ -104,8 +107,12 @@ def compile_graph(
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
+    answers: Answers | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
+
+    Args:
+        answers: what the EPs said of these graphs before, if they were asked.
 
     Raises:
         LoadCancelled: *options* say so.
@@ -114,7 +121,7 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, changes, options, where, profile
+        graph, candidates, explanation, changes, options, where, profile, answers
     )
     try:
         compiled = compiler.compile()
@@ -139,6 +146,7 @@ class _Compiler:
         options: SessionOptions,
         where: str,
         profile: Profile | None,
+        answers: Answers | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
@@ -147,6 +155,7 @@ class _Compiler:
         self.options = options
         self.where = where
         self.profile = profile
+        self.answers = answers
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
@@ -195,9 +204,15 @@ class _Compiler:
             raise
 
     def _assign(self) -> Assignment:
+        answers = self.answers
         with stage(self.profile, "assign nodes", {"graph": self.where}):
             return assign(
-                self.graph, self.candidates, where=self.where, excluded=self.excluded
+                self.graph,
+                self.candidates,
+                where=self.where,
+                excluded=self.excluded,
+                refused=answers.refused if answers is not None else None,
+                get_report=answers.take if answers is not None else None,
             )
 
     def _finished(
@@ -391,6 +406,7 @@ class _Compiler:
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
+                answers=self.answers,
             )
 
     def _report(
@@ -400,6 +416,8 @@ class _Compiler:
         units: list[CompiledUnit],
     ) -> None:
         explanation = self.explanation
+        for candidate, count in zip(self.candidates, assignment.claimed, strict=True):
+            explanation.claimed[candidate.name] += count
         explanation.given_back.extend(
             GivenBack(
                 self.where,

@@ -114,6 +114,8 @@ class Preferred:
             ComputedOnce(self._where, describe(each.node), each.is_kept)
             for each in settled
         ]
+        if settled:
+            self._changes.note()
         return bool(settled)
 
     # function bodies

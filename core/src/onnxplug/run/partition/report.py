@@ -187,22 +187,28 @@ class EpOutcome(Record):
     Attributes:
         ep: the EP's name.
         device: the device it drives, in words.
-        state: ``used``; ``unused``, as nothing was left for it; ``claimed nothing``;
-            ``given back``, when it claimed nodes and runs none; or ``failed``.
+        state: ``used``; ``not needed``, as nothing was left for it; ``claimed
+            nothing``; ``given back``, when it claimed nodes and runs none; or
+            ``failed``.  Of what a policy was offered also ``passed over``, when it
+            would run nothing and the session does without it; and ``not chosen``.
         reason: why, when it failed or runs nothing.
+        claimed: how many nodes it claimed, whoever runs them.
     """
 
     ep: str
     device: str
     state: str
     reason: str = ""
+    claimed: int = 0
 
 
 class Explanation:
     """All decisions of one session; ``str()`` of it is for people.
 
     Attributes:
-        eps: what became of each EP.
+        policy: the name of the policy that chose the EPs; empty if none did.
+        eps: what became of each EP, in the order of preference.
+        claimed: how many nodes each of the session's EPs claimed, by its name.
         partitions, nodes, copies: where everything runs, in order of execution.
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
@@ -213,7 +219,9 @@ class Explanation:
     """
 
     def __init__(self) -> None:
+        self.policy = ""
         self.eps: list[EpOutcome] = []
+        self.claimed: Counter[str] = Counter()
         self.partitions: list[PartitionPlacement] = []
         self.nodes: list[NodePlacement] = []
         self.copies: list[CopyPlacement] = []
@@ -264,6 +272,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
         return {
+            "policy": self.policy,
             "eps": [item._asdict() for item in self.eps],
             "partitions": [_partition(item) for item in self.partitions],
             "nodes": [
@@ -290,9 +299,13 @@ class Explanation:
         Each is in one line, whatever names are in it.
         """
         lines = [_plural(len(self.nodes), "node") + _on_what(self)]
+        if self.policy:
+            lines.append(f"  EPs by the policy {self.policy}:")
         for outcome in self.eps:
-            if outcome.state != "used":
-                reason = f": {outcome.reason}" if outcome.reason else ""
+            reason = f": {outcome.reason}" if outcome.reason else ""
+            if self.policy and outcome.state == "used":
+                reason = f": claims {_plural(outcome.claimed, 'node')}"
+            if self.policy or outcome.state != "used":
                 lines.append(f"  {outcome.ep} {outcome.state}{reason}")
         for part in self.partitions:
             operators = ", ".join(
