@@ -84,13 +84,9 @@ class _Builder:
         self._chosen = chosen
         self._failed = failed
         self._options = options
-        self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
-        self._budget = Budget(check=options.check_load)
-        self._changes = Changes(
-            model, self._budget, self._prepared, lambda: _evaluator(chosen)
-        )
+        self._changes = _changes(model, chosen, options, disabled)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
@@ -115,15 +111,6 @@ class _Builder:
 
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
-
-    def _prepared(self, free_dimensions: Mapping[str, int] | None) -> Report:
-        return prepare(
-            self._model,
-            evaluate=_evaluator(self._chosen),
-            disabled=self._disabled,
-            free_dimensions=free_dimensions,
-            budget=self._budget,
-        )
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
@@ -181,6 +168,27 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
+
+
+def _changes(
+    model: Model,
+    chosen: Sequence[ChosenEp],
+    options: SessionOptions,
+    disabled: Collection[str],
+) -> Changes:
+    """What may change *model* for the EPs that are in *chosen* whenever it does."""
+    budget = Budget(check=options.check_load)
+
+    def prepared(free_dimensions: Mapping[str, int] | None) -> Report:
+        return prepare(
+            model,
+            evaluate=_evaluator(chosen),
+            disabled=disabled,
+            free_dimensions=free_dimensions,
+            budget=budget,
+        )
+
+    return Changes(model, budget, prepared, lambda: _evaluator(chosen))
 
 
 def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:

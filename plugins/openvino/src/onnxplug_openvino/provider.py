@@ -22,6 +22,9 @@ from onnxplug_openvino.options import Settings
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
 
+    # it finds pairs of quantising and dequantising itself, and runs integers
+    preferences = ep.Preferences(keeps_qdq=True)
+
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core
         self._settings = settings
