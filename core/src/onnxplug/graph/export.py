@@ -310,7 +310,7 @@ class _Writer:
             What of *constants* no node computes, and what these nodes read.
         """
         left: dict[str, Weight] = {}
-        waiting = list(reversed(constants.items()))
+        waiting = [*reversed([*constants.items()])]
         written: set[str] = set()
         while waiting:
             name, weight = waiting.pop()
