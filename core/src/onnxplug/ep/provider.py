@@ -15,6 +15,7 @@ from onnxplug.ep.profiler import Profiler
 from onnxplug.errors import Declined
 
 if TYPE_CHECKING:
+    from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.streams import CapturePhase, Stream
 
 
@@ -218,6 +219,22 @@ class ExecutionProvider(ABC):
             the shapes.  Unless all know, the pair's :class:`Costs` decide.
         """
         return None
+
+    def rewrite(self, editor: GraphEditor, nodes: Sequence[Node]) -> Sequence[str]:
+        """(optional) Replace some of *nodes*, which it gets, by others that it takes.
+
+        Asked once for each graph of which it gets nodes, after bodies were expanded and
+        quantised weights became constants.  The host takes all of it back where
+        some new node is not claimed.
+
+        Args:
+            editor: of the graph; what is not among *nodes* has to stay as it is, and so
+                do the types of what others read.
+
+        Returns:
+            What was replaced, in words; nothing, if nothing was.
+        """
+        return ()
 
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:

@@ -7,7 +7,7 @@ onnx is imported when something is exported, not before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from onnxplug.ep import (
     DataType,
@@ -70,6 +70,7 @@ def export_graph(
     functions: Iterable[Function] = (),
     weights: Literal["inline", "external"] = "inline",
     ir_version: int = 10,
+    recomputes: bool = False,
 ) -> ExportedGraph:
     """*graph*, or a part of it, as a self-contained model.
 
@@ -87,6 +88,8 @@ def export_graph(
         weights: ``external`` leaves tensors above 1 KiB out of the model, as external
             data whose files :attr:`ExportedGraph.weights` stand for.
         ir_version: raised where an element type needs it, and to 4 at least.
+        recomputes: constants that are computed by nodes are these nodes, and not what
+            they make.
 
     Raises:
         ModelError: inline weights are beyond protobuf's limit of 2 GiB.
@@ -110,17 +113,21 @@ def export_graph(
         defaults = {n: graph.defaults[n] for n in inputs if n in graph.defaults}
     elsewhere = {*made, *inputs}
 
-    writer = _Writer(weights, ir_version)
+    constants = {
+        name: weight
+        for name in dict.fromkeys((*used, *outputs))
+        if name not in elsewhere and (weight := graph.weight(name)) is not None
+    }
+    writer = _Writer(weights, ir_version, recomputes)
     model = onnx.ModelProto(producer_name="onnxplug")
     model.graph.name = graph.name or "graph"
+    constants = writer.computed(model.graph, constants)
     for node in part:
         writer.node(model.graph.node.add(), node)
     for name in inputs:
         writer.value_info(model.graph.input.add(), name, graph.value(name).type)
-    for name in dict.fromkeys((*used, *outputs)):
-        weight = None if name in elsewhere else graph.weight(name)
-        if weight is not None:
-            writer.constant(model.graph, name, weight)
+    for name, weight in constants.items():
+        writer.constant(model.graph, name, weight)
     for name, weight in defaults.items():
         writer.tensor(model.graph.initializer.add(), name, weight)
     for name in outputs:
@@ -156,8 +163,10 @@ class _Writer:
         self,
         weights: Literal["inline", "external"],
         ir_version: int,
+        recomputes: bool = False,
     ) -> None:
         self._external: Final = weights == "external"
+        self._recomputes: Final = recomputes
         self._inline_bytes = 0
         self.external: dict[str, Weight] = {}
         # before version 4 initializers had to be inputs, which constants are not
@@ -225,16 +234,17 @@ class _Writer:
     def body(self, proto: onnx.GraphProto, graph: Graph) -> None:
         """A control-flow body, with its own constants."""
         proto.name = graph.name or "body"
+        used = {*_used(graph.nodes), *graph.outputs}
+        constants = {n: w for n, w in graph.constants.items() if n in used}
+        constants = self.computed(proto, constants)
         for node in graph.nodes:
             self.node(proto.node.add(), node)
         for name in (*graph.inputs, *graph.defaults):
             self.value_info(proto.input.add(), name, graph.value(name).type)
         for name in graph.outputs:
             self.value_info(proto.output.add(), name, graph.value(name).type)
-        used = {*_used(graph.nodes), *graph.outputs}
-        for name, weight in graph.constants.items():
-            if name in used:
-                self.constant(proto, name, weight)
+        for name, weight in constants.items():
+            self.constant(proto, name, weight)
         for name, weight in graph.defaults.items():
             self.tensor(proto.initializer.add(), name, weight)
         self.intermediates(proto, graph, graph.nodes, graph.outputs)
@@ -290,6 +300,35 @@ class _Writer:
             proto.CopyFrom(type_to_proto(value_type))
 
     # weights
+
+    def computed(
+        self, proto: onnx.GraphProto, constants: Mapping[str, Weight]
+    ) -> dict[str, Weight]:
+        """Write the nodes that compute *constants*, if they are to be written.
+
+        Returns:
+            What of *constants* no node computes, and what these nodes read.
+        """
+        left: dict[str, Weight] = {}
+        waiting = [*reversed([*constants.items()])]
+        written: set[str] = set()
+        while waiting:
+            name, weight = waiting.pop()
+            maker = cast("Graph | None", weight.maker if self._recomputes else None)
+            if maker is None:
+                left[name] = weight
+                continue
+            missing = [
+                (n, w)
+                for n, w in maker.constants.items()
+                if n not in left and n not in written
+            ]
+            if missing:
+                waiting += [(name, weight), *missing]
+            elif name not in written:
+                self.node(proto.node.add(), maker.nodes[0])
+                written.add(name)
+        return left
 
     def constant(
         self,

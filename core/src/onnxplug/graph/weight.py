@@ -21,7 +21,7 @@ from onnxplug.weights import of_host
 if TYPE_CHECKING:
     import numpy as np
 
-    from onnxplug.graph.graph import Graph
+    from onnxplug.ep import Graph
 
 LARGE: Final = 1 << 20
 """Bytes from which on an array that can be made again is not kept."""

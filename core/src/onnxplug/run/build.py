@@ -5,7 +5,6 @@ The stages in order: prepare, compile, plan, report.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -91,19 +90,11 @@ class _Builder:
         self._chosen = chosen
         self._failed = failed
         self._options = options
-        self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
         self._by_policy = by_policy
-        self._budget = Budget(check=options.check_load)
-        # refers to nothing of the builder, so that both go as soon as they are done
-        self._changes = Changes(
-            model,
-            self._budget,
-            functools.partial(_prepared, model, chosen, disabled, self._budget),
-            lambda: _evaluator(chosen),
-            by_policy.answers.forget if by_policy is not None else None,
-        )
+        forget = by_policy.answers.forget if by_policy is not None else None
+        self._changes = _changes(model, chosen, options, disabled, forget)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
@@ -197,26 +188,32 @@ class _Builder:
         explanation.not_folded = list(reports[-1].left("fold"))
 
 
-def _prepared(
-    model: Model,
-    chosen: Sequence[ChosenEp],
-    disabled: Collection[str],
-    budget: Budget,
-    free_dimensions: Mapping[str, int] | None,
-) -> Report:
-    return prepare(
-        model,
-        evaluate=_evaluator(chosen),
-        disabled=disabled,
-        free_dimensions=free_dimensions,
-        budget=budget,
-    )
-
-
 def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
+
+
+def _changes(
+    model: Model,
+    chosen: Sequence[ChosenEp],
+    options: SessionOptions,
+    disabled: Collection[str],
+    forget: Callable[[], None] | None,
+) -> Changes:
+    """What may change *model* for the EPs that are in *chosen* whenever it does."""
+    budget = Budget(check=options.check_load)
+
+    def prepared(free_dimensions: Mapping[str, int] | None) -> Report:
+        return prepare(
+            model,
+            evaluate=_evaluator(chosen),
+            disabled=disabled,
+            free_dimensions=free_dimensions,
+            budget=budget,
+        )
+
+    return Changes(model, budget, prepared, lambda: _evaluator(chosen), forget)
 
 
 def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:

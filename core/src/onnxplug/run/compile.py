@@ -177,6 +177,14 @@ class _Compiler:
             self._assigned,
             self.where,
         )
+        try:
+            return self._divided(preferred)
+        except BaseException as error:
+            # whoever goes on without the EP that failed needs what it rewrote
+            preferred.undo(f"{type(error).__name__}: {error}")
+            raise
+
+    def _divided(self, preferred: Preferred) -> CompiledGraph:
         while True:
             assignment = preferred.assigned()
             cuts = cut(self.graph, assignment)

@@ -202,7 +202,7 @@ def _write(graph: Graph, path: str) -> None:
     from onnxplug.graph.export import export_graph
 
     try:
-        data = export_graph(graph).model.SerializeToString()
+        data = export_graph(graph, recomputes=True).model.SerializeToString()
     except ValueError as error:
         raise InvalidModel(
             f"the prepared model cannot be written to {path!r}: {error}"

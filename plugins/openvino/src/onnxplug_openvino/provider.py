@@ -21,6 +21,9 @@ _SHAPES_KEPT: Final = 8
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
 
+    # it finds pairs of quantising and dequantising itself, and runs integers
+    preferences = ep.Preferences(keeps_qdq=True)
+
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core
         self._settings = settings

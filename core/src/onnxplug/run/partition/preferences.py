@@ -1,14 +1,14 @@
 """Gives nodes the form that the EPs that get them prefer.
 
 The order: nodes are assigned; those that their EPs would rather have as function
-bodies become these; quantised weights become constants for EPs that do not keep them.
-After each of these nodes are assigned again.  What is changed is taken back where some
-node would be left without an EP.
+bodies become these; quantised weights become constants for EPs that do not keep them;
+EPs rewrite what they get.  After each of these nodes are assigned again.  What is
+changed is taken back where some node would be left without an EP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from onnxplug.ep import ExecutionProvider, describe
@@ -18,7 +18,7 @@ from onnxplug.guard import blaming
 from onnxplug.operators import DEQUANTIZE, is_control_flow
 from onnxplug.run.changes import Changes
 from onnxplug.run.partition.assign import Assignment, Candidate
-from onnxplug.run.partition.report import ComputedOnce, Expanded, Explanation
+from onnxplug.run.partition.report import ComputedOnce, Expanded, Explanation, Rewritten
 
 _DEEPEST: Final = 16
 """How often EPs are asked whether they would rather have what came of bodies as bodies
@@ -61,7 +61,15 @@ class Preferred:
             for position, candidate in enumerate(candidates)
             if candidate.provider.preferences.keeps_qdq
         ]
+        self._rewriting = [
+            position
+            for position, candidate in enumerate(candidates)
+            if _overrides(candidate, "rewrite")
+        ]
         self._left: set[Node] = set()
+        # of what was rewritten
+        self._restore: Callable[[], None] | None = None
+        self._first = 0
 
     def assigned(self) -> Assignment:
         """The nodes, assigned.
@@ -72,10 +80,30 @@ class Preferred:
         """
         if not self._keeping:  # whoever gets them
             self._dequantized(None)
-        assignment = self._assign()
+        try:
+            assignment = self._assign()
+        except (UnassignedNode, ModelError) as error:
+            if not self.undo(f"otherwise {error}"):
+                raise
+            assignment = self._assign()
         if self._expanding:
             assignment = self._expanded(assignment)
-        return self._with_weights_settled(assignment)
+        assignment = self._with_weights_settled(assignment)
+        while self._rewriting:
+            assignment = self._rewritten(self._rewriting.pop(0), assignment)
+        return assignment
+
+    def undo(self, why: str) -> bool:
+        """Take back what was rewritten, if something was; whether it was."""
+        if self._restore is None:
+            return False
+        taken = self._explanation.rewritten[self._first :]
+        self._restore()
+        self._restore = None
+        self._explanation.rewritten += [
+            each if each.undone else each._replace(undone=why) for each in taken
+        ]
+        return True
 
     # quantised weights
 
@@ -185,17 +213,72 @@ class Preferred:
         self._left.update(left.intersection(wanted))
         return assignment
 
+    # rewrites
+
+    def _rewritten(self, position: int, assignment: Assignment) -> Assignment:
+        """Let an EP rewrite the nodes that it gets.
+
+        Raises:
+            EpError: it failed; all is as before.
+        """
+        from onnxplug.run.partition.rewriting import rewrite
+
+        graph, candidate = self._graph, self._candidates[position]
+        nodes = [
+            node
+            for node, owner in zip(graph.nodes, assignment.owner, strict=True)
+            if owner == position
+        ]
+        if not nodes:
+            return assignment
+        restore, before = self._checkpoint(), set(graph.nodes)
+        said: Sequence[str] = ()
+        try:
+            said = rewrite(candidate, graph, nodes, self._changes.budget)
+            if not said:
+                return assignment
+            self._changes.note()
+            found = self._assign()
+            undone = _unclaimed(graph, before, found, position)
+        except (UnassignedNode, ModelError) as error:
+            undone = str(error)
+        except BaseException:
+            restore()
+            raise
+        if undone:
+            restore()
+        elif self._restore is None:
+            self._restore, self._first = restore, len(self._explanation.rewritten)
+        self._explanation.rewritten.append(
+            Rewritten(self._where, candidate.name, tuple(said), undone)
+        )
+        return self._assign() if undone else found
+
     def _checkpoint(self) -> Callable[[], None]:
         restore = self._changes.checkpoint()
         expanded = len(self._explanation.expanded)
         settled = len(self._explanation.computed_once)
+        rewritten = len(self._explanation.rewritten)
 
         def restore_all() -> None:
             restore()
             del self._explanation.expanded[expanded:]
             del self._explanation.computed_once[settled:]
+            del self._explanation.rewritten[rewritten:]
 
         return restore_all
+
+
+def _unclaimed(
+    graph: Graph, before: Set[Node], assignment: Assignment, position: int
+) -> str:
+    """Which new node is not with the EP at *position*, in words; empty if all are."""
+    for node, owner in zip(graph.nodes, assignment.owner, strict=True):
+        if node not in before and owner != position:
+            reasons = assignment.passed_over[node.index]
+            why = f" ({'; '.join(map(str, reasons))})" if reasons else ""
+            return f"it does not claim {describe(node)}, which is new{why}"
+    return ""
 
 
 def _overrides(candidate: Candidate, method: str) -> bool:

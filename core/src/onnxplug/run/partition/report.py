@@ -167,6 +167,22 @@ class Expanded(Record):
     preferred_by: str = ""
 
 
+class Rewritten(Record):
+    """What an EP replaced among the nodes that it got.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        ep: the EP's name.
+        what: what it says that it replaced.
+        undone: why all is as it was before; empty when it is not.
+    """
+
+    graph: str
+    ep: str
+    what: tuple[str, ...]
+    undone: str = ""
+
+
 class ComputedOnce(Record):
     """A node of quantised weights whose result is a constant for EPs that run floats.
 
@@ -214,6 +230,7 @@ class Explanation:
         expanded: nodes that became their operators' function bodies.
         computed_once: nodes of quantised weights that became constants, which are
             computed when an EP asks for them.
+        rewritten: what EPs replaced among the nodes that they got.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
     """
@@ -228,6 +245,7 @@ class Explanation:
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
         self.computed_once: list[ComputedOnce] = []
+        self.rewritten: list[Rewritten] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
@@ -237,6 +255,7 @@ class Explanation:
         explanation = Explanation()
         explanation.expanded = self.expanded
         explanation.computed_once = self.computed_once
+        explanation.rewritten = self.rewritten
         return explanation
 
     def ask_again(
@@ -289,6 +308,7 @@ class Explanation:
                 for item in self.expanded
             ],
             "computed_once": [item._asdict() for item in self.computed_once],
+            "rewritten": [item._asdict() for item in self.rewritten],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
         }
@@ -335,6 +355,10 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        for each in self.rewritten:
+            what = ", ".join(each.what)
+            undone = f"; undone: {each.undone}" if each.undone else ""
+            lines.append(f"  rewritten by {each.ep}: {what}{undone}")
         if self.computed_once:
             others = len(self.computed_once) - 1
             more = f" and {others} more" if others else ""
