@@ -26,7 +26,7 @@ def test_what_is_prepared_is_not_compiled_in_a_run(lab: Lab) -> None:
     run(session, 2)
     run(session, 5)
     assert len(lab.compiled) == 2
-    assert counted(session).compiled == {"run": 0, "prepare": 2}
+    assert counted(session).compiled == {"run": 0, "prepare": 2, "background": 0}
 
 
 def test_shapes_are_followed_to_every_partition(lab: Lab) -> None:
@@ -35,7 +35,8 @@ def test_shapes_are_followed_to_every_partition(lab: Lab) -> None:
             """g (float[N,3] x, int64 n, bool c) => (float[M,3] y, float[K,M,3] z) {
                 a = Concat <axis = 0> (x, x)  b = Erf (a)  y = Mul (b, a)
                 t, z = Loop (n, , y) <
-                    body = l (int64 i, bool d, float[J,3] v) => (e, u, k) { e = Identity (d)  k = Add (y, y)  u = Add (v, v) }>
+                    body = l (int64 i, bool d, float[J,3] v) => (e, u, k) {
+                        e = Identity (d)  k = Add (y, y)  u = Add (v, v) }>
             }"""
         ),
         providers=[EP],

@@ -27,7 +27,7 @@ def test_each_set_of_shapes_is_compiled_once(lab: Lab) -> None:
     assert lab.compiled == [((2, 3),), ((5, 3),)]
     found = counted(session)
     assert (found.limit, found.kept) == (8, ("x[5, 3]", "x[2, 3]"))
-    assert found.compiled == {"run": 2, "prepare": 0}
+    assert found.compiled == {"run": 2, "prepare": 0, "background": 0}
     assert "by input shapes: 2 kept of at most 8, 2 compiled" in str(session.explain())
     (data,) = session.explain().to_dict()["partitions"]
     assert data["specialisations"]["kept"] == ("x[5, 3]", "x[2, 3]")

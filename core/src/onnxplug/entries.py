@@ -39,6 +39,7 @@ SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
     "session.model_external_initializers_file_folder_path": Entry(""),
+    "session.serve_while_compiling": _FLAG,
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
     "session.use_memory_mapped_model": _FLAG._replace(default="1"),

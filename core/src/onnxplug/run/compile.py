@@ -380,7 +380,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = self._compile_one(candidate, partition)
+                        self.done[key] = self._compile_one(part.ep, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -394,13 +394,22 @@ class _Compiler:
         return None if declined else units
 
     def _compile_one(
-        self, candidate: Candidate, partition: GraphPartition
+        self, position: int, partition: GraphPartition
     ) -> CompiledPartition:
+        candidate = self.candidates[position]
         if not candidate.provider.specialises:
             return compile_partition(candidate, partition)
         from onnxplug.run.specialised import specialised  # which few EPs ask for
 
-        return specialised(candidate, partition, self.profile)
+        nodes = partition.nodes
+        others = [
+            self.candidates[number]
+            for number in range(position + 1, len(self.candidates))
+            if not any((number, node) in self.excluded for node in nodes)
+        ]
+        return specialised(
+            candidate, partition, others, self.options.config, self.profile
+        )
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]

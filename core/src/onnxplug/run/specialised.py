@@ -6,7 +6,6 @@ compiles, and others wait for it only if they want the same shapes.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -34,18 +33,22 @@ from onnxplug.errors import (
     RunError,
 )
 from onnxplug.guard import FAILURES, close_after, close_all, ep_failure
+from onnxplug.run.background import Background
 from onnxplug.run.compile_partition import compile_partition
+from onnxplug.run.kept import Compilation, Kept, Wanting, check
 from onnxplug.run.partition import Candidate, GraphPartition
 from onnxplug.run.partition.report import Specialisations
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.streams import PATIENCE
-from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, RunContext, Stream
+    from onnxplug.ep import RunContext
+    from onnxplug.run.standby import Standby
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """The shapes of a partition's inputs of which sizes are not known, in order."""
+
+SERVE: Final = "session.serve_while_compiling"
 
 _NOTHING_SAID: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -64,9 +67,17 @@ def open_inputs(partition: GraphPartition) -> tuple[int, ...]:
 
 
 def specialised(
-    candidate: Candidate, partition: GraphPartition, profile: Profile | None
+    candidate: Candidate,
+    partition: GraphPartition,
+    others: Sequence[Candidate],
+    config: Mapping[str, str],
+    profile: Profile | None,
 ) -> CompiledPartition:
     """What stands for *partition* of an EP that compiles by input shapes.
+
+    Args:
+        others: the EPs that may run the partition's nodes instead, best first.
+        config: the session's config entries.
 
     Raises:
         Declined, SessionRefused, LoadCancelled: the EP says so.
@@ -83,10 +94,17 @@ def specialised(
     positions = open_inputs(partition)
     if not limit or not positions:
         return compile_partition(candidate, partition)
-    locations = _examined(candidate, partition)
-    return SpecialisedPartition(
-        candidate, partition, positions, limit, locations, profile
+    made = SpecialisedPartition(
+        candidate,
+        partition,
+        positions,
+        limit,
+        _examined(candidate, partition),
+        profile,
     )
+    if config[SERVE] == "1":
+        made.serve_by(others)
+    return made
 
 
 def _examined(candidate: Candidate, partition: GraphPartition) -> ValueLocations:
@@ -112,130 +130,6 @@ def _examined(candidate: Candidate, partition: GraphPartition) -> ValueLocations
         raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
         raise ep_failure(candidate.name, "examine", error) from error
-
-
-class _Compiled:
-    """What was compiled for one set of shapes, and who uses it.
-
-    Attributes:
-        last_use: a number that grows with each use of any.
-        stays: it is part of captured work, and is not evicted.
-        is_retired: it is to be closed once no run is in it.
-        runs: as many elements as runs are in it.
-    """
-
-    __slots__ = (
-        "_closers",
-        "_ends",
-        "_turns",
-        "compiled",
-        "is_retired",
-        "last_use",
-        "runs",
-        "stays",
-    )
-
-    def __init__(self, compiled: CompiledPartition) -> None:
-        self.compiled = compiled
-        limit = compiled.max_concurrent_runs
-        self._turns = None if limit is None else Turns(limit)
-        self._ends: dict[int, tuple[Stream, Event]] = {}
-        self._closers: list[Callable[[], None]] = [self._close]
-        self.last_use = 0
-        self.stays = self.is_retired = False
-        self.runs: list[None] = []
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: RunContext | None,
-    ) -> Sequence[Any]:
-        if context is None or context.stream is None:
-            if self._turns is None:
-                return self.compiled.run(inputs, outputs, context)
-            with self._turns.take(None, _nothing, lambda: check(context)):
-                return self.compiled.run(inputs, outputs, context)
-        return self._run_queued(inputs, outputs, context, context.stream)
-
-    def _run_queued(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: RunContext,
-        stream: Stream,
-    ) -> Sequence[Any]:
-        is_captured = context.capture is not None
-        if is_captured:
-            self.stays = True
-            if self._turns is not None:
-                raise RunError(
-                    "a partition that is compiled by input shapes, and whose runs may "
-                    "not overlap, cannot be captured; turn capturing off"
-                )
-        if self._turns is None:
-            results = self.compiled.run(inputs, outputs, context)
-        else:
-            with self._turns.take(stream, stream.record, lambda: check(context)):
-                try:
-                    results = self.compiled.run(inputs, outputs, context)
-                except BaseException:
-                    with contextlib.suppress(Exception):  # the caller gets the first
-                        stream.synchronize()
-                    raise
-        if not is_captured:
-            # what is queued uses it when the run has ended, too
-            self._ends[id(stream)] = stream, stream.record()
-        return results
-
-    def close_once(self) -> None:
-        """Close it, unless another thread has; what it queued is done then."""
-        try:
-            close = self._closers.pop()
-        except IndexError:
-            return
-        close()
-
-    def _close(self) -> None:
-        for _, event in self._ends.values():
-            with contextlib.suppress(*FAILURES):  # what failed is its run's failure
-                event.synchronize()
-        self._ends.clear()
-        self.compiled.close()
-
-
-def _nothing() -> Any:
-    raise AssertionError("nothing is queued without a stream")
-
-
-def check(context: RunContext | None) -> None:
-    """Raise ``RunCancelled`` if the run of *context* should go no further."""
-    if context is not None and context.cancelled:
-        raise RunCancelled("the run was cancelled before it finished")
-
-
-class _Compilation:
-    """One set of shapes that a thread compiles.
-
-    Attributes:
-        contexts: of the runs that want it.
-        process: where the thread is.
-        is_done: it ended.
-        error: how it failed, for all who wait; ``None`` also when it was given up.
-    """
-
-    def __init__(self, context: RunContext | None) -> None:
-        self.contexts = [context]
-        self.process = os.getpid()
-        self.is_done = False
-        self.error: Exception | None = None
-
-    @property
-    def is_unwanted(self) -> bool:
-        """Whether all runs that want it are cancelled."""
-        return all(
-            context is not None and context.cancelled for context in self.contexts
-        )
 
 
 class SpecialisedPartition(CompiledPartition):
@@ -264,14 +158,32 @@ class SpecialisedPartition(CompiledPartition):
         self._names = tuple(partition.inputs[position] for position in positions)
         self._limit = limit
         self._profile = profile
-        self._kept: dict[Shapes, _Compiled] = {}
-        self._compiling: dict[Shapes, _Compilation] = {}
+        self._kept: dict[Shapes, Kept] = {}
+        self._compiling: dict[Shapes, Compilation] = {}
         self._changed = threading.Condition(new_rlock())
         self._clock = itertools.count(1)
         self._is_closed = False
-        self._compilations = {"run": 0, "prepare": 0}
-        self._evicted = self._failed = self._waits = 0
-        self._last_failure = ""
+        self._compilations = {"run": 0, "prepare": 0, "background": 0}
+        self._evicted = self._failed = self._waits = self._elsewhere = 0
+        self._last_failure = self._note = ""
+        self._standby: Standby | None = None
+        self._background: Background[Shapes] = Background(self._compile_late, limit)
+
+    def serve_by(self, others: Sequence[Candidate]) -> None:
+        """Let the first of *others* that can run what is not compiled yet.
+
+        Raises:
+            SessionRefused, LoadCancelled, EpError, OutOfMemory: as of ``compile``.
+        """
+        from onnxplug.run.standby import find_standby
+
+        home, partition = self._candidate.provider.location, self._partition
+        self._standby, self._note = find_standby(
+            partition,
+            others,
+            self.input_locations or [home] * len(partition.inputs),
+            self.output_locations or [home] * len(partition.outputs),
+        )
 
     # running
 
@@ -286,6 +198,13 @@ class SpecialisedPartition(CompiledPartition):
         while True:
             found = self._kept.get(shapes)
             if found is None:
+                standby = self._standby
+                # what is captured is what is replayed
+                if standby is not None and (context is None or context.capture is None):
+                    self._background.want(shapes)
+                    with self._changed:
+                        self._elsewhere += 1
+                    return standby.run(inputs, outputs, context)
                 found = self._compiled(shapes, context, "run")
                 check(context)  # which may have taken long
             try:
@@ -311,9 +230,23 @@ class SpecialisedPartition(CompiledPartition):
         self._compiled(tuple(shapes), None, "prepare")  # type: ignore[arg-type]
         return True
 
-    def _compiled(
-        self, shapes: Shapes, context: RunContext | None, by: str
-    ) -> _Compiled:
+    def _compile_late(self, shapes: Shapes) -> bool | None:
+        """Compile in the background; if it fails, whether it may not the next time."""
+        try:
+            self._compiled(shapes, _Unhurried(self._background), "background")
+        except RunCancelled:
+            return True  # the session is being closed
+        # whatever it is, it is nobody's run that fails
+        except Exception as error:  # noqa: BLE001
+            import logging
+
+            logging.getLogger("onnxplug.session").warning(
+                "in the background: %s", error
+            )
+            return not isinstance(error.__cause__, Declined)
+        return None
+
+    def _compiled(self, shapes: Shapes, context: Wanting | None, by: str) -> Kept:
         """What is compiled for *shapes*, here or by another thread that began before.
 
         Raises:
@@ -331,7 +264,7 @@ class SpecialisedPartition(CompiledPartition):
                 compilation = self._compiling.get(shapes)
                 leads = compilation is None or compilation.process != os.getpid()
                 if compilation is None or leads:
-                    compilation = self._compiling[shapes] = _Compilation(context)
+                    compilation = self._compiling[shapes] = Compilation(context)
                 else:
                     compilation.contexts.append(context)
                     self._waits += not has_waited
@@ -343,7 +276,7 @@ class SpecialisedPartition(CompiledPartition):
                 raise _again(compilation.error) from compilation.error
 
     def _wait(
-        self, shapes: Shapes, compilation: _Compilation, context: RunContext | None
+        self, shapes: Shapes, compilation: Compilation, context: Wanting | None
     ) -> None:
         words = f"wait until compiled for {self._in_words(shapes)}"
         with stage(self._profile, words, {"provider": self._candidate.name}, "Wait"):
@@ -353,12 +286,12 @@ class SpecialisedPartition(CompiledPartition):
                     if not compilation.is_done:
                         self._changed.wait(PATIENCE)
 
-    def _lead(self, shapes: Shapes, compilation: _Compilation, by: str) -> _Compiled:
+    def _lead(self, shapes: Shapes, compilation: Compilation, by: str) -> Kept:
         """Compile for *shapes*, for all who want it."""
-        retired: list[_Compiled] = []
-        made: _Compiled | None = None
+        retired: list[Kept] = []
+        made: Kept | None = None
         try:
-            made = _Compiled(self._compile(shapes, lambda: compilation.is_unwanted))
+            made = Kept(self._compile(shapes, lambda: compilation.is_unwanted))
             return made
         except FAILURES as error:
             if isinstance(error, LoadCancelled) and compilation.is_unwanted:
@@ -421,7 +354,7 @@ class SpecialisedPartition(CompiledPartition):
 
     # what is kept
 
-    def _keep(self, shapes: Shapes, made: _Compiled) -> list[_Compiled]:
+    def _keep(self, shapes: Shapes, made: Kept) -> list[Kept]:
         """Keep *made*; what is not kept any more, in which runs may still be."""
         made.last_use = next(self._clock)
         self._kept[shapes] = made
@@ -436,12 +369,12 @@ class SpecialisedPartition(CompiledPartition):
             self._evicted += 1
         return retired
 
-    def _retire(self, each: _Compiled) -> None:
+    def _retire(self, each: Kept) -> None:
         each.is_retired = True
         if not each.runs:
             self._close_late(each)
 
-    def _close_late(self, each: _Compiled) -> None:
+    def _close_late(self, each: Kept) -> None:
         """Close it, in a run that is not to fail for that."""
         try:
             each.close_once()
@@ -458,10 +391,14 @@ class SpecialisedPartition(CompiledPartition):
         Raises:
             EpError: something failed to close; all else is closed nonetheless.
         """
+        self._background.close()
         with self._changed:
             self._is_closed = True
             kept, self._kept = self._kept, {}
-        close_all((self._candidate.name, each.close_once) for each in kept.values())
+        closers = [(self._candidate.name, each.close_once) for each in kept.values()]
+        if self._standby is not None:
+            closers.append((self._standby.ep, self._standby.close))
+        close_all(closers)
 
     # saying what happened
 
@@ -504,8 +441,9 @@ class SpecialisedPartition(CompiledPartition):
                 evicted=self._evicted,
                 failed=self._failed,
                 waits=self._waits,
-                elsewhere={},
+                elsewhere={self._standby.ep: self._elsewhere} if self._standby else {},
                 last_failure=self._last_failure,
+                note=self._note,
             )
 
     @property
@@ -532,6 +470,17 @@ class SpecialisedPartition(CompiledPartition):
                 self._kept.values(), key=lambda each: each.last_use, default=None
             )
         return None if found is None else found.compiled
+
+
+class _Unhurried:
+    """What stands for a run where none waits."""
+
+    def __init__(self, background: Background[Shapes]) -> None:
+        self._background = background
+
+    @property
+    def cancelled(self) -> bool:
+        return self._background.is_closed
 
 
 def _again(error: Exception) -> Exception:

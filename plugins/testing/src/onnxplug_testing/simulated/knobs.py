@@ -72,6 +72,8 @@ class Knobs:
 
         decline_ops: ``compile`` gives back its nodes of these operators.
         decline_partitions: which calls of ``compile`` give back all, counted from 0.
+        specialises: for how many sets of shapes it has its partitions kept; 0: one is
+            for all.
         refuse_session: why ``compile`` refuses the session; empty: it does not.
 
         memory_limit: bytes each device has; ``None`` for no limit.
@@ -130,6 +132,7 @@ class Knobs:
 
     decline_ops: frozenset[str] = frozenset()
     decline_partitions: frozenset[int] = frozenset()
+    specialises: int = 0
     refuse_session: str = ""
 
     memory_limit: int | None = None
