@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.graph import Node
+
+if TYPE_CHECKING:
+    from onnxplug import ep
 
 CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies the host runs when no EP takes the whole node."""
@@ -21,6 +24,14 @@ COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
     "RNN",
 }
 """Operators that take many times as long as those that read each element once."""
+
+EP_CONTEXT: Final = "com.microsoft", "EPContext"
+"""Domain and name of the operator that stands for a partition an EP has compiled."""
+
+
+def is_ep_context(node: ep.Node) -> bool:
+    """Whether *node* stands for a partition that an EP has compiled."""
+    return (node.domain, node.op_type) == EP_CONTEXT
 
 
 def is_control_flow(node: Node) -> bool:

@@ -58,6 +58,7 @@ def export_graph(
     outputs: Sequence[str] | None = None,
     functions: Iterable[Function] = (),
     weights: Literal["inline", "external"] = "inline",
+    inline_up_to: int = _INLINE_UP_TO,
     ir_version: int = 10,
 ) -> ExportedModel:
     """*graph*, or a part of it, as a self-contained model.
@@ -73,8 +74,8 @@ def export_graph(
         outputs: the model's outputs, in order; by default those of the graph, or what
             is used outside the part.
         functions: model-local functions to include.
-        weights: ``external`` leaves tensors above 1 KiB out of the model, as external
-            data with ``ExportedModel.weights`` for its files.
+        weights: ``external`` leaves tensors above *inline_up_to* bytes out of the
+            model, as external data with ``ExportedModel.weights`` for its files.
         ir_version: raised where an element type needs it, and to 4 at least.
 
     Raises:
@@ -99,7 +100,7 @@ def export_graph(
         defaults = {n: graph.defaults[n] for n in inputs if n in graph.defaults}
     elsewhere = {*made, *inputs}
 
-    writer = _Writer(weights, ir_version)
+    writer = _Writer(weights, ir_version, inline_up_to)
     model = onnx.ModelProto(producer_name="onnxplug")
     model.graph.name = graph.name or "graph"
     for node in part:
@@ -145,7 +146,9 @@ class _Writer:
         self,
         weights: Literal["inline", "external"],
         ir_version: int,
+        inline_up_to: int = _INLINE_UP_TO,
     ) -> None:
+        self._inline_up_to: Final = inline_up_to
         self._external: Final = weights == "external"
         self._inline_bytes = 0
         self.buffers: dict[str, np.ndarray[Any, Any]] = {}
@@ -287,7 +290,11 @@ class _Writer:
         weight: Weight,
     ) -> None:
         """A constant as the kind of weight that is asked for."""
-        if self._external and weight.nbytes > _INLINE_UP_TO:
+        if (
+            self._external
+            and weight.nbytes > self._inline_up_to
+            and weight.dtype is not DataType.STRING
+        ):
             self._external_tensor(proto.initializer.add(), name, weight)
         else:
             self.tensor(proto.initializer.add(), name, weight)

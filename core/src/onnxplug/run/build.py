@@ -29,6 +29,8 @@ from onnxplug.selection.choose import close
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
     from onnxplug.run.device import Device
+    from onnxplug.run.ep_context.contexts import Contexts
+    from onnxplug.run.ep_context.restore import Restorer
 
 
 def build_model(
@@ -39,6 +41,7 @@ def build_model(
     disabled: Collection[str],
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
+    contexts: Contexts | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
 
@@ -47,14 +50,19 @@ def build_model(
         failed: the EPs that failed before; those that fail now are added.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
+        contexts: what the model has compiled already.
 
     Raises:
-        ModelError: the model contradicts itself.
+        ModelError: the model contradicts itself, or what it has compiled is damaged or
+            of no use here.
+        ModelRequiresCompilation: an EP has to compile, which *options* forbid.
         UnassignedNode: no EP runs some node.
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
-    builder = _Builder(model, chosen, failed, options, disabled, device_at, profile)
+    builder = _Builder(
+        model, chosen, failed, options, disabled, device_at, profile, contexts
+    )
     try:
         return builder.build()
     except MemoryError as error:
@@ -79,6 +87,7 @@ class _Builder:
         disabled: Collection[str],
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
+        contexts: Contexts | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
@@ -87,6 +96,7 @@ class _Builder:
         self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
+        self._contexts = contexts
         self._budget = Budget(check=options.check_load)
         self._reports: list[Report] = []
         self._compiled: CompiledGraph | None = None
@@ -127,6 +137,7 @@ class _Builder:
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
         expanded: list[Expanded] = []
+        restorer = self._restorer()
         while True:
             self._explanation = Explanation()
             self._explanation.expanded = expanded  # the graph has been rewritten so
@@ -138,6 +149,7 @@ class _Builder:
                     expand=self._expand,
                     profile=self._profile,
                     options=self._options,
+                    restorer=restorer,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -145,6 +157,14 @@ class _Builder:
             except EpError as error:
                 self._options.check_load()
                 self._do_without(error)
+
+    def _restorer(self) -> Restorer | None:
+        forbidden = self._options.config["session.disable_model_compile"] == "1"
+        if self._contexts is None and not forbidden:
+            return None
+        from onnxplug.run.ep_context.restore import Restorer
+
+        return Restorer(self._contexts, self._chosen, self._options)
 
     def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
         """Replace *nodes* by function bodies, and prepare the graph with these."""

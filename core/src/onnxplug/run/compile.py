@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -48,6 +48,9 @@ from onnxplug.run.partition.report import (
 )
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.turns import Turns
+
+if TYPE_CHECKING:
+    from onnxplug.run.ep_context.restore import Restorer
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
@@ -105,8 +108,12 @@ def compile_graph(
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
+    restorer: Restorer | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
+
+    Args:
+        restorer: restores what was compiled before.
 
     Raises:
         LoadCancelled: *options* say so.
@@ -115,7 +122,7 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, expand, options, where, profile
+        graph, candidates, explanation, expand, options, where, profile, restorer
     )
     try:
         compiled = compiler.compile()
@@ -140,6 +147,7 @@ class _Compiler:
         options: SessionOptions,
         where: str,
         profile: Profile | None,
+        restorer: Restorer | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
@@ -148,6 +156,7 @@ class _Compiler:
         self.options = options
         self.where = where
         self.profile = profile
+        self.restorer = restorer
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
@@ -174,9 +183,16 @@ class _Compiler:
                 return self._finished(assignment, cuts, units)
 
     def _assign(self) -> Assignment:
+        restorer = self.restorer
+        if restorer is not None:
+            restorer.require_eps(self.graph)
         with stage(self.profile, "assign nodes", {"graph": self.where}):
             return assign(
-                self.graph, self.candidates, where=self.where, excluded=self.excluded
+                self.graph,
+                self.candidates,
+                where=self.where,
+                excluded=self.excluded,
+                amend=None if restorer is None else restorer.claims,
             )
 
     def _finished(
@@ -312,9 +328,14 @@ class _Compiler:
         options = self.options  # which partitions keep, and not all that is held here
         declined = False
         units = []
+        make_partition: Callable[..., GraphPartition] = GraphPartition
+        compile_it = compile_partition
+        if self.restorer is not None:
+            make_partition = self.restorer.partition
+            compile_it = self.restorer.compile
         for part in cuts:
             self.options.check_load()
-            partition = GraphPartition(
+            partition = make_partition(
                 self.graph,
                 [self.graph.nodes[index] for index in part.nodes],
                 label=part.label,
@@ -335,7 +356,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = compile_partition(candidate, partition)
+                        self.done[key] = compile_it(candidate, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -360,6 +381,7 @@ class _Compiler:
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
+                restorer=self.restorer,
             )
 
     def _report(
@@ -404,6 +426,7 @@ class _Compiler:
                     outputs=unit.partition.outputs,
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
+                    origin=unit.partition.origin,
                 )
             )
         for node in self.graph.nodes:

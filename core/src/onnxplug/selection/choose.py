@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from onnxplug.ep import (
@@ -133,6 +134,7 @@ class ChosenEp(Record):
         request: what the user asked for; ``None`` for the implied CPU EP.
         devices: what the EP was created on.
         options: every option of the EP, typed.
+        entries: every config entry of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
         veto: which nodes it is not to have whatever it claims.
     """
@@ -144,11 +146,23 @@ class ChosenEp(Record):
     provider: ExecutionProvider
     rank: int = 0
     veto: Veto = allow_all
+    entries: Mapping[str, OptionValue] = MappingProxyType({})
 
     @property
     def name(self) -> str:
         """The EP's name."""
         return self.factory.name
+
+    @property
+    def compiled_in(self) -> dict[str, OptionValue]:
+        """The options and config entries that what it compiles depends on."""
+        factory = self.factory
+        declared = {**factory.options, **factory.config_entries}
+        return {
+            name: value
+            for name, value in {**self.options, **self.entries}.items()
+            if declared[name].compiled_in
+        }
 
     @property
     def device(self) -> str:
@@ -308,7 +322,7 @@ def create_ep(
         found = ep_failure(factory.name, "create", error)
         text = f"{found}{_diagnosis(factory)}"
         raise EpError(text, ep=factory.name, stage="create") from error
-    return ChosenEp(request, factory, devices, options, provider, rank)
+    return ChosenEp(request, factory, devices, options, provider, rank, entries=entries)
 
 
 def _devices(

@@ -6,7 +6,7 @@ those that it does not get is kept.  An atomic group is given whole or not at al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -81,6 +81,9 @@ class Assignment(Record):
 Exclusions: TypeAlias = "Mapping[tuple[int, Node], Reason]"
 """(EP, node) to why the EP is not to have the node although it claims it."""
 
+Amend: TypeAlias = "Callable[[Graph, Candidate, CapabilityReport], CapabilityReport]"
+"""What an EP says of a graph, changed by the host."""
+
 
 def assign(
     graph: Graph,
@@ -88,8 +91,12 @@ def assign(
     *,
     where: str = "",
     excluded: Exclusions | None = None,
+    amend: Amend | None = None,
 ) -> Assignment:
     """Ask the *candidates* in order, and give each node to the first that claims it.
+
+    Args:
+        amend: changes what they say.
 
     Raises:
         EpError: an EP raised, or left a node neither claimed nor refused.
@@ -101,6 +108,8 @@ def assign(
     graph.assignments.clear()
     for position, candidate in enumerate(candidates):
         report = ask(graph, candidate)
+        if amend is not None:
+            report = amend(graph, candidate, report)
         for refusal in report.refusals:
             _pass_over(result, refusal.node, candidate.name, refusal.reason)
         for capability in report.claims:

@@ -70,6 +70,7 @@ class PartitionPlacement(Record):
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
         serialised: the EP runs it once at a time, so concurrent runs wait.
+        origin: where it was restored from, as it was compiled before; else empty.
     """
 
     number: int
@@ -83,6 +84,7 @@ class PartitionPlacement(Record):
     outputs: tuple[str, ...]
     label: str = ""
     serialised: bool = False
+    origin: str = ""
 
 
 class CopyPlacement(Record):
@@ -115,6 +117,20 @@ class GivenBack(Record):
     graph: str
     ep: str
     nodes: tuple[str, ...]
+    reason: Reason
+
+
+class NotWritten(Record):
+    """A partition whose nodes are nodes in the compiled model that was written.
+
+    Attributes:
+        number: the partition's.
+        ep: the EP that runs it.
+        reason: why the EP did not serialise it.
+    """
+
+    number: int
+    ep: str
     reason: Reason
 
 
@@ -153,6 +169,7 @@ class Explanation:
         expanded: nodes that became their operators' function bodies.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
+        not_written: partitions that are nodes in the compiled model that was written.
     """
 
     def __init__(self) -> None:
@@ -164,6 +181,7 @@ class Explanation:
         self.expanded: list[Expanded] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
+        self.not_written: list[NotWritten] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
 
     def ask_again(
@@ -215,6 +233,10 @@ class Explanation:
             ],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
+            "not_written": [
+                item._asdict() | {"reason": _reason(item.reason)}
+                for item in self.not_written
+            ],
         }
 
     def __str__(self) -> str:
@@ -237,6 +259,7 @@ class Explanation:
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more})"
+                + (f", restored from what is {part.origin}" if part.origin else "")
             )
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
@@ -257,6 +280,11 @@ class Explanation:
             first = next(x.node for x in self.not_folded if x.reason == reason)
             more = f" and {count - 1} more" if count > 1 else ""
             lines.append(f"  not computed ahead: {first}{more} ({reason})")
+        for left in self.not_written:
+            lines.append(
+                f"  not compiled into the model: partition {left.number} of {left.ep} "
+                f"({left.reason})"
+            )
         return "\n".join(map(escape, lines))
 
 
