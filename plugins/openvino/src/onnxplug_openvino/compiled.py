@@ -9,9 +9,12 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
 
@@ -49,6 +52,15 @@ class Compiler:
         """
         return self._core.compile_model(model, self._device, self._properties)
 
+    def restore(self, blob: np.ndarray[Any, Any]) -> Any:
+        """OpenVINO's compiled model of what it has exported, whose memory it uses.
+
+        Raises:
+            RuntimeError: OpenVINO cannot import it.
+        """
+        tensor = openvino.Tensor(writable(blob), shared_memory=True)
+        return self._core.import_model(tensor, self._device, self._properties)
+
 
 class OpenVINOPartition(ep.CompiledPartition):
     """A compiled model with its infer requests.
@@ -58,7 +70,7 @@ class OpenVINOPartition(ep.CompiledPartition):
 
     def __init__(self, compiled: Any, types: PortTypes, weights: Sequence[Any]) -> None:
         self._compiled = compiled
-        self._weights = weights  # OpenVINO uses their memory
+        self._weights = weights  # or a blob: OpenVINO uses their memory
         self._inputs = [
             make_port(*pair) for pair in zip(compiled.inputs, types.inputs, strict=True)
         ]
@@ -90,6 +102,25 @@ class OpenVINOPartition(ep.CompiledPartition):
         # after a failure a request is not used again: its tensors are in doubt
         self._idle.append(request)
         return results
+
+    def serialize(self) -> memoryview:
+        """The compiled model as OpenVINO exports it.
+
+        Raises:
+            Declined: OpenVINO exports none for this device.
+        """
+        try:
+            exported = self._compiled.export_model()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ep.Declined(
+                ep.Reason(
+                    ep.RefusalCode.OTHER,
+                    f"OpenVINO does not export what it compiled: {reason}",
+                )
+            ) from error
+        content: memoryview = exported.getbuffer()
+        return content
 
     def close(self) -> None:
         """Release the requests and the compiled model, then the weights' memory."""
@@ -132,6 +163,19 @@ class ShapedPartition(ep.CompiledPartition):
                 # not closed: another run may be in it
                 self._kept.popitem(last=False)
         return kept.run(inputs, outputs, context)
+
+    def serialize(self) -> None:
+        """There is no one model.
+
+        Raises:
+            Declined: always.
+        """
+        raise ep.Declined(
+            ep.Reason(
+                ep.RefusalCode.OTHER,
+                "with disable_dynamic_shapes it is compiled for shapes that runs bring",
+            )
+        )
 
     def _specialise(self, shapes: Sequence[Sequence[int]]) -> OpenVINOPartition:
         model = self._model.clone()

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug_openvino.capability import judge
 from onnxplug_openvino.compiled import (
@@ -50,6 +52,7 @@ class OpenVINOProvider(ep.ExecutionProvider):
         if shapes:
             model.reshape(shapes)
         types = _check_ports(model, partition)
+        _check_outputs_are_made(model, partition)
         compiler = Compiler(self._core, self._settings)
         if self._settings.static and model.is_dynamic():
             return ShapedPartition(compiler, model, types, weights)
@@ -63,6 +66,29 @@ class OpenVINOProvider(ep.ExecutionProvider):
             len(partition.nodes), self._settings.device, len(weights),
         )  # fmt: skip
         return OpenVINOPartition(compiled, types, weights)
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What OpenVINO exported, on the memory of *data*.
+
+        Raises:
+            Declined: OpenVINO cannot import it, or it has other inputs or outputs.
+        """
+        blob = np.frombuffer(data, np.uint8)
+        try:
+            compiled = Compiler(self._core, self._settings).restore(blob)
+        except RuntimeError as error:
+            _decline(f"OpenVINO cannot import it: {_summary(error)}")
+        types = _check_ports(compiled, partition)
+        return OpenVINOPartition(compiled, types, [blob])
+
+
+def _summary(error: RuntimeError) -> str:
+    """What OpenVINO says beside the places in its source."""
+    lines = (line.strip() for line in str(error).splitlines())
+    said = [line for line in lines if line and not line.startswith("Exception from")]
+    return " ".join(said)[:300]
 
 
 _OPERATOR_IN_TEXT: Final = re.compile(r"\b([A-Z]\w*)-\d+")
@@ -107,12 +133,21 @@ def _check_ports(model: Any, partition: ep.Partition) -> PortTypes:
                     f"not {list(value.shape or ())}",
                     makers,
                 )
-            if side == "output" and _is_input(port):
-                # its CPU plugin does not write such an output's tensor
-                _decline(f"OpenVINO hands an input through as {name!r}", makers)
             dtypes.append(value.dtype)
         found.append(tuple(dtypes))
     return PortTypes(*found)
+
+
+def _check_outputs_are_made(model: Any, partition: ep.Partition) -> None:
+    """Whether OpenVINO writes all outputs of a model that is not compiled yet.
+
+    Raises:
+        Declined: an output is an input, whose tensor its CPU plugin does not write.
+    """
+    for name, port in zip(partition.outputs, model.outputs, strict=True):
+        if _is_input(port):
+            makers = [node for node in partition.nodes if name in node.outputs]
+            _decline(f"OpenVINO hands an input through as {name!r}", makers)
 
 
 def _is_input(port: Any) -> bool:

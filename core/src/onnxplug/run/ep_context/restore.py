@@ -30,7 +30,7 @@ from onnxplug.errors import (
 )
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import is_ep_context
-from onnxplug.run.compile_partition import checked, compile_partition
+from onnxplug.run.compile_partition import checked, compile_partition, declined_reason
 from onnxplug.run.ep_context.container import Damaged, Entry
 from onnxplug.run.ep_context.contexts import REMEDY, Contexts, FoundContext, damaged
 from onnxplug.run.ep_context.node import ContextNode
@@ -190,9 +190,9 @@ class Restorer:
                 "restore",
             )
         except Declined as error:
-            raise ContextError(
+            raise ContextMismatch(
                 f"{candidate.name} cannot restore {node.in_words}, {node.where}: "
-                f"{error.reason}; {REMEDY}"
+                f"{declined_reason(error.reason).detail}; compile the model anew"
             ) from error
 
     def _judge(self, ep: ChosenEp, node: ContextNode, entry: Entry) -> None:
