@@ -29,6 +29,8 @@ from onnxplug.selection.choose import close
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
     from onnxplug.run.device import Device
+    from onnxplug.run.ep_context.contexts import Contexts
+    from onnxplug.run.ep_context.restore import Restorer
     from onnxplug.run.policy_eps import PolicyEps
 
 
@@ -41,6 +43,7 @@ def build_model(
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
     by_policy: PolicyEps | None = None,
+    contexts: Contexts | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
 
@@ -50,15 +53,26 @@ def build_model(
         by_policy: creates them, *chosen* and *failed* being its own.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
+        contexts: what the model has compiled already.
 
     Raises:
-        ModelError: the model contradicts itself.
+        ModelError: the model contradicts itself, or what it has compiled is damaged or
+            of no use here.
+        ModelRequiresCompilation: an EP has to compile, which *options* forbid.
         UnassignedNode: no EP runs some node.
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
     builder = _Builder(
-        model, chosen, failed, options, disabled, device_at, profile, by_policy
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        by_policy,
+        contexts,
     )
     try:
         return builder.build()
@@ -85,6 +99,7 @@ class _Builder:
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
         by_policy: PolicyEps | None,
+        contexts: Contexts | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
@@ -93,6 +108,8 @@ class _Builder:
         self._device_at = device_at
         self._profile = profile
         self._by_policy = by_policy
+        self._contexts = contexts
+        self._restorer: Restorer | None = None
         forget = by_policy.answers.forget if by_policy is not None else None
         self._changes = _changes(model, chosen, options, disabled, forget)
         self._compiled: CompiledGraph | None = None
@@ -104,7 +121,10 @@ class _Builder:
                 self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._changes.prepare(self._options.free_dimensions)
+        self._restorer = self._make_restorer()
         if self._by_policy is not None:
+            if self._restorer is not None:
+                self._by_policy.amend = self._restorer.claims
             with stage(self._profile, "choose EPs"):
                 self._by_policy.choose(self._model.graph)
         with stage(self._profile, "compile"):
@@ -141,6 +161,7 @@ class _Builder:
                     profile=self._profile,
                     options=self._options,
                     answers=policy.answers if policy is not None else None,
+                    restorer=self._restorer,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -157,6 +178,14 @@ class _Builder:
         name = self._model.path or self._model.graph.name
         cache = CompiledCache(ep, self._options.threads, name)
         return Candidate.of(ep)._replace(cache=cache)
+
+    def _make_restorer(self) -> Restorer | None:
+        forbidden = self._options.config["session.disable_model_compile"] == "1"
+        if self._contexts is None and not forbidden:
+            return None
+        from onnxplug.run.ep_context.restore import Restorer
+
+        return Restorer(self._contexts, self._chosen, self._options)
 
     def _do_without(self, error: EpError) -> None:
         """Drop the EP that failed, if another can do its work: one that the user named,

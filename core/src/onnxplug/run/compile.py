@@ -8,7 +8,7 @@ out the same are not compiled twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
@@ -39,6 +39,7 @@ from onnxplug.run.partition import (
     cut,
     find_unprofitable,
 )
+from onnxplug.run.partition.assign import ask
 from onnxplug.run.partition.preferences import Preferred
 from onnxplug.run.partition.report import (
     Expanded,
@@ -52,6 +53,8 @@ from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
+    from onnxplug.ep import CapabilityReport
+    from onnxplug.run.ep_context.restore import Restorer
     from onnxplug.run.partition.survey import Answers
 
 _DEEPEST: Final = 64
@@ -108,11 +111,13 @@ def compile_graph(
     where: str = "",
     profile: Profile | None = None,
     answers: Answers | None = None,
+    restorer: Restorer | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
 
     Args:
         answers: what the EPs said of these graphs before, if they were asked.
+        restorer: restores what was compiled before.
 
     Raises:
         LoadCancelled: *options* say so.
@@ -121,7 +126,15 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, changes, options, where, profile, answers
+        graph,
+        candidates,
+        explanation,
+        changes,
+        options,
+        where,
+        profile,
+        answers,
+        restorer,
     )
     try:
         compiled = compiler.compile()
@@ -147,6 +160,7 @@ class _Compiler:
         where: str,
         profile: Profile | None,
         answers: Answers | None,
+        restorer: Restorer | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
@@ -156,6 +170,7 @@ class _Compiler:
         self.where = where
         self.profile = profile
         self.answers = answers
+        self.restorer = restorer
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
@@ -213,6 +228,8 @@ class _Compiler:
 
     def _assign(self) -> Assignment:
         answers = self.answers
+        if self.restorer is not None:
+            self.restorer.require_eps(self.graph)
         with stage(self.profile, "assign nodes", {"graph": self.where}):
             return assign(
                 self.graph,
@@ -220,8 +237,15 @@ class _Compiler:
                 where=self.where,
                 excluded=self.excluded,
                 refused=answers.refused if answers is not None else None,
-                get_report=answers.take if answers is not None else None,
+                get_report=self._report_of,
             )
+
+    def _report_of(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
+        get_report = ask if self.answers is None else self.answers.take
+        report = get_report(graph, candidate)
+        if self.restorer is None:
+            return report
+        return self.restorer.claims(graph, candidate, report)
 
     def _finished(
         self, assignment: Assignment, cuts: Sequence[Cut], units: list[CompiledUnit]
@@ -357,9 +381,12 @@ class _Compiler:
         options = self.options  # which partitions keep, and not all that is held here
         declined = False
         units = []
+        make_partition: Callable[..., GraphPartition] = GraphPartition
+        if self.restorer is not None:
+            make_partition = self.restorer.partition
         for part in cuts:
             self.options.check_load()
-            partition = GraphPartition(
+            partition = make_partition(
                 self.graph,
                 [self.graph.nodes[index] for index in part.nodes],
                 label=part.label,
@@ -397,6 +424,10 @@ class _Compiler:
         self, position: int, partition: GraphPartition
     ) -> CompiledPartition:
         candidate = self.candidates[position]
+        if self.restorer is not None:
+            restored = self.restorer.restore(candidate, partition)
+            if restored is not None:
+                return restored
         if not candidate.provider.specialises:
             return compile_partition(candidate, partition)
         from onnxplug.run.specialised import specialised  # which few EPs ask for
@@ -424,6 +455,7 @@ class _Compiler:
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
                 answers=self.answers,
+                restorer=self.restorer,
             )
 
     def _report(
@@ -471,6 +503,7 @@ class _Compiler:
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
                     cache=_cache_outcome(unit.candidate, unit.compiled),
+                    origin=unit.partition.origin,
                 )
             )
         for node in self.graph.nodes:

@@ -27,9 +27,11 @@ from onnxplug.selection.choose import (
 )
 
 if TYPE_CHECKING:
-    from onnxplug.ep import EpDevice
+    from onnxplug.ep import CapabilityReport, EpDevice
     from onnxplug.graph import Graph
     from onnxplug.selection.policy_choice import PolicyChoice
+
+Amend: TypeAlias = "Callable[[Graph, Candidate, CapabilityReport], CapabilityReport]"
 
 Make: TypeAlias = Callable[[ProviderRequest, int], ChosenEp]
 """Creates the EP of a request, at its rank."""
@@ -54,6 +56,7 @@ class PolicyEps:
         chosen: those that the session has, best first.
         failed: those that failed.
         answers: what they said of the model.
+        amend: changes what an EP says of a graph, if something does.
     """
 
     def __init__(self, policy: PolicyChoice, make: Make) -> None:
@@ -61,6 +64,7 @@ class PolicyEps:
         self.chosen: list[ChosenEp] = []
         self.failed: list[FailedEp] = []
         self.answers = Answers()
+        self.amend: Amend | None = None
         self._make = make
         self._considered: list[str] = []
         self._ranks = itertools.count()
@@ -98,9 +102,7 @@ class PolicyEps:
             left = total
             if tried and total:
                 try:
-                    survey = Survey(
-                        graph, [*map(Candidate.of, tried)], self.answers.ask
-                    )
+                    survey = Survey(graph, [*map(Candidate.of, tried)], self._ask)
                 except EpError as error:
                     self.fail(error)
                     new = None
@@ -114,6 +116,12 @@ class PolicyEps:
             if new is None:
                 break
         self._complain()
+
+    def _ask(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
+        report = self.answers.ask(graph, candidate)
+        if self.amend is None:
+            return report
+        return self.amend(graph, candidate, report)
 
     def fail(self, error: EpError) -> None:
         """Do without the EP that failed; :meth:`choose` finds another.

@@ -134,6 +134,7 @@ class ChosenEp(Record):
         request: what the user asked for; ``None`` for the implied CPU EP.
         devices: what the EP was created on.
         options: every option of the EP, typed.
+        entries: every config entry of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
         veto: which nodes it is not to have whatever it claims.
         entries: every config entry of the EP, typed.
@@ -152,6 +153,17 @@ class ChosenEp(Record):
     def name(self) -> str:
         """The EP's name."""
         return self.factory.name
+
+    @property
+    def compiled_in(self) -> dict[str, OptionValue]:
+        """The options and config entries that what it compiles depends on."""
+        factory = self.factory
+        declared = {**factory.options, **factory.config_entries}
+        return {
+            name: value
+            for name, value in {**self.options, **self.entries}.items()
+            if declared[name].compiled_in
+        }
 
     @property
     def device(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
     from onnxplug.run.device import Device
+    from onnxplug.run.ep_context.contexts import Contexts
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import ChosenEp
@@ -66,10 +67,13 @@ def open_model(
     extra_outputs: Sequence[str],
     resolved: Sequence[ProviderRequest] | None,
     profile: Profile | None,
+    finish: Callable[[BuiltModel, Model], object] | None = None,
 ) -> OpenedModel:
     """Open the model of *request*; the caller closes it.
 
     Args:
+        finish: called with what was built before anything runs, in place of writing a
+            compiled model that the options ask for.
         extra_outputs: names of values to be outputs, too, in a variant of a session.
         resolved: the EPs if they are resolved already.
 
@@ -79,16 +83,22 @@ def open_model(
     registry = request.registry or registry_of_process
     kind = "array" if isinstance(request.source, memoryview) else "uri"
     with stage(profile, f"model_loading_{kind}"):
-        model = load(request.source, request.options, extra_outputs, request.files)
+        model, contexts = load(
+            request.source, request.options, extra_outputs, request.files
+        )
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
         metadata = ModelMetadata(model)
         eps = _resolve(request, registry, model) if resolved is None else resolved
-        built = _build(request, registry, model, eps, profile)
+        built = _build(request, registry, model, contexts, eps, profile)
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
                 _write(built.graph, path)
+            if finish is not None:
+                finish(built, model)
+            elif request.options.config["ep.context_enable"] == "1":
+                _write_compiled(built, model, request.options, extra_outputs)
             _log_placement(request.options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
@@ -118,6 +128,7 @@ def _build(
     request: SessionRequest,
     registry: PluginRegistry,
     model: Model,
+    contexts: Contexts | None,
     resolved: Sequence[ProviderRequest] | PolicyChoice,
     profile: Profile | None,
 ) -> BuiltModel:
@@ -131,7 +142,15 @@ def _build(
         maker = EpMaker(registry, discover(), context)
         eps = PolicyEps(resolved, functools.partial(_make, maker, registry, options))
         return build_model(
-            model, eps.chosen, eps.failed, options, disabled, device_at, profile, eps
+            model,
+            eps.chosen,
+            eps.failed,
+            options,
+            disabled,
+            device_at,
+            profile,
+            by_policy=eps,
+            contexts=contexts,
         )
     with stage(profile, "create EPs"):
         chosen, failed = choose(
@@ -144,7 +163,16 @@ def _build(
     if registry.settings.verify and any(map(_has_probes, chosen)):
         with stage(profile, "verify EPs"):
             chosen = _verified(chosen, registry, options)
-    return build_model(model, chosen, failed, options, disabled, device_at, profile)
+    return build_model(
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        contexts=contexts,
+    )
 
 
 def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:
@@ -209,6 +237,18 @@ def _write(graph: Graph, path: str) -> None:
         ) from error
     with open(path, "wb") as file:
         file.write(data)
+
+
+def _write_compiled(
+    built: BuiltModel,
+    model: Model,
+    options: SessionOptions,
+    extra_outputs: Sequence[str],
+) -> None:
+    if not extra_outputs:  # a variant of a session whose model is written already
+        from onnxplug.session.compiled_model import write_as_asked
+
+        write_as_asked(built, model, options)
 
 
 def _log_placement(options: SessionOptions, explanation: Explanation) -> None:

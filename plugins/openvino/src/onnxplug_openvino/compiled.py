@@ -9,7 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from onnxplug import ep
+from onnxplug_openvino.engine import import_openvino
+from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
 
@@ -44,6 +48,15 @@ class Compiler:
         """
         return self._core.compile_model(model, self._device, self._properties)
 
+    def restore(self, blob: np.ndarray[Any, Any]) -> Any:
+        """OpenVINO's compiled model of what it has exported, whose memory it uses.
+
+        Raises:
+            RuntimeError: OpenVINO cannot import it.
+        """
+        tensor = import_openvino().Tensor(writable(blob), shared_memory=True)
+        return self._core.import_model(tensor, self._device, self._properties)
+
 
 class OpenVINOPartition(ep.CompiledPartition):
     """A compiled model with its infer requests.
@@ -53,7 +66,7 @@ class OpenVINOPartition(ep.CompiledPartition):
 
     def __init__(self, compiled: Any, types: PortTypes, weights: Sequence[Any]) -> None:
         self._compiled = compiled
-        self._weights = weights  # OpenVINO uses their memory
+        self._weights = weights  # or a blob: OpenVINO uses their memory
         self._inputs = [
             make_port(*pair) for pair in zip(compiled.inputs, types.inputs, strict=True)
         ]
@@ -85,6 +98,25 @@ class OpenVINOPartition(ep.CompiledPartition):
         # after a failure a request is not used again: its tensors are in doubt
         self._idle.append(request)
         return results
+
+    def serialize(self) -> memoryview:
+        """The compiled model as OpenVINO exports it.
+
+        Raises:
+            Declined: OpenVINO exports none for this device.
+        """
+        try:
+            exported = self._compiled.export_model()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ep.Declined(
+                ep.Reason(
+                    ep.RefusalCode.OTHER,
+                    f"OpenVINO does not export what it compiled: {reason}",
+                )
+            ) from error
+        content: memoryview = exported.getbuffer()
+        return content
 
     def close(self) -> None:
         """Release the requests and the compiled model, then the weights' memory."""

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug_openvino.capability import judge
 from onnxplug_openvino.compiled import Compiler, OpenVINOPartition, PortTypes
@@ -61,6 +63,22 @@ class OpenVINOProvider(ep.ExecutionProvider):
     def _compiler(self) -> Compiler:
         return Compiler(self._core, self._settings)
 
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What OpenVINO exported, on the memory of *data*.
+
+        Raises:
+            Declined: OpenVINO cannot import it, or it has other inputs or outputs.
+        """
+        blob = np.frombuffer(data, np.uint8)
+        try:
+            compiled = self._compiler.restore(blob)
+        except RuntimeError as error:
+            _decline(f"OpenVINO cannot import it: {_summary(error)}")
+        types = _check_ports(compiled, partition)
+        return OpenVINOPartition(compiled, types, [blob])
+
     def _read(self, partition: ep.Partition) -> tuple[Any, Sequence[Any], PortTypes]:
         """OpenVINO's model, the weights whose memory it uses, and the ports' types.
 
@@ -79,12 +97,21 @@ class OpenVINOProvider(ep.ExecutionProvider):
         }
         if shapes:
             model.reshape(shapes)
-        return model, weights, _check_ports(model, partition)
+        types = _check_ports(model, partition)
+        _check_outputs_are_made(model, partition)
+        return model, weights, types
 
 
 def _is_static(value: ep.ValueInfo) -> bool:
     shape = value.shape
     return shape is not None and all(isinstance(size, int) for size in shape)
+
+
+def _summary(error: RuntimeError) -> str:
+    """What OpenVINO says beside the places in its source."""
+    lines = (line.strip() for line in str(error).splitlines())
+    said = [line for line in lines if line and not line.startswith("Exception from")]
+    return " ".join(said)[:300]
 
 
 _OPERATOR_IN_TEXT: Final = re.compile(r"\b([A-Z]\w*)-\d+")
@@ -129,12 +156,21 @@ def _check_ports(model: Any, partition: ep.Partition) -> PortTypes:
                     f"not {list(value.shape or ())}",
                     makers,
                 )
-            if side == "output" and _is_input(port):
-                # its CPU plugin does not write such an output's tensor
-                _decline(f"OpenVINO hands an input through as {name!r}", makers)
             dtypes.append(value.dtype)
         found.append(tuple(dtypes))
     return PortTypes(*found)
+
+
+def _check_outputs_are_made(model: Any, partition: ep.Partition) -> None:
+    """Whether OpenVINO writes all outputs of a model that is not compiled yet.
+
+    Raises:
+        Declined: an output is an input, whose tensor its CPU plugin does not write.
+    """
+    for name, port in zip(partition.outputs, model.outputs, strict=True):
+        if _is_input(port):
+            makers = [node for node in partition.nodes if name in node.outputs]
+            _decline(f"OpenVINO hands an input through as {name!r}", makers)
 
 
 def _is_input(port: Any) -> bool:

@@ -35,7 +35,10 @@ class GraphPartition:
         outputs: values that are used outside, in the order they are made.
         label: the label of the claim, if the partition is one claim.
         covers_model: nothing of the model runs outside.
+        origin: where it was restored from; empty if it is compiled.
     """
+
+    origin = ""
 
     def __init__(
         self,

@@ -101,6 +101,7 @@ class PartitionPlacement(Record):
             the EP does not ask for that.
         specialisations: what was compiled by input shapes; ``None`` where one compiled
             partition is for all shapes.
+        origin: where it was restored from, as it was compiled before; else empty.
     """
 
     number: int
@@ -116,6 +117,7 @@ class PartitionPlacement(Record):
     serialised: bool = False
     cache: str = ""
     specialisations: Specialisations | None = None
+    origin: str = ""
 
 
 class CopyPlacement(Record):
@@ -148,6 +150,20 @@ class GivenBack(Record):
     graph: str
     ep: str
     nodes: tuple[str, ...]
+    reason: Reason
+
+
+class NotWritten(Record):
+    """A partition whose nodes are nodes in the compiled model that was written.
+
+    Attributes:
+        number: the partition's.
+        ep: the EP that runs it.
+        reason: why the EP did not serialise it.
+    """
+
+    number: int
+    ep: str
     reason: Reason
 
 
@@ -233,6 +249,7 @@ class Explanation:
         rewritten: what EPs replaced among the nodes that they got.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
+        not_written: partitions that are nodes in the compiled model that was written.
     """
 
     def __init__(self) -> None:
@@ -248,6 +265,7 @@ class Explanation:
         self.rewritten: list[Rewritten] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
+        self.not_written: list[NotWritten] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
 
     def of_changes(self) -> Explanation:
@@ -311,6 +329,10 @@ class Explanation:
             "rewritten": [item._asdict() for item in self.rewritten],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
+            "not_written": [
+                item._asdict() | {"reason": _reason(item.reason)}
+                for item in self.not_written
+            ],
         }
 
     def __str__(self) -> str:
@@ -338,6 +360,7 @@ class Explanation:
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
+                + (f", restored from what is {part.origin}" if part.origin else "")
             )
             if part.specialisations is not None:
                 lines += [f"    {line}" for line in _lines(part.specialisations)]
@@ -369,6 +392,11 @@ class Explanation:
             first = next(x.node for x in self.not_folded if x.reason == reason)
             more = f" and {count - 1} more" if count > 1 else ""
             lines.append(f"  not computed ahead: {first}{more} ({reason})")
+        for left in self.not_written:
+            lines.append(
+                f"  not compiled into the model: partition {left.number} of {left.ep} "
+                f"({left.reason})"
+            )
         return "\n".join(map(escape, lines))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from onnxplug import ep
 from onnxplug_testing.simulated.capability import judge, operator
 from onnxplug_testing.simulated.context import SimulatedContext
+from onnxplug_testing.simulated.image import read_model
 from onnxplug_testing.simulated.knobs import Knobs, Stage
 from onnxplug_testing.simulated.partition import (
     SimulatedPartition,
@@ -73,11 +74,20 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
                 ),
                 nodes=() if whole else named,
             )
-        compiled = SimulatedPartition(partition, self._knobs, self._context)
+        return self._kept(SimulatedPartition(partition, self._knobs, self._context))
+
+    def restore(self, partition: ep.Partition, data: memoryview) -> SimulatedPartition:
+        self._knobs.check(Stage.RESTORE)
+        model = read_model(data)
+        return self._kept(
+            SimulatedPartition(partition, self._knobs, self._context, model)
+        )
+
+    def _kept(self, compiled: SimulatedPartition) -> SimulatedPartition:
+        """*compiled*, which is the session's from now on."""
         if self.captures and not compiled.is_queued:
-            ops = sorted({operator(node) for node in partition.nodes})
             raise ep.SessionRefused(
-                f"{self._knobs.name} cannot capture a partition of {', '.join(ops)}: "
+                f"{self._knobs.name} cannot capture {compiled.in_words}: "
                 "it waits for values; turn enable_graph_capture off"
             )
         self.partitions.append(compiled)
