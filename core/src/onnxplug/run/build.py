@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.entries import PAD, buckets
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
 from onnxplug.graph import Graph, Model, Node
 from onnxplug.graph.scopes import outermost
@@ -95,6 +96,7 @@ class _Builder:
     def build(self) -> BuiltModel:
         with stage(self._profile, "prepare"):
             self._prepare(self._options.free_dimensions)
+        self._check_buckets()
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -123,6 +125,15 @@ class _Builder:
             budget=self._budget,
         )
         self._reports.append(report)
+
+    def _check_buckets(self) -> None:
+        named = buckets(self._options.config[PAD])
+        if named:
+            from onnxplug.run.padding import check_names  # which few sessions need
+
+            graph = self._model.graph
+            types = [graph.value(name).type for name in graph.inputs]
+            check_names(types, named)
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""

@@ -21,6 +21,8 @@ _SHAPES_KEPT: Final = 8
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
 
+    pads = True
+
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core
         self._settings = settings
