@@ -180,8 +180,8 @@ class EpError(EPFail):
     Attributes:
         ep: the EP's name.
         stage: ``devices``, ``select``, ``create``, ``probes``, ``engine_versions``,
-            ``get_capability``, ``compile``, ``run``, ``explain``, ``close`` or
-            ``operators``.
+            ``get_capability``, ``examine``, ``compile``, ``prepare``, ``run``,
+            ``explain``, ``close`` or ``operators``.
     """
 
     def __init__(self, message: str, *, ep: str = "", stage: str = "") -> None:

@@ -53,7 +53,10 @@ SERVE: Final = "session.serve_while_compiling"
 
 _NOTHING_SAID: Final[Mapping[Any, Any]] = MappingProxyType({})
 
-_REMEDY: Final = "feed other shapes, or leave the EP out of the session's providers"
+_REMEDY: Final = (
+    f"feed other shapes, let another EP serve ({SERVE}), or leave the EP out of the "
+    "session's providers"
+)
 
 
 def open_inputs(partition: GraphPartition) -> tuple[int, ...]:
