@@ -22,6 +22,10 @@ COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
 }
 """Operators that take many times as long as those that read each element once."""
 
+DEQUANTIZE: Final = "DequantizeLinear"
+"""ONNX's operator, and ONNX Runtime's.  Of constants it is not folded: what becomes of
+it is decided when it is known which EP reads it."""
+
 
 def is_control_flow(node: Node) -> bool:
     """Whether the host can run *node* by running its bodies."""

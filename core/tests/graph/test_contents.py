@@ -24,6 +24,7 @@ from onnxplug.errors import (
     ModelUnreadable,
 )
 from onnxplug.graph import contents, external, load
+from onnxplug.graph import folder as beside
 from onnxplug.graph.load import load_model
 
 WEIGHTS = np.arange(1 << 19, dtype=np.float32)  # twice as large as what is mapped
@@ -144,7 +145,7 @@ def read_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> 
         return opened
 
     monkeypatch.setattr(load, "open_regular", open_it)
-    monkeypatch.setattr(external, "open_regular", open_it)
+    monkeypatch.setattr(beside, "open_regular", open_it)
 
 
 @posix
@@ -262,7 +263,7 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(
         (each / "w.bin").write_bytes(WEIGHTS.tobytes())
     path = folder / "m.onnx"
     onnx.save(model(location="below/w.bin"), path)
-    really_resolve = external.ExternalData._resolve
+    really_resolve = beside.ModelFolder._resolve
 
     def resolve(*arguments: Any) -> tuple[Path, Path]:
         found = really_resolve(*arguments)
@@ -271,11 +272,11 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(
         victim.symlink_to(outside / swapped)
         return found
 
-    monkeypatch.setattr(external.ExternalData, "_resolve", resolve)
-    monkeypatch.setattr(external, "_BY_FOLDERS", by_folders)
+    monkeypatch.setattr(beside.ModelFolder, "_resolve", resolve)
+    monkeypatch.setattr(beside, "_BY_FOLDERS", by_folders)
     with pytest.raises(ExternalDataError, match="cannot be read"):
         load_model(path)
-    monkeypatch.setattr(external.ExternalData, "_resolve", really_resolve)
+    monkeypatch.setattr(beside.ModelFolder, "_resolve", really_resolve)
     (folder / "below" / swapped).unlink()
     (tmp_path / "away").rename(folder / "below" / swapped)
     assert np.array_equal(load_model(path).graph.constant("w"), WEIGHTS)
@@ -285,9 +286,9 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(
 def test_folders_below_are_searched_either_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_folders: bool
 ) -> None:
-    if by_folders and not external._BY_FOLDERS:
+    if by_folders and not beside._BY_FOLDERS:
         pytest.skip("the system opens nothing relative to a folder")
-    monkeypatch.setattr(external, "_BY_FOLDERS", by_folders)
+    monkeypatch.setattr(beside, "_BY_FOLDERS", by_folders)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "w.bin").write_bytes(WEIGHTS.tobytes())
     path = tmp_path / "m.onnx"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
+    from onnxplug.ep.compatibility import Compatibility
     from onnxplug.ep.device_context import DeviceContext
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.probe import Probe
@@ -225,6 +226,34 @@ class EpFactory(ABC):
         of the EP and the system only.
         """
         return {}
+
+    def compatibility_info(self, device: EpDevice) -> str:
+        """(optional) What partitions compiled for *device* depend on.
+
+        Printable text for :meth:`check`; options are not in it, as the host compares
+        these itself.  Looks, as :meth:`supported_devices` does: no driver is loaded.
+        Defaults to the EP's name and version, :meth:`engine_versions`, the system and
+        the model of the device.
+        """
+        from onnxplug.ep.compatibility import describe_compiler
+
+        return describe_compiler(
+            self.name, self.version, self.engine_versions(device), device
+        )
+
+    def check(self, device: EpDevice, info: str) -> tuple[Compatibility, str]:
+        """(optional) Whether what was compiled elsewhere can be restored on *device*.
+
+        Looks, as :meth:`compatibility_info` does, which made *info*, perhaps in another
+        version; it may also be damaged, or ONNX Runtime's.  Whatever differs makes it
+        unsupported by default.
+
+        Returns:
+            The answer and the reason, which is empty if it is ``OPTIMAL``.
+        """
+        from onnxplug.ep.compatibility import compare_compilers
+
+        return compare_compilers(self.compatibility_info(device), info)
 
     def operators(self) -> Iterable[OperatorSupport] | None:
         """(optional) The operators that the EP runs, for ``onnxplug ops``.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from onnxplug.ep.capability import CapabilityReport
+from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
 from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
+from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
+from onnxplug.errors import Declined
 
 if TYPE_CHECKING:
     from onnxplug.ep.streams import CapturePhase, Stream
@@ -112,13 +114,54 @@ class CompiledPartition(ABC):
                 before anything is written.
         """
 
+    def serialize(self) -> bytes | memoryview | None:
+        """(optional) Itself as bytes, for :meth:`ExecutionProvider.restore`.
+
+        The host calls it after ``compile`` and before the first run, and stores the
+        bytes with a checksum, the EP's options and what
+        ``EpFactory.compatibility_info`` says.
+
+        Returns:
+            ``None``: the EP serialises nothing.
+
+        Raises:
+            Declined: this one cannot be; says why.
+        """
+        return None
+
+    def prepare(self, partition: Partition) -> bool:
+        """(optional) Make ready for runs of the input shapes that *partition* states.
+
+        For what is made by shapes in runs, as ``InferenceSession.prepare`` asks for.
+        From any thread, also while other threads run.
+
+        Args:
+            partition: the one that this was compiled from, specialised.
+
+        Returns:
+            Whether runs of these shapes find ready what they would have to make.
+        """
+        return False
+
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
         return None
 
 
+class ValueLocations(NamedTuple):
+    """Where what an EP compiles for any shapes has its values; see
+    :attr:`CompiledPartition.input_locations` and ``output_locations``."""
+
+    inputs: Sequence[MemoryLocation] | None = None
+    outputs: Sequence[MemoryLocation] | None = None
+
+
 class ExecutionProvider(ABC):
-    """An EP as one session sees it.  Used from the thread that creates the session."""
+    """An EP as one session sees it.
+
+    Used from the thread that creates the session, but for ``compile`` where
+    :attr:`specialises` says so.
+    """
 
     location: MemoryLocation = HOST
     """The default place of inputs and outputs."""
@@ -128,6 +171,25 @@ class ExecutionProvider(ABC):
     host refuses the session if another EP or the host has a part in it, and so does
     the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
+    caches: bool = False
+    """What is compiled is kept on disk for other processes, and restored there: the
+    same partition for the same devices, options, system and versions, of which those of
+    engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
+    much sooner done than compiling."""
+
+    preferences: Preferences = Preferences()
+    """In what form it wants the nodes that it gets."""
+
+    specialises: int = 0
+    """For how many sets of input shapes the host keeps what the EP compiles, for each
+    partition; 0: one compiled partition is for all shapes.
+
+    A partition whose inputs have sizes that are not known is then not compiled when the
+    session is made, but for each set of shapes in the first run that has it,
+    specialised to these.  ``compile`` is called from any thread, several times at once,
+    and never under a lock of the host's.  What was not used for longest is closed, once
+    no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
+
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
         """Claim or refuse every node of *graph*, each refusal with a reason.
@@ -135,6 +197,14 @@ class ExecutionProvider(ABC):
         Pure: the host asks again for bodies of control flow, after expanding functions
         and after a partition was given back.  Raising is a failure of the EP.
         """
+
+    def expands(self, graph: Graph, node: Node) -> bool:
+        """(optional) Whether it would rather have the function body of *node*.
+
+        Asked for the nodes that it gets, whose place the bodies take if there are any
+        and EPs, whichever, run all of their nodes.  Pure.
+        """
+        return False
 
     def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
         """(optional) How long *nodes* of *graph* take, in seconds, without copies.
@@ -158,6 +228,45 @@ class ExecutionProvider(ABC):
                 claimed them.
             SessionRefused: the session must not be created.
         """
+
+    def restore(self, partition: Partition, data: memoryview) -> CompiledPartition:
+        """(optional) What :meth:`CompiledPartition.serialize` gave, ready to run.
+
+        The host has compared checksum and options, and asked ``EpFactory.check``.  Who
+        wrote the model wrote the data, which may be hostile with a checksum that is
+        right.
+
+        Args:
+            partition: that which was compiled, or a single node of operator
+                ``EPContext`` that stands for it: inputs and outputs, their order and
+                their types are the same.
+            data: the bytes, read-only, which may be mapped from a file.  They stay as
+                long as this object does.
+
+        Raises:
+            Declined: the data is not of use; says why.
+        """
+        reason = Reason(
+            RefusalCode.OTHER, f"{type(self).__name__} restores no compiled partitions"
+        )
+        raise Declined(reason)
+
+    def examine(self, partition: Partition) -> ValueLocations | None:
+        """(optional) Look at a partition that is to be compiled for shapes in runs.
+
+        What no shapes would change is declined here, where other EPs can still take it:
+        when a specialised partition is declined in a run, the run fails.
+
+        Args:
+            partition: has sizes that are not known.
+
+        Returns:
+            Where values are, whatever the shapes; ``None``: all in the EP's location.
+
+        Raises:
+            Declined, SessionRefused: as of :meth:`compile`.
+        """
+        return None
 
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; after all its partitions."""

@@ -7,11 +7,10 @@ onnx is imported when something is exported, not before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from onnxplug.ep import (
     DataType,
-    ExportedModel,
     MapType,
     OptionalType,
     SequenceType,
@@ -27,7 +26,6 @@ from onnxplug.graph.value_type import type_to_proto
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
 __all__ = ["export_graph", "node_to_proto", "type_to_proto"]
@@ -50,6 +48,19 @@ _IR_VERSIONS: Final = {
 }
 
 
+class ExportedGraph(NamedTuple):
+    """A graph as a model, and what was left out of it.
+
+    Attributes:
+        model: an ``onnx.ModelProto``.
+        weights: by the ``location`` that the model's external data names; they are not
+            read before somebody does.
+    """
+
+    model: Any
+    weights: Mapping[str, Weight]
+
+
 def export_graph(
     graph: Graph,
     *,
@@ -59,7 +70,7 @@ def export_graph(
     functions: Iterable[Function] = (),
     weights: Literal["inline", "external"] = "inline",
     ir_version: int = 10,
-) -> ExportedModel:
+) -> ExportedGraph:
     """*graph*, or a part of it, as a self-contained model.
 
     Constants that the nodes and their bodies use become initializers, wherever around
@@ -74,7 +85,7 @@ def export_graph(
             is used outside the part.
         functions: model-local functions to include.
         weights: ``external`` leaves tensors above 1 KiB out of the model, as external
-            data with ``ExportedModel.weights`` for its files.
+            data whose files :attr:`ExportedGraph.weights` stand for.
         ir_version: raised where an element type needs it, and to 4 at least.
 
     Raises:
@@ -119,7 +130,7 @@ def export_graph(
         writer.function(model.functions.add(), function)
     _write_opset_imports(model, graph.opset_imports)
     model.ir_version = writer.ir_version
-    return ExportedModel(model, writer.buffers)
+    return ExportedGraph(model, writer.external)
 
 
 def node_to_proto(node: Node) -> onnx.NodeProto:
@@ -137,7 +148,7 @@ class _Writer:
     Messages are filled in place, since appending one to another copies it.
 
     Attributes:
-        buffers: external weights by location.
+        external: weights that are left out, by location.
         ir_version: the lowest that has every element type written.
     """
 
@@ -148,7 +159,7 @@ class _Writer:
     ) -> None:
         self._external: Final = weights == "external"
         self._inline_bytes = 0
-        self.buffers: dict[str, np.ndarray[Any, Any]] = {}
+        self.external: dict[str, Weight] = {}
         # before version 4 initializers had to be inputs, which constants are not
         self.ir_version = max(ir_version, 4)
 
@@ -318,11 +329,10 @@ class _Writer:
         self, proto: onnx.TensorProto, name: str, weight: Weight
     ) -> None:
         self._describe(proto, name, weight)
-        buffer = weight.raw()
-        location = f"weight-{len(self.buffers)}"
-        self.buffers[location] = buffer
+        location = f"weight-{len(self.external)}"
+        self.external[location] = weight
         proto.data_location = proto.EXTERNAL
-        entries = {"location": location, "offset": "0", "length": str(buffer.nbytes)}
+        entries = {"location": location, "offset": "0", "length": str(weight.nbytes)}
         for key, value in entries.items():
             proto.external_data.add(key=key, value=value)
 

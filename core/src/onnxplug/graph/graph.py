@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import ep
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
-from onnxplug.ep.files import Identity
 from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.escape import escape
@@ -24,6 +23,8 @@ from onnxplug.graph.weight import Weight
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.ep.files import Identity
+    from onnxplug.graph.folder import ModelFolder
     from onnxplug.plugins import PluginRegistry
 
 _MAX_DENSE: Final = 1 << 31  # bytes that a sparse tensor may become
@@ -346,7 +347,7 @@ class Model(Record):
         graph: the main graph.
         functions: model-local functions by (domain, name, overload).
         path: the file it came from; ``None`` when from memory.
-        files: what each file that it is in was when it was opened.
+        folder: the files beside it.
         metadata: custom ``metadata_props``.
     """
 
@@ -360,7 +361,12 @@ class Model(Record):
     model_version: int
     doc_string: str
     metadata: dict[str, str]
-    files: Mapping[str, Identity]
+    folder: ModelFolder
+
+    @property
+    def files(self) -> Mapping[str, Identity]:
+        """What each file that it is in was when it was opened."""
+        return self.folder.contents.files
 
 
 def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.files import Identity, open_regular
+from onnxplug.ep.files import open_regular
 from onnxplug.errors import (
     InvalidModel,
     MalformedModel,
@@ -25,6 +25,7 @@ from onnxplug.errors import (
 from onnxplug.graph import tags
 from onnxplug.graph.contents import Contents
 from onnxplug.graph.external import ExternalData
+from onnxplug.graph.folder import ModelFolder
 from onnxplug.graph.graph import Function, Model
 from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
@@ -79,12 +80,11 @@ def load_model(
     else:
         data, described = _on_disk(path, contents), repr(path)
         folder = os.path.dirname(path) if folder is None else folder
-    external = ExternalData(
-        folder, path, files=external_files, arrays=external_arrays, contents=contents
-    )
+    beside = ModelFolder(folder, path, files=external_files, contents=contents)
+    external = ExternalData(beside, arrays=external_arrays)
     try:
         try:
-            return _read_model(data, external, path, contents.files)
+            return _read_model(data, external, path, beside)
         finally:
             # first, as what is wrong with the model may come of it
             contents.require_unchanged()
@@ -99,7 +99,7 @@ def parse_function(data: bytes) -> Function:
         InvalidModel: it is not one.
     """
     message = Message.whole(memoryview(data))
-    return GraphParser(ExternalData(None)).function(message, {"": 1})
+    return GraphParser(ExternalData()).function(message, {"": 1})
 
 
 def _on_disk(path: str, contents: Contents) -> memoryview:
@@ -168,7 +168,7 @@ def _read_model(
     data: memoryview,
     external: ExternalData,
     path: str | None,
-    files: Mapping[str, Identity],
+    folder: ModelFolder,
 ) -> Model:
     message = Message.whole(data)
     numbers = {tags.MODEL_IR_VERSION: 0, tags.MODEL_MODEL_VERSION: 0}
@@ -225,7 +225,7 @@ def _read_model(
         model_version=numbers[tags.MODEL_MODEL_VERSION],
         doc_string=text[tags.MODEL_DOC_STRING],
         metadata=metadata,
-        files=files,
+        folder=folder,
     )
 
 

@@ -5,22 +5,24 @@ The stages in order: prepare, compile, plan, report.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
-from onnxplug.graph import Graph, Model, Node
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
 from onnxplug.options import SessionOptions
-from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
+from onnxplug.prepare import Budget, Report, prepare
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile import CompiledGraph, compile_graph
-from onnxplug.run.evaluate import evaluator
+from onnxplug.run.evaluate import Evaluator, evaluator
 from onnxplug.run.memory import Memory
 from onnxplug.run.model import BuiltModel, closers
 from onnxplug.run.outcomes import report_outcomes
 from onnxplug.run.partition import Candidate
-from onnxplug.run.partition.report import Expanded, Explanation
+from onnxplug.run.partition.preferences import settle_weights
+from onnxplug.run.partition.report import Explanation
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.results import checks_always
 from onnxplug.selection import ChosenEp, FailedEp, do_without
@@ -95,7 +97,13 @@ class _Builder:
         self._profile = profile
         self._by_policy = by_policy
         self._budget = Budget(check=options.check_load)
-        self._reports: list[Report] = []
+        # refers to nothing of the builder, so that both go as soon as they are done
+        self._changes = Changes(
+            model,
+            self._budget,
+            functools.partial(_prepared, model, chosen, disabled, self._budget),
+            lambda: _evaluator(chosen),
+        )
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
@@ -104,10 +112,10 @@ class _Builder:
             with stage(self._profile, "create EPs"):
                 self._by_policy.start()
         with stage(self._profile, "prepare"):
-            self._prepare(self._options.free_dimensions)
+            self._changes.prepare(self._options.free_dimensions)
         if self._by_policy is not None:
             with stage(self._profile, "choose EPs"):
-                self._by_policy.choose(self._model.graph)
+                self._by_policy.choose(self._model.graph, self._settle_weights)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -127,29 +135,18 @@ class _Builder:
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
 
-    def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
-        report = prepare(
-            self._model,
-            evaluate=evaluator([Candidate.of(ep) for ep in self._chosen]),
-            disabled=self._disabled,
-            free_dimensions=free_dimensions,
-            budget=self._budget,
-        )
-        self._reports.append(report)
-
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
-        expanded: list[Expanded] = []
         policy = self._by_policy
         while True:
-            self._explanation = Explanation()
-            self._explanation.expanded = expanded  # the graph has been rewritten so
+            # what says how the graph has been rewritten stays true
+            self._explanation = self._explanation.of_changes()
             try:
                 return compile_graph(
                     self._model.graph,
-                    [Candidate.of(ep) for ep in self._chosen],
+                    [self._with_cache(ep) for ep in self._chosen],
                     self._explanation,
-                    expand=self._expand,
+                    changes=self._changes,
                     profile=self._profile,
                     options=self._options,
                     answers=policy.answers if policy is not None else None,
@@ -161,24 +158,24 @@ class _Builder:
                 self._options.check_load()
                 self._do_without(error)
 
-    def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
-        """Replace *nodes* by function bodies, and prepare the graph with these."""
-        if not expand_nodes(graph, nodes, self._budget):
-            return False
-        if self._by_policy is not None:
-            self._by_policy.answers.forget()
-        if graph.parent is None:
-            self._prepare()
-        else:  # what is around a body is compiled already
-            infer_types(outermost(graph))
-        return True
+    def _settle_weights(self, candidates: Sequence[Candidate]) -> None:
+        settle_weights(self._model.graph, candidates, self._explanation, self._changes)
+
+    def _with_cache(self, ep: ChosenEp) -> Candidate:
+        if not ep.provider.caches:
+            return Candidate.of(ep)
+        from onnxplug.run.cache import CompiledCache  # which few EPs ask for
+
+        name = self._model.path or self._model.graph.name
+        cache = CompiledCache(ep, self._options.threads, name)
+        return Candidate.of(ep)._replace(cache=cache)
 
     def _do_without(self, error: EpError) -> None:
         """Drop the EP that failed, if another can do its work: one that the user named,
         or the next of the policy."""
         if self._by_policy is not None:
             self._by_policy.fail(error)
-            self._by_policy.choose(self._model.graph)
+            self._by_policy.choose(self._model.graph, self._settle_weights)
             return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
@@ -190,7 +187,7 @@ class _Builder:
         self._failed.append(failure)
 
     def _report(self) -> None:
-        explanation, reports = self._explanation, self._reports
+        explanation, reports = self._explanation, self._changes.reports
         explanation.refresh()
         policy = self._by_policy
         others = policy.outcomes() if policy is not None else []
@@ -203,7 +200,27 @@ class _Builder:
         explanation.not_folded = list(reports[-1].left("fold"))
 
 
+def _prepared(
+    model: Model,
+    chosen: Sequence[ChosenEp],
+    disabled: Collection[str],
+    budget: Budget,
+    free_dimensions: Mapping[str, int] | None,
+) -> Report:
+    return prepare(
+        model,
+        evaluate=_evaluator(chosen),
+        disabled=disabled,
+        free_dimensions=free_dimensions,
+        budget=budget,
+    )
+
+
 def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     """The streams that the user made, by the locations of the EPs that have them."""
     handles = ((ep.provider.location, ep.options.get(USER_STREAM)) for ep in chosen)
     return {location: int(handle) for location, handle in handles if handle}
+
+
+def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
+    return evaluator([Candidate.of(ep) for ep in chosen])

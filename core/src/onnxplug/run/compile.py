@@ -8,8 +8,8 @@ out the same are not compiled twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -18,12 +18,13 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.ep.record import Record
-from onnxplug.errors import UnassignedNode, UnsupportedModel
+from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
 from onnxplug.operators import is_control_flow
 from onnxplug.options import SessionOptions
 from onnxplug.prepare import why_not_expanded
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile_partition import (
     compile_partition,
     declined_nodes,
@@ -38,6 +39,7 @@ from onnxplug.run.partition import (
     cut,
     find_unprofitable,
 )
+from onnxplug.run.partition.preferences import Preferred
 from onnxplug.run.partition.report import (
     Expanded,
     Explanation,
@@ -54,9 +56,6 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
-
-Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
-"""Replaces nodes by their operators' function bodies; whether any was replaced."""
 
 
 class CompiledUnit(Record):
@@ -104,7 +103,7 @@ def compile_graph(
     candidates: Sequence[Candidate],
     explanation: Explanation,
     *,
-    expand: Expand,
+    changes: Changes,
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
@@ -122,7 +121,7 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, expand, options, where, profile, answers
+        graph, candidates, explanation, changes, options, where, profile, answers
     )
     try:
         compiled = compiler.compile()
@@ -143,7 +142,7 @@ class _Compiler:
         graph: Graph,
         candidates: Sequence[Candidate],
         explanation: Explanation,
-        expand: Expand,
+        changes: Changes,
         options: SessionOptions,
         where: str,
         profile: Profile | None,
@@ -152,7 +151,7 @@ class _Compiler:
         self.graph = graph
         self.candidates = candidates
         self.explanation = explanation
-        self.expand = expand
+        self.changes = changes
         self.options = options
         self.where = where
         self.profile = profile
@@ -170,11 +169,16 @@ class _Compiler:
 
         Each time round, nodes have other EPs to go to, or are other nodes.
         """
+        preferred = Preferred(
+            self.graph,
+            self.candidates,
+            self.explanation,
+            self.changes,
+            self._assigned,
+            self.where,
+        )
         while True:
-            self.options.check_load()
-            assignment = self._assign()
-            if self._kept_after_all(assignment) or self._expanded(assignment):
-                continue
+            assignment = preferred.assigned()
             cuts = cut(self.graph, assignment)
             if self._unprofitable_given_back(assignment, cuts):
                 continue
@@ -182,17 +186,37 @@ class _Compiler:
             if units is not None:
                 return self._finished(assignment, cuts, units)
 
+    def _assigned(self) -> Assignment:
+        """All nodes assigned, functions expanded where no EP takes them.
+
+        Raises:
+            UnassignedNode, UnsupportedModel: some node cannot be.
+        """
+        expansions = self.expansions
+        try:
+            while True:
+                self.options.check_load()
+                assignment = self._assign()
+                if not (self._kept_after_all(assignment) or self._expanded(assignment)):
+                    return assignment
+        except (ModelError, UnassignedNode):
+            self.expansions = expansions  # who asked for them takes them back
+            raise
+
     def _assign(self) -> Assignment:
         answers = self.answers
         with stage(self.profile, "assign nodes", {"graph": self.where}):
-            return assign(
+            assignment = assign(
                 self.graph,
                 self.candidates,
                 where=self.where,
                 excluded=self.excluded,
                 refused=answers.refused if answers is not None else None,
-                get_report=answers.take if answers is not None else None,
+                get_report=answers.ask if answers is not None else None,
             )
+        if answers is not None:
+            answers.forget()  # EPs are asked again when nodes have gone elsewhere
+        return assignment
 
     def _finished(
         self, assignment: Assignment, cuts: Sequence[Cut], units: list[CompiledUnit]
@@ -266,7 +290,7 @@ class _Compiler:
                 f"each other, more than {_DEEPEST} deep, which is onnxplug's limit; "
                 "does a function call itself?"
             )
-        if self.expand(self.graph, nodes):
+        if self.changes.expand(self.graph, nodes):
             left = set(self.graph.nodes)
             self.explanation.expanded.extend(
                 Expanded(self.where, describe(node), refusals[node])
@@ -296,7 +320,8 @@ class _Compiler:
                 lines.append(f"  and {reason}")
         if len(nodes) > 5:
             lines.append(f"and {len(nodes) - 5} more nodes")
-        for expanded in self.explanation.expanded[:5]:
+        refused = [each for each in self.explanation.expanded if each.refusals]
+        for expanded in refused[:5]:
             lines.append(f"{expanded.node} was replaced by its function body, since:")
             lines += [f"  {passed}" for passed in expanded.refusals]
         return UnassignedNode(
@@ -350,7 +375,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = compile_partition(candidate, partition)
+                        self.done[key] = self._compile_one(candidate, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -363,6 +388,15 @@ class _Compiler:
             units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
         return None if declined else units
 
+    def _compile_one(
+        self, candidate: Candidate, partition: GraphPartition
+    ) -> CompiledPartition:
+        if not candidate.provider.specialises:
+            return compile_partition(candidate, partition)
+        from onnxplug.run.specialised import specialised  # which few EPs ask for
+
+        return specialised(candidate, partition, self.profile)
+
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
         for attribute, body in node.subgraphs.items():
@@ -371,7 +405,7 @@ class _Compiler:
                 body,
                 self.candidates,
                 self.explanation,
-                expand=self.expand,
+                changes=self.changes,
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
@@ -422,6 +456,7 @@ class _Compiler:
                     outputs=unit.partition.outputs,
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
+                    cache=_cache_outcome(unit.candidate, unit.compiled),
                 )
             )
         for node in self.graph.nodes:
@@ -440,3 +475,8 @@ class _Compiler:
                     "",
                 )
             )
+
+
+def _cache_outcome(candidate: Candidate, compiled: CompiledPartition) -> str:
+    cache = candidate.cache
+    return "" if cache is None else cache.outcomes.get(id(compiled), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from onnxplug.ep import (
@@ -135,6 +136,7 @@ class ChosenEp(Record):
         options: every option of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
         veto: which nodes it is not to have whatever it claims.
+        entries: every config entry of the EP, typed.
     """
 
     request: ProviderRequest | None
@@ -144,6 +146,7 @@ class ChosenEp(Record):
     provider: ExecutionProvider
     rank: int = 0
     veto: Veto = allow_all
+    entries: Mapping[str, OptionValue] = MappingProxyType({})
 
     @property
     def name(self) -> str:
@@ -349,7 +352,7 @@ def create_ep(
         found = ep_failure(factory.name, "create", error)
         text = f"{found}{_diagnosis(factory)}"
         raise EpError(text, ep=factory.name, stage="create") from error
-    return ChosenEp(request, factory, devices, options, provider, rank)
+    return ChosenEp(request, factory, devices, options, provider, rank, entries=entries)
 
 
 def _devices(

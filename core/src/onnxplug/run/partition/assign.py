@@ -28,6 +28,7 @@ from onnxplug.selection.choose import Veto, allow_all
 if TYPE_CHECKING:
     from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
+    from onnxplug.run.cache import CompiledCache
     from onnxplug.selection import ChosenEp
 
 
@@ -40,6 +41,7 @@ class Candidate(Record):
         provider: the EP.
         costs: of its copies and nodes; ``None``: the defaults.
         veto: which nodes it is not to have whatever it claims.
+        cache: what it compiled before, if it asked for that.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Candidate(Record):
     provider: ExecutionProvider
     costs: Costs | None = None
     veto: Veto = allow_all
+    cache: CompiledCache | None = None
 
     @classmethod
     def of(cls, ep: ChosenEp) -> Candidate:

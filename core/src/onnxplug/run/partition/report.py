@@ -57,6 +57,33 @@ class NodePlacement(Record):
     note: str = ""
 
 
+class Specialisations(Record):
+    """What was compiled of one partition by input shapes.
+
+    Attributes:
+        limit: for how many sets of shapes the host keeps it.
+        kept: the shapes, in words, latest used last.
+        compiled: how many were compiled, by what asked for it: ``run``, ``prepare`` or
+            ``background``.
+        evicted: how many were closed, as others were used later.
+        failed: how often the EP failed, or declined.
+        waits: how often a run waited while another compiled its shapes.
+        elsewhere: how many runs another EP served meanwhile, by its name.
+        last_failure: the latest, in words; empty if there was none.
+        note: what is to be said of it, such as why no other EP can serve.
+    """
+
+    limit: int
+    kept: tuple[str, ...]
+    compiled: dict[str, int]
+    evicted: int
+    failed: int
+    waits: int
+    elsewhere: dict[str, int]
+    last_failure: str = ""
+    note: str = ""
+
+
 class PartitionPlacement(Record):
     """One partition.
 
@@ -70,6 +97,10 @@ class PartitionPlacement(Record):
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
         serialised: the EP runs it once at a time, so concurrent runs wait.
+        cache: whether it was restored from the cache on disk, or is in it now; empty if
+            the EP does not ask for that.
+        specialisations: what was compiled by input shapes; ``None`` where one compiled
+            partition is for all shapes.
     """
 
     number: int
@@ -83,6 +114,8 @@ class PartitionPlacement(Record):
     outputs: tuple[str, ...]
     label: str = ""
     serialised: bool = False
+    cache: str = ""
+    specialisations: Specialisations | None = None
 
 
 class CopyPlacement(Record):
@@ -119,11 +152,33 @@ class GivenBack(Record):
 
 
 class Expanded(Record):
-    """A node that every EP refused, replaced by its operator's function body."""
+    """A node that was replaced by its operator's function body.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        refusals: why no EP took it; empty when one did.
+        preferred_by: the EP that would have got it, and would rather have the body.
+    """
 
     graph: str
     node: str
     refusals: tuple[PassedOver, ...]
+    preferred_by: str = ""
+
+
+class ComputedOnce(Record):
+    """A node of quantised weights whose result is a constant for EPs that run floats.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        is_kept: it is in a partition, too, of an EP that keeps it.
+    """
+
+    graph: str
+    node: str
+    is_kept: bool
 
 
 class EpOutcome(Record):
@@ -157,6 +212,8 @@ class Explanation:
         partitions, nodes, copies: where everything runs, in order of execution.
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
+        computed_once: nodes of quantised weights that became constants, which are
+            computed when an EP asks for them.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
     """
@@ -170,9 +227,17 @@ class Explanation:
         self.copies: list[CopyPlacement] = []
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
+        self.computed_once: list[ComputedOnce] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
+
+    def of_changes(self) -> Explanation:
+        """What is said here of how graphs were changed, and nothing else."""
+        explanation = Explanation()
+        explanation.expanded = self.expanded
+        explanation.computed_once = self.computed_once
+        return explanation
 
     def ask_again(
         self, number: int, compiled: CompiledPartition, places: Sequence[int]
@@ -190,7 +255,8 @@ class Explanation:
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
                 self.partitions[number] = self.partitions[number]._replace(
-                    tiers=dict(compiled.tiers)
+                    tiers=dict(compiled.tiers),
+                    specialisations=_specialisations(compiled),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
@@ -208,7 +274,7 @@ class Explanation:
         return {
             "policy": self.policy,
             "eps": [item._asdict() for item in self.eps],
-            "partitions": [item._asdict() for item in self.partitions],
+            "partitions": [_partition(item) for item in self.partitions],
             "nodes": [
                 item._asdict() | {"passed_over": _reasons(item.passed_over)}
                 for item in self.nodes
@@ -222,6 +288,7 @@ class Explanation:
                 item._asdict() | {"refusals": _reasons(item.refusals)}
                 for item in self.expanded
             ],
+            "computed_once": [item._asdict() for item in self.computed_once],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
         }
@@ -247,10 +314,13 @@ class Explanation:
             )
             more = ", …" if len(part.operators) > 6 else ""
             where = f" in {part.graph}" if part.graph else ""
+            cache = f", {part.cache}" if part.cache else ""
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
-                f"{_plural(part.nodes, 'node')} ({operators}{more})"
+                f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
             )
+            if part.specialisations is not None:
+                lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
             lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
@@ -265,12 +335,55 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        if self.computed_once:
+            others = len(self.computed_once) - 1
+            more = f" and {others} more" if others else ""
+            first = self.computed_once[0].node
+            lines.append(f"  computed once: {first}{more} (quantised weights)")
         reasons = Counter(left.reason for left in self.not_folded)
         for reason, count in reasons.most_common(5):
             first = next(x.node for x in self.not_folded if x.reason == reason)
             more = f" and {count - 1} more" if count > 1 else ""
             lines.append(f"  not computed ahead: {first}{more} ({reason})")
         return "\n".join(map(escape, lines))
+
+
+def _specialisations(compiled: CompiledPartition) -> Specialisations | None:
+    # what the host makes of an EP's partition may have them
+    found = getattr(compiled, "specialisations", None)
+    return found if isinstance(found, Specialisations) else None
+
+
+def _partition(part: PartitionPlacement) -> dict[str, Any]:
+    found = part.specialisations
+    return part._asdict() | {
+        "specialisations": None if found is None else found._asdict()
+    }
+
+
+def _lines(found: Specialisations) -> list[str]:
+    """What is said of *found* in a summary."""
+    compiled = sum(found.compiled.values())
+    by = ", ".join(f"{n} by {what}" for what, n in found.compiled.items() if n)
+    line = (
+        f"by input shapes: {len(found.kept)} kept of at most {found.limit}, "
+        f"{compiled} compiled" + (f" ({by})" if by else "")
+    )
+    for count, what in (
+        (found.evicted, "evicted"),
+        (found.failed, "failed"),
+        (found.waits, "runs waited"),
+    ):
+        if count:
+            line += f", {count} {what}"
+    for ep, count in found.elsewhere.items():
+        line += f", {_plural(count, 'run')} on {ep} meanwhile"
+    lines = [line]
+    if found.last_failure:
+        lines.append(f"last failure: {found.last_failure}")
+    if found.note:
+        lines.append(found.note)
+    return lines
 
 
 def _on_what(explanation: Explanation) -> str:

@@ -1,0 +1,117 @@
+"""Whether what an EP compiled elsewhere, or before, is of use here.
+
+An EP's factory says what its compiled partitions depend on, as text; later, perhaps in
+another process or on another machine, a factory of the same EP judges that text.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from onnxplug.ep.devices import EpDevice
+
+_FORMAT: Final = 1
+
+
+class Compatibility(StrEnum):
+    """What an EP says of a compiled partition, in ONNX Runtime's four words."""
+
+    OPTIMAL = "optimal"
+    """It can be restored, and is what would be compiled here."""
+
+    RECOMPILE = "recompile"
+    """It can be restored, but what is compiled here would be better."""
+
+    UNSUPPORTED = "unsupported"
+    """It must not be restored."""
+
+    NOT_APPLICABLE = "not-applicable"
+    """It is not this EP's."""
+
+
+def describe_compiler(
+    ep_name: str, version: str, engine: Mapping[str, str], device: EpDevice
+) -> str:
+    """What compiled partitions depend on: EP, engine, system and device, as JSON."""
+    facts = {
+        "format": _FORMAT,
+        "ep": ep_name,
+        "version": version,
+        "engine": dict(engine),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "device": _identity(device),
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
+def compare_compilers(here: str, there: str) -> tuple[Compatibility, str]:
+    """How what compiled *there* fits what would compile *here*, and why.
+
+    Both are texts of :func:`describe_compiler`; *there* may be anything.  The reason is
+    empty for ``OPTIMAL``.
+    """
+    own: dict[str, Any] = json.loads(here)
+    other = _read(there)
+    if other is None:
+        return (
+            Compatibility.UNSUPPORTED,
+            "what it says of its origin was not written by this EP, or was damaged",
+        )
+    if other.get("ep") != own["ep"]:
+        return (
+            Compatibility.NOT_APPLICABLE,
+            f"it was compiled by {other.get('ep')}, not by {own['ep']}",
+        )
+    differences = list(_differences(own, other))
+    if not differences:
+        return Compatibility.OPTIMAL, ""
+    return Compatibility.UNSUPPORTED, "; ".join(differences)
+
+
+def _identity(device: EpDevice) -> dict[str, Any]:
+    """What tells a model of device from others, and not one device of a model."""
+    hardware = device.device
+    return {
+        "type": str(hardware.type),
+        "vendor": hardware.vendor,
+        "vendor_id": hardware.vendor_id,
+        "device_id": hardware.device_id,
+        "description": hardware.metadata.get("Description", ""),
+    }
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+        return None
+    return facts
+
+
+def _differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """In words, for each fact that is not the same."""
+    for key in sorted({*own, *other}):
+        here, there = own.get(key), other.get(key)
+        if here == there:
+            continue
+        if isinstance(here, dict) and isinstance(there, dict):
+            for name in sorted({*here, *there}):
+                if here.get(name) != there.get(name):
+                    yield _difference(f"{key} {name}", here.get(name), there.get(name))
+        else:
+            yield _difference(key, here, there)
+
+
+def _difference(what: str, here: object, there: object) -> str:
+    return f"it was compiled with {what} {_shown(there)}, and here it is {_shown(here)}"
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else repr(value)[:200]
