@@ -31,7 +31,7 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import is_ep_context
 from onnxplug.run.compile_partition import checked, compile_partition, declined_reason
-from onnxplug.run.ep_context.container import Damaged, Entry
+from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.contexts import REMEDY, Contexts, FoundContext, damaged
 from onnxplug.run.ep_context.node import ContextNode
 from onnxplug.run.ep_context.partition import ContextPartition
@@ -151,7 +151,9 @@ class Restorer:
         if self._contexts is not None and isinstance(partition, ContextPartition):
             found = self._contexts.find(partition.nodes[0])
             assert found.entry is not None, "claimed by its EP"
-            return self._restore(candidate, partition, found.node, found.entry)
+            self._check(candidate, partition, found.node, found.entry)
+            self._contexts.verify(found)
+            return self._restored(candidate, partition, found.node, found.entry)
         if self._forbidden and serialises(candidate.provider):
             raise ModelRequiresCompilation(
                 f"User disabled EP compilation but EP {candidate.name!r} needs to "
@@ -161,13 +163,14 @@ class Restorer:
             )
         return compile_partition(candidate, partition)
 
-    def _restore(
+    def _check(
         self,
         candidate: Candidate,
         partition: ContextPartition,
         node: ContextNode,
         entry: Entry,
-    ) -> CompiledPartition:
+    ) -> None:
+        """Whether the entry is the EP's, is what the node says, and is of use here."""
         if entry.ep != candidate.name:
             raise damaged(node, f"it was compiled by {entry.ep}")
         why = difference(entry.signature, partition)
@@ -178,10 +181,14 @@ class Restorer:
             )
         chosen = next(ep for ep in self._chosen if ep.name == candidate.name)
         self._judge(chosen, node, entry)
-        try:
-            entry.verify()
-        except Damaged as error:
-            raise damaged(node, str(error)) from error
+
+    def _restored(
+        self,
+        candidate: Candidate,
+        partition: ContextPartition,
+        node: ContextNode,
+        entry: Entry,
+    ) -> CompiledPartition:
         try:
             return checked(
                 candidate,

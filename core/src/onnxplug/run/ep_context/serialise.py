@@ -16,7 +16,7 @@ from onnxplug.errors import EpError, OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.compile_partition import declined_reason
-from onnxplug.run.ep_context.checksum import checksum
+from onnxplug.run.ep_context.checksum import Checksum
 from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.signature import signature
 from onnxplug.run.partition.report import NotWritten
@@ -54,7 +54,7 @@ def serialise(
             continue
         if ep.name not in infos:
             infos[ep.name] = _infos(ep)
-        digest = checksum(data)
+        digest = Checksum(data).digits()
         entries[id(unit)] = Entry(
             f"{prefix}{ep.name}_{digest}",
             ep.name,
