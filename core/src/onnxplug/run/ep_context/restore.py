@@ -24,11 +24,9 @@ from onnxplug.ep import (
 from onnxplug.errors import (
     ContextError,
     ContextMismatch,
-    EpError,
     ModelRequiresCompilation,
     UnassignedNode,
 )
-from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import is_ep_context
 from onnxplug.run.compile_partition import checked, compile_partition, declined_reason
 from onnxplug.run.ep_context.container import Entry
@@ -37,6 +35,7 @@ from onnxplug.run.ep_context.node import ContextNode
 from onnxplug.run.ep_context.partition import ContextPartition
 from onnxplug.run.ep_context.signature import difference
 from onnxplug.run.partition import Candidate, GraphPartition
+from onnxplug.selection.compatibility import check_compatibility
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
@@ -253,26 +252,14 @@ def judge(ep: ChosenEp, entry: Entry) -> tuple[Compatibility, str]:
             )
     suboptimal = ""
     for device, info in zip(ep.devices, entry.info, strict=True):
-        try:
-            verdict, reason = ep.factory.check(device, info)
-            if not isinstance(verdict, Compatibility) or not isinstance(reason, str):
-                raise TypeError(
-                    f"it returned {verdict!r} and {reason!r}; expected a Compatibility "
-                    "and a text"
-                )
-        except FAILURES as error:
-            raise _failed(ep.name, error) from error
+        verdict, reason = check_compatibility(ep.factory, device, info)
         if verdict is Compatibility.RECOMPILE:
-            suboptimal = suboptimal or reason or "the EP does not say why"
+            suboptimal = suboptimal or reason
         elif verdict is not Compatibility.OPTIMAL:
-            return verdict, reason or "the EP does not say why"
+            return verdict, reason
     if suboptimal:
         return Compatibility.RECOMPILE, suboptimal
     return Compatibility.OPTIMAL, ""
-
-
-def _failed(ep: str, error: BaseException) -> EpError:
-    return ep_failure(ep, "check", error)
 
 
 def _without(claim: ComputeCapability, index: int) -> ComputeCapability:

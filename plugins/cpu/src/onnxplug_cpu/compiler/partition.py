@@ -16,6 +16,7 @@ from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
+from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.settled import NOTE, FindFunction, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
@@ -172,6 +173,14 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _kind(self, node: int) -> tuple[str, str]:
         return self._nodes[node].domain, self._nodes[node].op_type
+
+    def serialize(self) -> None:
+        """Machine code is in no model.
+
+        Raises:
+            Declined: always.
+        """
+        decline_to_serialise()
 
     def close(self) -> None:
         """Give up what runs need."""
