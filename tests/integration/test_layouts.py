@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,14 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
+from onnxplug import ep
+from onnxplug.errors import EpWarning
 from onnxplug.plugins import registry
-from onnxplug_testing.channels_last import ChannelsLastFactory
+from onnxplug_testing.channels_last import (
+    ChannelsLastExecutionProvider,
+    ChannelsLastFactory,
+)
+from onnxplug_testing.random_conv_nets import ConvNet
 
 NAME = ChannelsLastFactory.name
 RANDOM = np.random.default_rng(3)
@@ -45,17 +52,22 @@ def drawn(session: onnxplug.InferenceSession) -> dict[str, Any]:
 
 
 def check(
-    model: onnx.ModelProto, feeds: dict[str, Any] | None = None
+    model: onnx.ModelProto,
+    feeds: dict[str, Any] | None = None,
+    *,
+    by_reference: bool = True,
 ) -> onnxplug.InferenceSession:
-    """A session of *model* on the EP and the CPU's, which is right."""
+    """A session of *model* on the EP and the CPU's, which computes what others do."""
     session = onnxplug.InferenceSession(model, providers=[NAME, "cpu"])
     feeds = feeds or drawn(session)
-    for found, expected in zip(
-        session.run(None, feeds), ReferenceEvaluator(model).run(None, feeds),
-        strict=True,
-    ):  # fmt: skip
-        assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    others: list[Any] = [onnxplug.InferenceSession(model, providers=["cpu"])]
+    if by_reference:
+        others.append(ReferenceEvaluator(model))
+    results = session.run(None, feeds)
+    for other in others:
+        for found, expected in zip(results, other.run(None, feeds), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     return session
 
 
@@ -72,6 +84,9 @@ def constants(model: onnx.ModelProto, **arrays: Any) -> None:
         onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()
     )
 
+
+NOT_BY_REFERENCE = {"ConvTranspose", "GlobalLpPool", "LRN"}
+"""It knows no groups, has no such operator, and counts channels by the batch."""
 
 FORMS = {
     "Conv": (
@@ -137,7 +152,7 @@ def test_each_operator(factory: ChannelsLastFactory, form: str) -> None:
         constants(model, **scales)
     if form == "BatchNormalization":
         model = parse(f"a = Abs (v) y = {call.replace('v)', 'a)')}", inputs)
-    session = check(model)
+    session = check(model, by_reference=form not in NOT_BY_REFERENCE)
     explained = session.explain()
     (laid,) = explained.laid_out
     assert (laid.nodes, laid.transposes, laid.undone) == (1, 2, "")
@@ -151,9 +166,198 @@ def test_resizing_to_sizes(factory: ChannelsLastFactory, channels: int) -> None:
     model = parse('y = Resize <mode="nearest"> (x, e, e, s)', IMAGE)
     sizes = np.array([2, channels, 9, 3])
     constants(model, e=np.zeros(0, np.float32), s=sizes)
+    node = model.graph.node[0]
+    node.output[0] = "r"
+    model.graph.node.append(onnx.helper.make_node("Neg", ["r"], ["y"]))
     session = onnxplug.InferenceSession(model, providers=[NAME, "cpu"])
     laid = session.explain().laid_out
     assert [each.nodes for each in laid] == ([1] if channels == 4 else [])
     feeds = drawn(session)
     (expected,) = ReferenceEvaluator(model).run(None, feeds)
     np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
+
+
+def test_quantised(factory: ChannelsLastFactory) -> None:
+    model = parse(
+        "y = QLinearConv <pads=[1,1,1,1]> (x, xs, xz, w, ws, wz, ys, yz)",
+        "uint8[1,4,5,6] x",
+    )
+    constants(
+        model,
+        xs=np.float32(0.02),
+        xz=np.uint8(120),
+        w=RANDOM.integers(0, 255, (3, 4, 3, 3)).astype(np.uint8),
+        ws=np.float32([0.01, 0.02, 0.03]),
+        wz=np.array([100, 120, 140], np.uint8),
+        ys=np.float32(0.5),
+        yz=np.uint8(128),
+    )
+    session = check(model)
+    assert session.explain().laid_out[0].nodes == 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_nets(factory: ChannelsLastFactory, seed: int) -> None:
+    net = ConvNet(seed)
+    # whose pools and products with several axes onnx.reference gets wrong
+    session = check(net.model, net.feeds, by_reference=False)
+    explained = session.explain()
+    before = sum(node.op_type == "Transpose" for node in net.model.graph.node)
+    left = operators(session).count("Transpose") - before
+    assert left == sum(each.transposes for each in explained.laid_out)
+    assert all(each.undone == "" for each in explained.laid_out)
+    converted = sum(each.nodes for each in explained.laid_out)
+    assert left <= 2 * converted
+
+
+def test_what_it_does_not_take_so_is_what_it_was(factory: ChannelsLastFactory) -> None:
+    factory.takes = frozenset({"Conv"})
+    session = check(
+        parse(
+            """
+            a = Conv <pads = [1,1,1,1]> (x, w)
+            b = Neg (a)
+            c = MaxPool <kernel_shape = [3,3]> (b)
+            y = Abs (c)
+            """,
+            f"{IMAGE}, float[4,4,3,3] w",
+        )
+    )
+    assert operators(session) == [
+        "Transpose", "Conv", "Neg", "Transpose", "MaxPool", "Abs",
+    ]  # fmt: skip
+    pool = session.explain().nodes[-2]
+    assert (pool.domain, pool.ep) == ("", "CPUExecutionProvider")
+    assert "NHWC for ChannelsLastExecutionProvider: 1 node, +2 Transpose" in str(
+        session.explain()
+    )
+
+
+def test_none_that_it_takes_so(factory: ChannelsLastFactory) -> None:
+    factory.takes = frozenset()
+    session = check(parse("a = Conv (x, w) y = Abs (a)", f"{IMAGE}, float[4,4,3,3] w"))
+    assert operators(session) == ["Conv", "Abs"]
+    assert [each.nodes for each in session.explain().laid_out] == [0]
+
+
+class Declining(ChannelsLastExecutionProvider):
+    """Declines all partitions that have a convolution."""
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        named = [node for node in partition.nodes if node.op_type == "Conv"]
+        if named:
+            raise ep.Declined("not now", nodes=named)
+        return super().compile(partition)
+
+
+def test_declined_it_is_what_it_was(
+    factory: ChannelsLastFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(factory, "create", lambda *_: Declining(factory.takes))
+    session = check(parse("a = Conv (x, w) y = Abs (a)", f"{IMAGE}, float[4,4,3,3] w"))
+    assert operators(session) == ["Conv", "Abs"]
+    assert [(each.nodes, each.undone) for each in session.explain().laid_out] == [
+        (1, "some of these nodes were given back")
+    ]
+
+
+def test_it_fails_afterwards(
+    factory: ChannelsLastFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(ChannelsLastExecutionProvider):
+        def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+            raise RuntimeError("not at all")
+
+    monkeypatch.setattr(factory, "create", lambda *_: Failing(factory.takes))
+    model = parse("a = Conv (x, w) y = Abs (a)", f"{IMAGE}, float[4,4,3,3] w")
+    with pytest.warns(EpWarning, match="not at all"):
+        session = check(model)
+    assert operators(session) == ["Conv", "Abs"]
+
+
+def test_a_model_that_transposes_itself(factory: ChannelsLastFactory) -> None:
+    """As those that were written with channels last are exported."""
+    session = check(
+        parse(
+            """
+            first = Transpose <perm = [0,3,1,2]> (x)
+            a = Conv <pads = [1,1,1,1]> (first, w)
+            b = Relu (a)
+            last = Transpose <perm = [0,2,3,1]> (b)
+            c = Add (last, bias)
+            again = Transpose <perm = [0,3,1,2]> (c)
+            d = MaxPool <kernel_shape = [2,2]> (again)
+            y = Transpose <perm = [0,2,3,1]> (d)
+            """,
+            "float[1,6,5,3] x, float[4,3,3,3] w, float[4] bias",
+        )
+    )
+    assert operators(session) == ["Conv", "Relu", "Add", "MaxPool"]
+    (laid,) = session.explain().laid_out
+    assert (laid.nodes, laid.transposes) == (2, -4)
+
+
+def test_sizes_that_are_not_known(factory: ChannelsLastFactory) -> None:
+    model = parse(
+        """
+        a = Conv <pads = [1,1,1,1], strides = [2,2]> (x, w)
+        b = Mul (a, s)
+        c = GlobalAveragePool (b)
+        d = Sigmoid (c)
+        e = Mul (b, d)
+        y = Concat <axis = 1> (e, b)
+        """,
+        "float[N,3,H,W] x, float[4,3,3,3] w, float[4,1,1] s",
+    )
+    weights = {
+        "w": RANDOM.uniform(-1, 1, (4, 3, 3, 3)).astype(np.float32),
+        "s": RANDOM.uniform(-1, 1, (4, 1, 1)).astype(np.float32),
+    }
+    del model.graph.input[1:]
+    constants(model, **weights)
+    for shape in ((1, 3, 5, 6), (2, 3, 8, 7)):
+        x = RANDOM.uniform(-1, 1, shape).astype(np.float32)
+        session = check(model, {"x": x})
+    assert operators(session).count("Transpose") == 2
+    (output,) = session.get_outputs()
+    assert output.shape[1] == 8
+
+
+def test_in_a_body(factory: ChannelsLastFactory) -> None:
+    model = parse(
+        """
+        n = Neg (x)
+        y = If (yes) <
+            then_branch = t () => (float[2,4,6,7] u) {
+                p = Conv <pads = [1,1,1,1]> (n, w) u = Relu (p)
+            },
+            else_branch = e () => (float[2,4,6,7] v) { v = Abs (n) }
+        >
+        """,
+        f"{IMAGE}, float[4,4,3,3] w, bool yes",
+    )
+    feeds = {
+        "x": RANDOM.uniform(-1, 1, (2, 4, 6, 7)).astype(np.float32),
+        "w": RANDOM.uniform(-1, 1, (4, 4, 3, 3)).astype(np.float32),
+    }
+    for yes in (True, False):
+        session = check(model, {**feeds, "yes": np.array(yes)})
+    (laid,) = session.explain().laid_out
+    assert (laid.graph, laid.nodes) == ("If giving 'y'.then_branch", 1)
+
+
+def test_as_a_model(factory: ChannelsLastFactory, tmp_path: Path) -> None:
+    """What is written loads, and runs where no EP wants channels last."""
+    options = onnxplug.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "prepared.onnx")
+    net = ConvNet(4)
+    session = onnxplug.InferenceSession(net.model, options, providers=[NAME, "cpu"])
+    assert session.explain().laid_out[0].nodes
+    again = onnxplug.InferenceSession(
+        options.optimized_model_filepath, providers=["cpu"]
+    )
+    assert {node.domain for node in again.explain().nodes} == {""}
+    for found, expected in zip(
+        again.run(None, net.feeds), session.run(None, net.feeds), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

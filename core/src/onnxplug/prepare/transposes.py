@@ -15,7 +15,8 @@ import numpy as np
 from onnxplug.ep import DataType, TensorType
 from onnxplug.ep.record import Record
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
-from onnxplug.graph.scopes import Names
+from onnxplug.graph.scopes import Names, made_in_bodies
+from onnxplug.graph.snapshot import Snapshot
 from onnxplug.layout import composed, inverse, permuted
 from onnxplug.prepare.channels_last import transpose
 
@@ -56,12 +57,16 @@ def sink(graph: Graph, ours: Collection[Node]) -> int:
     """Move the Transposes *ours* of *graph*, and others where it helps.
 
     Returns:
-        How many more Transposes there are than without *ours*; less than 0 if
-        others went with them.
+        How many more Transposes there are than without *ours*, at most as many as
+        these; less than 0 if others went with them.
     """
-    before = _count(graph) - len(ours)
+    before = _count(graph)
+    snapshot = Snapshot(graph)
     _Sinking(graph, ours).sink()
-    return _count(graph) - before
+    if _count(graph) > before:  # what passes one on is not worth it everywhere
+        snapshot.restore()
+        _Sinking(graph, ours, passes=False).sink()
+    return _count(graph) - before + len(ours)
 
 
 def _count(graph: Graph) -> int:
@@ -108,16 +113,21 @@ class _Role(Record):
 
 
 class _Sinking:
-    def __init__(self, graph: Graph, ours: Collection[Node]) -> None:
+    def __init__(
+        self, graph: Graph, ours: Collection[Node], *, passes: bool = True
+    ) -> None:
         self._graph = graph
+        self._passes = passes
         self._ours = frozenset(ours)
         self._names = Names(graph)
         self._pending: dict[str, _Pending] = {}
         self._made: dict[tuple[str, Perm], str] = {}
         self._constants: dict[tuple[str, Perm], str] = {}
         self._nodes: list[Node] = []
+        self._identities: list[Node] = []
         self._roles = {node: _role(graph, node) for node in graph.nodes}
         self._wanted = self._find_wanted()
+        self._needed = self._find_needed()
 
     def sink(self) -> None:
         graph = self._graph
@@ -126,6 +136,7 @@ class _Sinking:
                 self._keep(node)
         for name in dict.fromkeys(graph.outputs):
             self._make_named(name)
+        self._bypass_identities()
         graph.replace_nodes(self._nodes)
         made = {name for node in self._nodes for name in node.outputs if name}
         for name in self._pending:
@@ -153,6 +164,15 @@ class _Sinking:
                 if read is not None and found:
                     wanted.setdefault(read, set()).update(found)
         return wanted
+
+    def _find_needed(self) -> set[str]:
+        """The values that are needed as they are, whatever is moved."""
+        needed = set(self._graph.outputs)
+        for node in self._graph.nodes:
+            needed.update(node.captures)
+            if self._roles[node] is None and not _is_transpose(node):
+                needed.update(filter(None, node.inputs))
+        return needed
 
     # Transposes
 
@@ -201,7 +221,8 @@ class _Sinking:
             return
         at = self._at(name)
         if at.is_same:
-            self._nodes.append(Node("Identity", (found,), (name,), name=name))
+            self._identities.append(Node("Identity", (found,), (name,), name=name))
+            self._nodes.append(self._identities[-1])
         else:
             self._nodes.append(transpose(at.source, name, at.perm))
             self._made[at.source, at.perm] = name
@@ -219,12 +240,33 @@ class _Sinking:
         node.inputs = tuple(name and self._read(name) for name in node.inputs)
         self._nodes.append(node)
 
+    def _bypass_identities(self) -> None:
+        """Let who makes what is handed on to an output make that, where it can."""
+        fixed = {*self._graph.outputs, *made_in_bodies(self._graph)}
+        for node in self._nodes:
+            fixed.update(node.captures)
+        makers = {name: node for node in self._nodes for name in node.outputs if name}
+        for identity in self._identities:
+            (source,), (target,) = identity.inputs, identity.outputs
+            if source is None or source in fixed or source not in makers:
+                continue
+            if target in fixed and target not in self._graph.outputs:
+                continue
+            new: dict[str | None, str | None] = {source: target}
+            self._nodes.remove(identity)
+            for node in self._nodes:
+                node.inputs = tuple(new.get(name, name) for name in node.inputs)
+            maker = makers[source]
+            maker.outputs = tuple(new.get(name, name) for name in maker.outputs)
+            fixed.add(source)
+            self._graph.types.pop(source, None)
+
     # what Transposes move past
 
     def _passed_on(self, node: Node) -> bool:
         """Run *node* on what is not transposed yet, if that is of use."""
         role = self._roles[node]
-        if role is None:
+        if role is None or not self._passes:
             return False
         data = [node.inputs[position] for position in role.data]
         found = [self._pending[name] for name in data if name in self._pending]
@@ -249,7 +291,8 @@ class _Sinking:
         for name in filter(None, data):
             here = self._at(name)
             if here.perm == at.perm:
-                if (here.source, here.perm) not in self._made:
+                is_made = (here.source, here.perm) in self._made
+                if not is_made and name not in self._needed:
                     saved.add(here.source)
                 continue
             shape = self._graph.value(name).shape
