@@ -22,7 +22,7 @@ FLOORS: Final = (
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
     {"shapes", "functions", "domains", "layout", "operators", "selection"},
-    {"prepare", "entries", "options", "queries", "process"},
+    {"context_data", "prepare", "entries", "options", "queries", "process"},
     {"run"},
     {"session", "verify"},
     {"backend", "cli", "__main__"},

@@ -60,6 +60,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
     found = cli(*mixed, "--json").json
     assert list(found) == [
         "model",
+        "policy",
         "eps",
         "partitions",
         "nodes",

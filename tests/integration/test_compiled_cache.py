@@ -86,7 +86,7 @@ class ScalingFactory(ep.EpFactory):
     version = "1"
     options: ClassVar[Mapping[str, ep.Option]] = {
         "gain": ep.Option(default=1.0),
-        "user_compute_stream": ep.Option(default=0),
+        "priority": ep.Option(default=0, compiled_in=False),
     }
     config_entries: ClassVar[Mapping[str, ep.Option]] = {
         "mode": ep.Option(default="fast")
@@ -254,7 +254,7 @@ def test_other_options_compile_anew(factory: ScalingFactory) -> None:
     check(open_session(options={"gain": 2.0}), WEIGHTS * 2)
     assert factory.calls == ["compile", "compile"]
     check(open_session(options={"gain": "1"}))  # as it is by default
-    check(open_session(options={"user_compute_stream": 0}))
+    check(open_session(options={"priority": 3}))
     assert factory.calls[2:] == ["restore", "restore"]
 
 

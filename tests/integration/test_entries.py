@@ -261,7 +261,6 @@ def test_the_hosts_own_entries_are_checked_when_they_are_set(neg, abs_) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("ep.context_enable", "1", "cannot be set to '1': compiled models cannot be"),
         ("ep.context_enable", "yes", "is 'yes'; expected '0' or '1'"),
         ("ep.contex_enable", "1", "did you mean 'ep.context_enable'"),
         ("ep.share_ep_context", "1", "did you mean 'ep.share_ep_contexts'"),
@@ -279,13 +278,8 @@ def test_the_sessions_entries_that_cannot_be(key: str, value: str, message: str)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("ep.context_file_path", "x_ctx.onnx"),
-        ("ep.context_embed_mode", "1"),
-        ("ep.context_node_name_prefix", "x"),
-        ("ep.context_model_external_initializers_file_name", "x.bin"),
         ("ep.enable_weightless", "1"),
-        ("ep.share_ep_contexts", "1"),
-        ("ep.stop_share_ep_contexts", "1"),
+        ("session.disable_prepacking", "1"),
     ],
 )
 def test_the_sessions_entries_without_effect_warn(key: str, value: str) -> None:

@@ -22,14 +22,12 @@ class Entry(NamedTuple):
         accepts: a test of its values; ``None``: any will do.
         expected: what they have to be, in words.
         effect: it has one here; else setting anything but the default warns.
-        refused: why nothing but the default can be set; empty: it can.
     """
 
     default: str | None = None
     accepts: Callable[[str], object] | None = None
     expected: str = ""
     effect: bool = True
-    refused: str = ""
 
 
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
@@ -39,21 +37,21 @@ SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
     "session.model_external_initializers_file_folder_path": Entry(""),
+    "session.serve_while_compiling": _FLAG,
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
     "session.use_memory_mapped_model": _FLAG._replace(default="1"),
     "optimization.disable_specified_optimizers": Entry(""),
-    "ep.context_enable": _FLAG._replace(
-        refused="compiled models cannot be written as EPContext nodes; leave it out, "
-        "and the model is compiled whenever a session is made"
-    ),
-    "ep.context_file_path": _IGNORED,
-    "ep.context_embed_mode": _FLAG._replace(effect=False),
-    "ep.context_node_name_prefix": _IGNORED,
-    "ep.context_model_external_initializers_file_name": _IGNORED,
+    "ep.context_enable": _FLAG,
+    "ep.context_file_path": Entry(""),
+    "ep.context_embed_mode": _FLAG,
+    "ep.context_node_name_prefix": Entry(""),
+    "ep.context_model_external_initializers_file_name": Entry(""),
+    "ep.share_ep_contexts": _FLAG,
+    "ep.stop_share_ep_contexts": _FLAG,
+    "session.disable_model_compile": _FLAG,
+    "session.fail_on_suboptimal_compiled_model": _FLAG,
     "ep.enable_weightless": _FLAG._replace(effect=False),
-    "ep.share_ep_contexts": _FLAG._replace(effect=False),
-    "ep.stop_share_ep_contexts": _FLAG._replace(effect=False),
     "session.disable_prepacking": _IGNORED,
     "session.use_env_allocators": _IGNORED,
     "session.use_device_allocator_for_initializers": _IGNORED,
@@ -95,7 +93,7 @@ RUN: Final[Mapping[str, Entry]] = {
 DEFAULTS: Final[Mapping[str, str]] = {
     key: entry.default
     for key, entry in SESSION.items()
-    if entry.effect and not entry.refused and entry.default is not None
+    if entry.effect and entry.default is not None
 }
 """What holds of sessions' entries with an effect where they are not set."""
 
@@ -147,7 +145,5 @@ def _check(what: str, key: str, value: str, entry: Entry) -> None:
         raise OptionError(f"{what} {key!r} is {value!r}; expected {entry.expected}")
     if value == entry.default:
         return
-    if entry.refused:
-        raise OptionError(f"{what} {key!r} cannot be set to {value!r}: {entry.refused}")
     if not entry.effect:
         warn_user(f"{what} {key!r} has no effect in onnxplug", OptionWarning)

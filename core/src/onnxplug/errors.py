@@ -81,6 +81,12 @@ class ModelLoadCanceled(OnnxplugError, RuntimeError):
     code: ClassVar[int] = 12
 
 
+class ModelRequiresCompilation(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 13: EPs have to compile what must not be compiled now."""
+
+    code: ClassVar[int] = 13
+
+
 # Plugins...
 
 
@@ -171,6 +177,16 @@ class ExternalDataError(InvalidModel, Fail):
     """External data is missing, truncated, or outside the model's folder."""
 
 
+class ContextError(InvalidModel, Fail):
+    """What an EPContext node holds is missing or damaged, or outside the model's
+    folder."""
+
+
+class ContextMismatch(ModelError, ModelRequiresCompilation):
+    """A compiled model is of another EP or engine, for another device, or with other
+    options."""
+
+
 # Execution providers...
 
 
@@ -180,8 +196,8 @@ class EpError(EPFail):
     Attributes:
         ep: the EP's name.
         stage: ``devices``, ``select``, ``create``, ``probes``, ``engine_versions``,
-            ``get_capability``, ``compile``, ``run``, ``explain``, ``close`` or
-            ``operators``.
+            ``get_capability``, ``compile``, ``serialize``, ``compatibility_info``,
+            ``check``, ``restore``, ``run``, ``explain``, ``close`` or ``operators``.
     """
 
     def __init__(self, message: str, *, ep: str = "", stage: str = "") -> None:

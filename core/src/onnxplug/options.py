@@ -19,6 +19,7 @@ from onnxplug.suggest import did_you_mean
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.context_data import ReadFunction
     from onnxplug.ep import EpDevice
     from onnxplug.selection import ProviderRequest
 
@@ -125,6 +126,7 @@ class SessionOptions:
     _requests: list[ProviderRequest]
     _policy: Any
     _cancellation: _Flag
+    _ep_context_reader: tuple[ReadFunction, int] | None
 
     def __init__(self) -> None:
         values = self.__dict__
@@ -145,6 +147,7 @@ class SessionOptions:
             _requests=[],
             _policy=None,
             _cancellation=_Flag(),
+            _ep_context_reader=None,
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -318,6 +321,27 @@ class SessionOptions:
                 )
             self._external_files[name] = view[:length]
 
+    def set_ep_context_data_read_func(
+        self, read_func: ReadFunction, max_data_size: int
+    ) -> None:
+        """Let *read_func* give the files of a compiled model, in place of the disk.
+
+        Args:
+            read_func: called with the name that the model has for the file, and with an
+                :class:`~onnxplug.OrtEpContextDataBuffer` to write its content to.
+            max_data_size: bytes that a file may have.
+
+        Raises:
+            OptionError: *max_data_size* is below 0.
+        """
+        if max_data_size < 0:
+            raise OptionError(f"max_data_size is {max_data_size}; expected ≥ 0")
+        self.__dict__["_ep_context_reader"] = (read_func, int(max_data_size))
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Undo :meth:`set_ep_context_data_read_func`."""
+        self.__dict__["_ep_context_reader"] = None
+
     # EPs
 
     def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
@@ -391,6 +415,15 @@ class SessionOptions:
     def external_files(self) -> dict[str, memoryview]:
         """Files of external data that are in memory."""
         return dict(self._external_files)
+
+    @property
+    def ep_context_reader(self) -> Callable[[str], memoryview] | None:
+        """Gives files of a compiled model by their names; ``None``: the disk does."""
+        if self._ep_context_reader is None:
+            return None
+        from onnxplug.context_data import reader  # which few programs set
+
+        return reader(*self._ep_context_reader)
 
     @property
     def disabled_passes(self) -> set[str]:

@@ -48,7 +48,12 @@ from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import Option, OptionValue
 from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
-from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.provider import (
+    CompiledPartition,
+    ExecutionProvider,
+    RunContext,
+    ValueLocations,
+)
 from onnxplug.ep.types import (
     DataType,
     Dimension,
@@ -162,6 +167,7 @@ __all__ = [
     "TensorType",
     "UnsupportedModel",
     "ValueInfo",
+    "ValueLocations",
     "ValueType",
     "WeightSource",
     "WeightStore",

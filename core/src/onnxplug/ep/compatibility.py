@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -49,11 +49,17 @@ def describe_compiler(
     return json.dumps(facts, sort_keys=True)
 
 
-def compare_compilers(here: str, there: str) -> tuple[Compatibility, str]:
+def compare_compilers(
+    here: str, there: str, *, portable: Collection[str] = ()
+) -> tuple[Compatibility, str]:
     """How what compiled *there* fits what would compile *here*, and why.
 
     Both are texts of :func:`describe_compiler`; *there* may be anything.  The reason is
     empty for ``OPTIMAL``.
+
+    Args:
+        portable: facts, such as ``device description``, of which others just make it
+            worth compiling anew.
     """
     own: dict[str, Any] = json.loads(here)
     other = _read(there)
@@ -67,10 +73,13 @@ def compare_compilers(here: str, there: str) -> tuple[Compatibility, str]:
             Compatibility.NOT_APPLICABLE,
             f"it was compiled by {other.get('ep')}, not by {own['ep']}",
         )
-    differences = list(_differences(own, other))
-    if not differences:
-        return Compatibility.OPTIMAL, ""
-    return Compatibility.UNSUPPORTED, "; ".join(differences)
+    differences = dict(_differences(own, other))
+    verdict = Compatibility.OPTIMAL
+    if differences:
+        verdict = Compatibility.RECOMPILE
+    if not differences.keys() <= set(portable):
+        verdict = Compatibility.UNSUPPORTED
+    return verdict, "; ".join(differences.values())
 
 
 def _identity(device: EpDevice) -> dict[str, Any]:
@@ -95,8 +104,10 @@ def _read(text: str) -> dict[str, Any] | None:
     return facts
 
 
-def _differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """In words, for each fact that is not the same."""
+def _differences(
+    own: Mapping[str, Any], other: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The facts that are not the same, each with that in words."""
     for key in sorted({*own, *other}):
         here, there = own.get(key), other.get(key)
         if here == there:
@@ -104,9 +115,10 @@ def _differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[s
         if isinstance(here, dict) and isinstance(there, dict):
             for name in sorted({*here, *there}):
                 if here.get(name) != there.get(name):
-                    yield _difference(f"{key} {name}", here.get(name), there.get(name))
+                    what = f"{key} {name}"
+                    yield what, _difference(what, here.get(name), there.get(name))
         else:
-            yield _difference(key, here, there)
+            yield key, _difference(key, here, there)
 
 
 def _difference(what: str, here: object, there: object) -> str:

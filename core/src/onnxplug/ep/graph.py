@@ -261,6 +261,25 @@ class Partition(Protocol):
                 the inputs' sizes go together is not looked at by all rules.
         """
 
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> Partition:
+        """The partition where inputs have these shapes.
+
+        It has copies of the nodes, in the same order, in a graph of their own with the
+        same constants; inputs and outputs are the same.  Types are static wherever
+        sizes follow by the host's rules of operators, in bodies of control flow too.
+        Cheap to ask for again.  From any thread.
+
+        Args:
+            shapes: by name, of inputs that are dense tensors; the others stay as they
+                are known now.
+
+        Raises:
+            ValueError: *shapes* names what is no input, or no dense tensor, or a shape
+                contradicts the rank or a fixed size of its input.
+            InvalidModel: a node cannot run with these shapes; a ``ValueError`` too,
+                that names the node.
+        """
+
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ExportedModel:

@@ -23,6 +23,8 @@ class Option:
         choices: the only values accepted; empty for no limit.
         minimum, maximum: inclusive bounds of a number; ``None`` for none.
         aliases: other names by which users may know it.
+        compiled_in: what is compiled depends on it: what was serialised with another
+            value is not restored.
         refused: why this EP cannot do what the option asks for; setting it is an
             error with this text.  For options that users know from elsewhere.
     """
@@ -33,4 +35,5 @@ class Option:
     minimum: float | None = None
     maximum: float | None = None
     aliases: tuple[str, ...] = ()
+    compiled_in: bool = True
     refused: str = ""

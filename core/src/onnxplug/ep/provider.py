@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
 from onnxplug.ep.graph import Graph, Node, Partition
@@ -130,13 +130,39 @@ class CompiledPartition(ABC):
         """
         return None
 
+    def prepare(self, partition: Partition) -> bool:
+        """(optional) Make ready for runs of the input shapes that *partition* states.
+
+        For what is made by shapes in runs, as ``InferenceSession.prepare`` asks for.
+        From any thread, also while other threads run.
+
+        Args:
+            partition: the one that this was compiled from, specialised.
+
+        Returns:
+            Whether runs of these shapes find ready what they would have to make.
+        """
+        return False
+
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
         return None
 
 
+class ValueLocations(NamedTuple):
+    """Where what an EP compiles for any shapes has its values; see
+    :attr:`CompiledPartition.input_locations` and ``output_locations``."""
+
+    inputs: Sequence[MemoryLocation] | None = None
+    outputs: Sequence[MemoryLocation] | None = None
+
+
 class ExecutionProvider(ABC):
-    """An EP as one session sees it.  Used from the thread that creates the session."""
+    """An EP as one session sees it.
+
+    Used from the thread that creates the session, but for ``compile`` where
+    :attr:`specialises` says so.
+    """
 
     location: MemoryLocation = HOST
     """The default place of inputs and outputs."""
@@ -154,6 +180,16 @@ class ExecutionProvider(ABC):
 
     preferences: Preferences = Preferences()
     """In what form it wants the nodes that it gets."""
+
+    specialises: int = 0
+    """For how many sets of input shapes the host keeps what the EP compiles, for each
+    partition; 0: one compiled partition is for all shapes.
+
+    A partition whose inputs have sizes that are not known is then not compiled when the
+    session is made, but for each set of shapes in the first run that has it,
+    specialised to these.  ``compile`` is called from any thread, several times at once,
+    and never under a lock of the host's.  What was not used for longest is closed, once
+    no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
 
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
@@ -231,6 +267,23 @@ class ExecutionProvider(ABC):
             RefusalCode.OTHER, f"{type(self).__name__} restores no compiled partitions"
         )
         raise Declined(reason)
+
+    def examine(self, partition: Partition) -> ValueLocations | None:
+        """(optional) Look at a partition that is to be compiled for shapes in runs.
+
+        What no shapes would change is declined here, where other EPs can still take it:
+        when a specialised partition is declined in a run, the run fails.
+
+        Args:
+            partition: has sizes that are not known.
+
+        Returns:
+            Where values are, whatever the shapes; ``None``: all in the EP's location.
+
+        Raises:
+            Declined, SessionRefused: as of :meth:`compile`.
+        """
+        return None
 
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; after all its partitions."""

@@ -7,7 +7,7 @@ onnx is imported when something is exported, not before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from onnxplug.ep import (
     DataType,
@@ -69,6 +69,7 @@ def export_graph(
     outputs: Sequence[str] | None = None,
     functions: Iterable[Function] = (),
     weights: Literal["inline", "external"] = "inline",
+    inline_up_to: int = _INLINE_UP_TO,
     ir_version: int = 10,
     recomputes: bool = False,
 ) -> ExportedGraph:
@@ -85,8 +86,8 @@ def export_graph(
         outputs: the model's outputs, in order; by default those of the graph, or what
             is used outside the part.
         functions: model-local functions to include.
-        weights: ``external`` leaves tensors above 1 KiB out of the model, as external
-            data whose files :attr:`ExportedGraph.weights` stand for.
+        weights: ``external`` leaves tensors above *inline_up_to* bytes out of the
+            model, as external data whose files :attr:`ExportedGraph.weights` stand for.
         ir_version: raised where an element type needs it, and to 4 at least.
         recomputes: constants that are computed by nodes are these nodes, and not what
             they make.
@@ -118,7 +119,7 @@ def export_graph(
         for name in dict.fromkeys((*used, *outputs))
         if name not in elsewhere and (weight := graph.weight(name)) is not None
     }
-    writer = _Writer(weights, ir_version, recomputes)
+    writer = _Writer(weights, ir_version, inline_up_to, recomputes)
     model = onnx.ModelProto(producer_name="onnxplug")
     model.graph.name = graph.name or "graph"
     constants = writer.computed(model.graph, constants)
@@ -163,8 +164,10 @@ class _Writer:
         self,
         weights: Literal["inline", "external"],
         ir_version: int,
+        inline_up_to: int = _INLINE_UP_TO,
         recomputes: bool = False,
     ) -> None:
+        self._inline_up_to: Final = inline_up_to
         self._external: Final = weights == "external"
         self._recomputes: Final = recomputes
         self._inline_bytes = 0
@@ -326,7 +329,7 @@ class _Writer:
             if missing:
                 waiting += [(name, weight), *missing]
             elif name not in written:
-                self.node(proto.node.add(), maker.nodes[0])
+                self.node(proto.node.add(), cast(Node, maker.node))
                 written.add(name)
         return left
 
@@ -337,7 +340,11 @@ class _Writer:
         weight: Weight,
     ) -> None:
         """A constant as the kind of weight that is asked for."""
-        if self._external and weight.nbytes > _INLINE_UP_TO:
+        if (
+            self._external
+            and weight.nbytes > self._inline_up_to
+            and weight.dtype is not DataType.STRING
+        ):
             self._external_tensor(proto.initializer.add(), name, weight)
         else:
             self.tensor(proto.initializer.add(), name, weight)

@@ -29,6 +29,9 @@ from onnxplug.selection.choose import close
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
     from onnxplug.run.device import Device
+    from onnxplug.run.ep_context.contexts import Contexts
+    from onnxplug.run.ep_context.restore import Restorer
+    from onnxplug.run.policy_eps import PolicyEps
 
 
 def build_model(
@@ -39,22 +42,38 @@ def build_model(
     disabled: Collection[str],
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
+    by_policy: PolicyEps | None = None,
+    contexts: Contexts | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
 
     Args:
         chosen: the EPs, best first; those that fail are removed.
         failed: the EPs that failed before; those that fail now are added.
+        by_policy: creates them, *chosen* and *failed* being its own.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
+        contexts: what the model has compiled already.
 
     Raises:
-        ModelError: the model contradicts itself.
+        ModelError: the model contradicts itself, or what it has compiled is damaged or
+            of no use here.
+        ModelRequiresCompilation: an EP has to compile, which *options* forbid.
         UnassignedNode: no EP runs some node.
         EpError: an EP failed, and nothing else that was named can do its work.
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
-    builder = _Builder(model, chosen, failed, options, disabled, device_at, profile)
+    builder = _Builder(
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        by_policy,
+        contexts,
+    )
     try:
         return builder.build()
     except MemoryError as error:
@@ -79,6 +98,8 @@ class _Builder:
         disabled: Collection[str],
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
+        by_policy: PolicyEps | None,
+        contexts: Contexts | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
@@ -86,13 +107,26 @@ class _Builder:
         self._options = options
         self._device_at = device_at
         self._profile = profile
-        self._changes = _changes(model, chosen, options, disabled)
+        self._by_policy = by_policy
+        self._contexts = contexts
+        self._restorer: Restorer | None = None
+        forget = by_policy.answers.forget if by_policy is not None else None
+        self._changes = _changes(model, chosen, options, disabled, forget)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
     def build(self) -> BuiltModel:
+        if self._by_policy is not None:
+            with stage(self._profile, "create EPs"):
+                self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._changes.prepare(self._options.free_dimensions)
+        self._restorer = self._make_restorer()
+        if self._by_policy is not None:
+            if self._restorer is not None:
+                self._by_policy.amend = self._restorer.claims
+            with stage(self._profile, "choose EPs"):
+                self._by_policy.choose(self._model.graph)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -114,6 +148,7 @@ class _Builder:
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
+        policy = self._by_policy
         while True:
             # what says how the graph has been rewritten stays true
             self._explanation = self._explanation.of_changes()
@@ -125,6 +160,8 @@ class _Builder:
                     changes=self._changes,
                     profile=self._profile,
                     options=self._options,
+                    answers=policy.answers if policy is not None else None,
+                    restorer=self._restorer,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -135,15 +172,28 @@ class _Builder:
 
     def _with_cache(self, ep: ChosenEp) -> Candidate:
         if not ep.provider.caches:
-            return _candidate(ep)
+            return Candidate.of(ep)
         from onnxplug.run.cache import CompiledCache  # which few EPs ask for
 
         name = self._model.path or self._model.graph.name
         cache = CompiledCache(ep, self._options.threads, name)
-        return _candidate(ep)._replace(cache=cache)
+        return Candidate.of(ep)._replace(cache=cache)
+
+    def _make_restorer(self) -> Restorer | None:
+        forbidden = self._options.config["session.disable_model_compile"] == "1"
+        if self._contexts is None and not forbidden:
+            return None
+        from onnxplug.run.ep_context.restore import Restorer
+
+        return Restorer(self._contexts, self._chosen, self._options)
 
     def _do_without(self, error: EpError) -> None:
-        """Drop the EP that failed, if the user named another that can do its work."""
+        """Drop the EP that failed, if another can do its work: one that the user named,
+        or the next of the policy."""
+        if self._by_policy is not None:
+            self._by_policy.fail(error)
+            self._by_policy.choose(self._model.graph)
+            return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
             raise error
@@ -156,7 +206,10 @@ class _Builder:
     def _report(self) -> None:
         explanation, reports = self._explanation, self._changes.reports
         explanation.refresh()
-        report_outcomes(explanation, self._chosen, self._failed)
+        policy = self._by_policy
+        others = policy.outcomes() if policy is not None else []
+        explanation.policy = policy.policy.name if policy is not None else ""
+        report_outcomes(explanation, self._chosen, self._failed, others)
         explanation.passes = {
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
@@ -175,6 +228,7 @@ def _changes(
     chosen: Sequence[ChosenEp],
     options: SessionOptions,
     disabled: Collection[str],
+    forget: Callable[[], None] | None,
 ) -> Changes:
     """What may change *model* for the EPs that are in *chosen* whenever it does."""
     budget = Budget(check=options.check_load)
@@ -188,12 +242,8 @@ def _changes(
             budget=budget,
         )
 
-    return Changes(model, budget, prepared, lambda: _evaluator(chosen))
+    return Changes(model, budget, prepared, lambda: _evaluator(chosen), forget)
 
 
 def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
-    return evaluator([_candidate(ep) for ep in chosen])
-
-
-def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
+    return evaluator([Candidate.of(ep) for ep in chosen])

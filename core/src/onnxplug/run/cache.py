@@ -44,9 +44,6 @@ _STORED: Final = 16
 _VOLATILE: Final = ("LUID",)
 """Facts of devices that are others after each start of the system."""
 
-_OF_PROCESS: Final = ("user_compute_stream",)
-"""Options that compiled partitions do not depend on."""
-
 
 class CompiledCache:
     """The compiled partitions of an EP of one session.
@@ -83,8 +80,7 @@ class CompiledCache:
             compilers = [ep.factory.compatibility_info(each) for each in ep.devices]
         except FAILURES as error:
             raise ep_failure(ep.name, "compatibility_info", error) from error
-        options = ((name, repr(value)) for name, value in ep.options.items())
-        entries = ((name, repr(value)) for name, value in ep.entries.items())
+        options = {name: repr(value) for name, value in ep.compiled_in.items()}
         return {
             "format": _FORMAT,
             "onnxplug": __version__,
@@ -92,8 +88,7 @@ class CompiledCache:
             "code": [_code(type(ep.factory)), _code(type(ep.provider))],
             "compilers": compilers,
             "devices": [_described(each) for each in ep.devices],
-            "options": sorted(each for each in options if each[0] not in _OF_PROCESS),
-            "entries": sorted(entries),
+            "options": options,
             "threads": self._threads,
             "system": [platform.system(), platform.machine()],
         }

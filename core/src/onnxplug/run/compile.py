@@ -8,8 +8,8 @@ out the same are not compiled twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -39,6 +39,7 @@ from onnxplug.run.partition import (
     cut,
     find_unprofitable,
 )
+from onnxplug.run.partition.assign import ask
 from onnxplug.run.partition.preferences import Preferred
 from onnxplug.run.partition.report import (
     Expanded,
@@ -50,6 +51,11 @@ from onnxplug.run.partition.report import (
 )
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.turns import Turns
+
+if TYPE_CHECKING:
+    from onnxplug.ep import CapabilityReport
+    from onnxplug.run.ep_context.restore import Restorer
+    from onnxplug.run.partition.survey import Answers
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
@@ -104,8 +110,14 @@ def compile_graph(
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
+    answers: Answers | None = None,
+    restorer: Restorer | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
+
+    Args:
+        answers: what the EPs said of these graphs before, if they were asked.
+        restorer: restores what was compiled before.
 
     Raises:
         LoadCancelled: *options* say so.
@@ -114,7 +126,15 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, changes, options, where, profile
+        graph,
+        candidates,
+        explanation,
+        changes,
+        options,
+        where,
+        profile,
+        answers,
+        restorer,
     )
     try:
         compiled = compiler.compile()
@@ -139,6 +159,8 @@ class _Compiler:
         options: SessionOptions,
         where: str,
         profile: Profile | None,
+        answers: Answers | None,
+        restorer: Restorer | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
@@ -147,6 +169,8 @@ class _Compiler:
         self.options = options
         self.where = where
         self.profile = profile
+        self.answers = answers
+        self.restorer = restorer
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
@@ -203,10 +227,25 @@ class _Compiler:
             raise
 
     def _assign(self) -> Assignment:
+        answers = self.answers
+        if self.restorer is not None:
+            self.restorer.require_eps(self.graph)
         with stage(self.profile, "assign nodes", {"graph": self.where}):
             return assign(
-                self.graph, self.candidates, where=self.where, excluded=self.excluded
+                self.graph,
+                self.candidates,
+                where=self.where,
+                excluded=self.excluded,
+                refused=answers.refused if answers is not None else None,
+                get_report=self._report_of,
             )
+
+    def _report_of(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
+        get_report = ask if self.answers is None else self.answers.take
+        report = get_report(graph, candidate)
+        if self.restorer is None:
+            return report
+        return self.restorer.claims(graph, candidate, report)
 
     def _finished(
         self, assignment: Assignment, cuts: Sequence[Cut], units: list[CompiledUnit]
@@ -342,9 +381,12 @@ class _Compiler:
         options = self.options  # which partitions keep, and not all that is held here
         declined = False
         units = []
+        make_partition: Callable[..., GraphPartition] = GraphPartition
+        if self.restorer is not None:
+            make_partition = self.restorer.partition
         for part in cuts:
             self.options.check_load()
-            partition = GraphPartition(
+            partition = make_partition(
                 self.graph,
                 [self.graph.nodes[index] for index in part.nodes],
                 label=part.label,
@@ -365,7 +407,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = compile_partition(candidate, partition)
+                        self.done[key] = self._compile_one(part.ep, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -377,6 +419,28 @@ class _Compiler:
             turns = None if limit is None else Turns(limit)
             units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
         return None if declined else units
+
+    def _compile_one(
+        self, position: int, partition: GraphPartition
+    ) -> CompiledPartition:
+        candidate = self.candidates[position]
+        if self.restorer is not None:
+            restored = self.restorer.restore(candidate, partition)
+            if restored is not None:
+                return restored
+        if not candidate.provider.specialises:
+            return compile_partition(candidate, partition)
+        from onnxplug.run.specialised import specialised  # which few EPs ask for
+
+        nodes = partition.nodes
+        others = [
+            self.candidates[number]
+            for number in range(position + 1, len(self.candidates))
+            if not any((number, node) in self.excluded for node in nodes)
+        ]
+        return specialised(
+            candidate, partition, others, self.options.config, self.profile
+        )
 
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
@@ -390,6 +454,8 @@ class _Compiler:
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
+                answers=self.answers,
+                restorer=self.restorer,
             )
 
     def _report(
@@ -399,6 +465,8 @@ class _Compiler:
         units: list[CompiledUnit],
     ) -> None:
         explanation = self.explanation
+        for candidate, count in zip(self.candidates, assignment.claimed, strict=True):
+            explanation.claimed[candidate.name] += count
         explanation.given_back.extend(
             GivenBack(
                 self.where,
@@ -435,6 +503,7 @@ class _Compiler:
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
                     cache=_cache_outcome(unit.candidate, unit.compiled),
+                    origin=unit.partition.origin,
                 )
             )
         for node in self.graph.nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -51,25 +51,42 @@ def compile_partition(
 
 
 def _compiled(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
+    return checked(
+        candidate, partition, lambda: candidate.provider.compile(partition), "compile"
+    )
+
+
+def checked(
+    candidate: Candidate,
+    partition: GraphPartition,
+    make: Callable[[], CompiledPartition],
+    stage: str,
+) -> CompiledPartition:
+    """What *make* gives, which asks the EP of *candidate* at *stage*.
+
+    Raises:
+        Declined, SessionRefused, LoadCancelled: the EP says so.
+        EpError, OutOfMemory: it failed, or what it made is malformed.
+    """
     try:
-        compiled = candidate.provider.compile(partition)
-        _check(compiled, "compile", partition)
+        compiled = make()
+        _check(compiled, stage, partition)
         return compiled
     except (Declined, SessionRefused, LoadCancelled):
         raise
     except MemoryError as error:
         what = (
-            f"{candidate.name}, to compile a partition of {len(partition.nodes)} nodes "
+            f"{candidate.name}, to {stage} a partition of {len(partition.nodes)} nodes "
             f"from {describe(partition.nodes[0])} on,"
         )
         raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
         raise EpError(
-            f"{candidate.name} failed to compile a partition of "
+            f"{candidate.name} failed to {stage} a partition of "
             f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
             f"{type(error).__name__}: {error}",
             ep=candidate.name,
-            stage="compile",
+            stage=stage,
         ) from error
 
 

@@ -12,12 +12,15 @@ from onnxplug.ep.arrays import as_texts
 from onnxplug.errors import InvalidModel, OptionError, OutOfMemory, UnknownOutput
 from onnxplug.graph import Graph, Model, Weight
 from onnxplug.graph.load import load_model
+from onnxplug.graph.scopes import all_graphs
+from onnxplug.operators import EP_CONTEXT, is_ep_context
 from onnxplug.options import SessionOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
     from onnxplug.ep.files import Identity
+    from onnxplug.run.ep_context.contexts import Contexts
 
 
 def load(
@@ -25,8 +28,9 @@ def load(
     options: SessionOptions,
     extra_outputs: Sequence[str],
     files: Mapping[str, Identity] | None = None,
-) -> Model:
-    """The model of a session, with replaced initializers and more outputs.
+) -> tuple[Model, Contexts | None]:
+    """The model of a session, with replaced initializers and more outputs, and what is
+    compiled in it already, if anything is.
 
     Args:
         extra_outputs: names of values that become outputs after the model's own.
@@ -52,14 +56,35 @@ def load(
         )
     except MemoryError as error:
         raise OutOfMemory.of(error, "loading the model") from error
+    contexts = None
+    if _has_contexts(model):
+        # which few models have
+        from onnxplug.run.ep_context.contexts import find_contexts
+
+        contexts = find_contexts(model, options.ep_context_reader)
     options.check_load()
     if files is not None:
         _require_same(model, files)
-    _keep_apart(model, options.optimized_model_filepath)
+    for setting, path in (
+        ("optimized_model_filepath", options.optimized_model_filepath),
+        ("ep.context_file_path", options.config["ep.context_file_path"]),
+    ):
+        _keep_apart(model, setting, path)
     for name, array in options.initializers.items():
         _replace_initializer(model.graph, name, array)
     _add_outputs(model.graph, extra_outputs)
-    return model
+    return model, contexts
+
+
+def _has_contexts(model: Model) -> bool:
+    graphs = [model.graph, *(each.body for each in model.functions.values())]
+    return any(
+        is_ep_context(node)
+        for root in graphs
+        if EP_CONTEXT[0] in root.opset_imports
+        for graph in all_graphs(root)
+        for node in graph.nodes
+    )
 
 
 def _require_same(model: Model, before: Mapping[str, Identity]) -> None:
@@ -72,14 +97,14 @@ def _require_same(model: Model, before: Mapping[str, Identity]) -> None:
         )
 
 
-def _keep_apart(model: Model, written: str) -> None:
+def _keep_apart(model: Model, setting: str, written: str) -> None:
     """Refuse to write over a file of the model, which may be mapped."""
     with contextlib.suppress(OSError):  # it is not there yet
         status = os.stat(written)
         for path, identity in model.files.items():
             if identity[:2] == (status.st_dev, status.st_ino):
                 raise OptionError(
-                    f"optimized_model_filepath is {written!r}, and the model is in "
+                    f"{setting} is {written!r}, and the model is in "
                     f"{path!r}, the same file; choose another"
                 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
@@ -18,7 +18,7 @@ from onnxplug.run.build import build_model
 from onnxplug.run.load import load
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
-from onnxplug.selection.choose import close
+from onnxplug.selection.choose import EpMaker, close
 from onnxplug.session.model_info import ModelMetadata
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
     from onnxplug.run.device import Device
+    from onnxplug.run.ep_context.contexts import Contexts
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import ChosenEp
+    from onnxplug.selection.policy_choice import PolicyChoice
     from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
@@ -38,7 +40,7 @@ class OpenedModel(Record):
     """A model that is ready to run, and what a session reports of it.
 
     Attributes:
-        resolved: the EPs as they were resolved.
+        resolved: the EPs to have for the same session again.
         files: those of the model.
         registry: where the EPs were looked up.
     """
@@ -65,10 +67,13 @@ def open_model(
     extra_outputs: Sequence[str],
     resolved: Sequence[ProviderRequest] | None,
     profile: Profile | None,
+    finish: Callable[[BuiltModel, Model], object] | None = None,
 ) -> OpenedModel:
     """Open the model of *request*; the caller closes it.
 
     Args:
+        finish: called with what was built before anything runs, in place of writing a
+            compiled model that the options ask for.
         extra_outputs: names of values to be outputs, too, in a variant of a session.
         resolved: the EPs if they are resolved already.
 
@@ -78,27 +83,34 @@ def open_model(
     registry = request.registry or registry_of_process
     kind = "array" if isinstance(request.source, memoryview) else "uri"
     with stage(profile, f"model_loading_{kind}"):
-        model = load(request.source, request.options, extra_outputs, request.files)
+        model, contexts = load(
+            request.source, request.options, extra_outputs, request.files
+        )
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
         metadata = ModelMetadata(model)
-        if resolved is None:
-            resolved = _resolve(request, registry, model)
-        built = _build(request, registry, model, resolved, profile)
+        eps = _resolve(request, registry, model) if resolved is None else resolved
+        built = _build(request, registry, model, contexts, eps, profile)
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
                 _write(built.graph, path)
+            if finish is not None:
+                finish(built, model)
+            elif request.options.config["ep.context_enable"] == "1":
+                _write_compiled(built, model, request.options, extra_outputs)
             _log_placement(request.options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
             raise
-    return OpenedModel(built, metadata, resolved, model.files, registry)
+    if not isinstance(eps, Sequence):  # what a policy chose, rather than the policy
+        eps = [ep.request for ep in built.chosen if ep.request is not None]
+    return OpenedModel(built, metadata, eps, model.files, registry)
 
 
 def _resolve(
     request: SessionRequest, registry: PluginRegistry, model: Model
-) -> list[ProviderRequest]:
+) -> list[ProviderRequest] | PolicyChoice:
     options = request.options
     return resolve(
         request.providers,
@@ -116,11 +128,30 @@ def _build(
     request: SessionRequest,
     registry: PluginRegistry,
     model: Model,
-    resolved: Sequence[ProviderRequest],
+    contexts: Contexts | None,
+    resolved: Sequence[ProviderRequest] | PolicyChoice,
     profile: Profile | None,
 ) -> BuiltModel:
     options = request.options
     context = SessionContext(model.path, options.threads, options.config, registry)
+    disabled = {*options.disabled_passes, *request.disabled}
+    device_at = functools.partial(_device_at, registry)
+    if not isinstance(resolved, Sequence):
+        from onnxplug.run.policy_eps import PolicyEps  # most sessions have no policy
+
+        maker = EpMaker(registry, discover(), context)
+        eps = PolicyEps(resolved, functools.partial(_make, maker, registry, options))
+        return build_model(
+            model,
+            eps.chosen,
+            eps.failed,
+            options,
+            disabled,
+            device_at,
+            profile,
+            by_policy=eps,
+            contexts=contexts,
+        )
     with stage(profile, "create EPs"):
         chosen, failed = choose(
             resolved,
@@ -130,15 +161,18 @@ def _build(
             cpu_fallback=request.cpu_fallback,
         )
     if registry.settings.verify and any(map(_has_probes, chosen)):
-        try:
-            with stage(profile, "verify EPs"):
-                chosen = _verified(chosen, registry, options)
-        except BaseException:
-            close(chosen)
-            raise
-    disabled = {*options.disabled_passes, *request.disabled}
-    device_at = functools.partial(_device_at, registry)
-    return build_model(model, chosen, failed, options, disabled, device_at, profile)
+        with stage(profile, "verify EPs"):
+            chosen = _verified(chosen, registry, options)
+    return build_model(
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        contexts=contexts,
+    )
 
 
 def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:
@@ -155,10 +189,30 @@ def _has_probes(ep: ChosenEp) -> bool:
 def _verified(
     chosen: Sequence[ChosenEp], registry: PluginRegistry, options: SessionOptions
 ) -> list[ChosenEp]:
-    """*chosen*, with vetoes of what they compute wrong on their devices."""
+    """*chosen*, with vetoes of what they compute wrong; on failure they are closed."""
     from onnxplug.verify.check import verify  # which few EPs need
 
-    return [verify(ep, registry, options) if _has_probes(ep) else ep for ep in chosen]
+    try:
+        return [
+            verify(ep, registry, options) if _has_probes(ep) else ep for ep in chosen
+        ]
+    except BaseException:
+        close(chosen)
+        raise
+
+
+def _make(
+    maker: EpMaker,
+    registry: PluginRegistry,
+    options: SessionOptions,
+    request: ProviderRequest,
+    rank: int,
+) -> ChosenEp:
+    """The EP of *request*, verified."""
+    ep = maker.make(request, rank)
+    if registry.settings.verify and _has_probes(ep):
+        (ep,) = _verified([ep], registry, options)
+    return ep
 
 
 def _model_info(model: Model) -> ModelInfo:
@@ -183,6 +237,18 @@ def _write(graph: Graph, path: str) -> None:
         ) from error
     with open(path, "wb") as file:
         file.write(data)
+
+
+def _write_compiled(
+    built: BuiltModel,
+    model: Model,
+    options: SessionOptions,
+    extra_outputs: Sequence[str],
+) -> None:
+    if not extra_outputs:  # a variant of a session whose model is written already
+        from onnxplug.session.compiled_model import write_as_asked
+
+        write_as_asked(built, model, options)
 
 
 def _log_placement(options: SessionOptions, explanation: Explanation) -> None:

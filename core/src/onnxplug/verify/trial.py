@@ -109,7 +109,7 @@ def _compute(probe: Probe, create: Create, registry: PluginRegistry) -> Computed
     """
     options = SessionOptions()
     options.add_session_config_entry(CHECK_RESULTS, "1")
-    model = load(memoryview(probe.model), options, ())
+    model, _ = load(memoryview(probe.model), options, ())
     try:
         ep = create(SessionContext(None, options.threads, options.config, registry))
     except FAILURES as error:

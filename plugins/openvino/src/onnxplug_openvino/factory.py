@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from onnxplug import ep
+from onnxplug.ep.compatibility import compare_compilers
 from onnxplug.ep.locks import new_lock
 from onnxplug_openvino import __version__
 from onnxplug_openvino.engine import import_openvino, make_core
@@ -145,6 +146,23 @@ class OpenVINOFactory(ep.EpFactory):
                 message=f"OpenVINO {version} drives {name}: {title} ({able})",
             )
         yield from _missing({name.partition(".")[0] for name in available})
+
+    def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
+        """The version of OpenVINO's distribution, if it is one."""
+        version = _engine_version()
+        return {"openvino": version} if version else {}
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        """As by default, save that another processor is no obstacle.
+
+        OpenVINO serialises what it has rewritten for a processor, not the code it made
+        of that, and itself refuses what needs other instructions.
+        """
+        portable = ["device description", "device device_id"]
+        is_cpu = device.device.type is ep.DeviceType.CPU
+        return compare_compilers(
+            self.compatibility_info(device), info, portable=portable if is_cpu else ()
+        )
 
     def operators(self) -> Iterable[ep.OperatorSupport]:
         """What was measured to be right."""

@@ -33,17 +33,21 @@ OPTIONS: Final[dict[str, Option]] = {
     ),
     "num_of_threads": Option(
         default=0,
+        compiled_in=False,
         minimum=0,
         doc="Threads a run may use; 0: the session's intra_op_num_threads, or "
         "OpenVINO's choice.",
     ),
     "num_streams": Option(
         default=0,
+        compiled_in=False,
         minimum=0,
         doc="How many runs OpenVINO works on at a time; 0: its own choice, one.",
     ),
     "cache_dir": Option(
-        default="", doc="A folder that keeps compiled models for later processes."
+        default="",
+        compiled_in=False,
+        doc="A folder that keeps compiled models for later processes.",
     ),
     "load_config": Option(
         default="",
@@ -52,6 +56,7 @@ OPTIONS: Final[dict[str, Option]] = {
     ),
     "model_priority": Option(
         default="DEFAULT",
+        compiled_in=False,
         choices=("DEFAULT", "LOW", "MEDIUM", "HIGH"),
         doc="How urgent the model is beside others on the device.",
     ),
@@ -66,7 +71,9 @@ OPTIONS: Final[dict[str, Option]] = {
         "each of the last eight.",
     ),
     "enable_opencl_throttling": Option(
-        default=False, doc="Let the GPU's queue wait instead of polling; GPU only."
+        default=False,
+        compiled_in=False,
+        doc="Let the GPU's queue wait instead of polling; GPU only.",
     ),
     "int64_in_32_bits": Option(
         default=False,
@@ -98,7 +105,8 @@ OPTIONS: Final[dict[str, Option]] = {
     ),
     "shared_context": Option(
         default=False,
-        refused="the EP writes no compiled models that sessions could share",
+        refused="sessions share compiled models by the config entry "
+        "ep.share_ep_contexts, whatever the EP",
     ),
 }
 

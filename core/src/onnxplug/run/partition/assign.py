@@ -6,7 +6,7 @@ those that it does not get is kept.  An atomic group is given whole or not at al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
     from onnxplug.run.cache import CompiledCache
+    from onnxplug.selection import ChosenEp
 
 
 class Candidate(Record):
@@ -50,6 +51,11 @@ class Candidate(Record):
     veto: Veto = allow_all
     cache: CompiledCache | None = None
 
+    @classmethod
+    def of(cls, ep: ChosenEp) -> Candidate:
+        """*ep* as partitioning knows it."""
+        return cls(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
+
 
 class Claim(Record):
     """A group of nodes and the EP that is to run them."""
@@ -68,18 +74,22 @@ class Assignment(Record):
             that were still free.
         passed_over: for each node, the EPs that were asked and do not run it.
         given_back: groups that were claimed and are not run by the EP.
+        claimed: how many nodes each EP claimed, whoever has them.
     """
 
     owner: list[int | None]
     claims: list[Claim]
     passed_over: list[list[PassedOver]]
     given_back: list[GivenBack]
+    claimed: list[int]
 
     @property
     def unassigned(self) -> list[int]:
         """Nodes that no EP runs."""
         return [node for node, ep in enumerate(self.owner) if ep is None]
 
+
+GetReport: TypeAlias = "Callable[[Graph, Candidate], CapabilityReport]"
 
 Exclusions: TypeAlias = "Mapping[tuple[int, Node], Reason]"
 """(EP, node) to why the EP is not to have the node although it claims it."""
@@ -91,19 +101,29 @@ def assign(
     *,
     where: str = "",
     excluded: Exclusions | None = None,
+    refused: Mapping[Node, Sequence[PassedOver]] | None = None,
+    get_report: GetReport | None = None,
 ) -> Assignment:
     """Ask the *candidates* in order, and give each node to the first that claims it.
+
+    Args:
+        where: the way to the graph, for reports.
+        refused: why EPs do not have nodes that the session does without.
+        get_report: asks an EP; :func:`ask` if left out.
 
     Raises:
         EpError: an EP raised, or left a node neither claimed nor refused.
     """
     excluded = excluded or {}
     count = len(graph.nodes)
-    result = Assignment([None] * count, [], [[] for _ in range(count)], [])
+    get_report, refused = get_report or ask, refused or {}
+    passed_over = [list(refused.get(node, ())) for node in graph.nodes]
+    result = Assignment([None] * count, [], passed_over, [], [])
     contraction = Contraction(graph)
     graph.assignments.clear()
     for position, candidate in enumerate(candidates):
-        report = ask(graph, candidate)
+        report = get_report(graph, candidate)
+        result.claimed.append(sum(len(claim.nodes) for claim in report.claims))
         for refusal in report.refusals:
             _pass_over(result, refusal.node, candidate.name, refusal.reason)
         for capability in report.claims:

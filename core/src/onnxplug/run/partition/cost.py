@@ -89,7 +89,8 @@ def _alternatives(
     places = {candidate.name: place for place, candidate in enumerate(candidates)}
     for node in part.nodes:
         for passed in assignment.passed_over[node]:
-            if passed.reason.code is RefusalCode.TAKEN:
+            # what is passed over may be gone: a policy's EP that would run nothing
+            if passed.reason.code is RefusalCode.TAKEN and passed.ep in places:
                 others.setdefault(places[passed.ep], []).append(node)
                 break
         else:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
+from onnxplug.ep.locks import new_lock
 
 if TYPE_CHECKING:
     from onnxplug import ep
     from onnxplug.ep import WeightSource
     from onnxplug.graph import Graph, Node
     from onnxplug.graph.export import ExportedGraph
+
+_MOST_SPECIALISED: Final = 16
+"""Sets of shapes for which a partition keeps what it is with them."""
+
+_specialising: Final = new_lock()
 
 
 class GraphPartition:
@@ -28,7 +35,10 @@ class GraphPartition:
         outputs: values that are used outside, in the order they are made.
         label: the label of the claim, if the partition is one claim.
         covers_model: nothing of the model runs outside.
+        origin: where it was restored from; empty if it is compiled.
     """
+
+    origin = ""
 
     def __init__(
         self,
@@ -51,6 +61,7 @@ class GraphPartition:
         if given is None:
             given = set(graph.outputs)
         self.inputs, self.outputs = _border(graph, self.nodes, uses, given)
+        self._specialised: dict[object, GraphPartition] | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -79,6 +90,63 @@ class GraphPartition:
             OutOfBounds: the node cannot run; the error names it.
         """
         return _rules()(node, inputs, self.graph.opset())
+
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        """The partition where inputs have these *shapes*, with static types.
+
+        Raises:
+            ValueError: an input has no such shape.
+            InvalidModel: a node cannot run with these shapes; the error names it.
+        """
+        from onnxplug.shapes.specialise import check_shapes
+
+        shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        types = {name: self.value(name).type for name in self.inputs}
+        check_shapes(types, shapes)
+        return self.for_shapes(shapes)
+
+    def for_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        """As :meth:`specialise`, for shapes that inputs do have, whatever is stated."""
+        key = tuple(map(shapes.get, self.inputs))
+        with _specialising:
+            if self._specialised is None:
+                self._specialised = {}
+            found = self._specialised.pop(key, None)
+            if found is not None:
+                self._specialised[key] = found
+                return found
+        made = self._made_for(shapes)
+        with _specialising:
+            self._specialised[key] = made
+            if len(self._specialised) > _MOST_SPECIALISED:
+                del self._specialised[next(iter(self._specialised))]
+        return made
+
+    def _made_for(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        from onnxplug.shapes.specialise import specialised
+
+        graph = specialised(
+            self.graph,
+            self.nodes,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            shapes=shapes,
+        )
+        return GraphPartition(
+            graph,
+            graph.nodes,
+            label=self.label,
+            covers_model=self.covers_model,
+            uses={},
+            given=frozenset(self.outputs),
+            is_cancelled=self._is_cancelled,
+        )
+
+    def cancelled_by(self, is_cancelled: Callable[[], bool]) -> GraphPartition:
+        """The same partition, whose session is not wanted when *is_cancelled* says."""
+        other = copy.copy(self)
+        other._is_cancelled = is_cancelled
+        return other
 
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"

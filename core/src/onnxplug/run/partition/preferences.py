@@ -169,6 +169,8 @@ class Preferred:
             ComputedOnce(self._where, describe(each.node), each.is_kept)
             for each in settled
         ]
+        if settled:
+            self._changes.note()
         return bool(settled)
 
     # function bodies
@@ -258,6 +260,7 @@ class Preferred:
             said = rewrite(candidate, graph, nodes, self._changes.budget)
             if not said:
                 return assignment
+            self._changes.note()
             found = self._assign()
             undone = _unclaimed(graph, before, found, position)
         except (UnassignedNode, ModelError) as error:

@@ -173,6 +173,21 @@ class ProgramPartition(ep.CompiledPartition):
     def _kind(self, node: int) -> tuple[str, str]:
         return self._nodes[node].domain, self._nodes[node].op_type
 
+    def prepare(self, partition: ep.Partition) -> bool:
+        """Plan for the shapes that *partition* states."""
+        segments = self._built.segments
+        ready = bool(segments)
+        for segment in segments:
+            shapes = [partition.value(name).shape for name in segment.inputs]
+            if not all(shape is not None and _is_static(shape) for shape in shapes):
+                ready = False
+                continue
+            try:
+                segment.plan(tuple(shapes))  # type: ignore[arg-type]
+            except (NotCompiled, KernelUnavailable):
+                ready = False  # the first run finds out, and what to do then
+        return ready
+
     def close(self) -> None:
         """Give up what runs need."""
         for segment in self._built.segments:

@@ -36,7 +36,9 @@ class SimulatedFactory(ep.EpFactory):
     vendor = "onnxplug"
     version = "0.1.0"
     options = {  # noqa: RUF012 - a constant: its type is declared by EpFactory
-        "tag": ep.Option(default="", doc="A word for people; has no effect."),
+        "tag": ep.Option(
+            default="", doc="A word for people; has no effect.", compiled_in=False
+        ),
         "level": ep.Option(
             default=1,
             doc="How hard to optimise; has no effect.",
@@ -49,14 +51,19 @@ class SimulatedFactory(ep.EpFactory):
             minimum=0.0,
             maximum=1.0,
         ),
-        "verbose": ep.Option(default=False, doc="Log more; has no effect."),
+        "verbose": ep.Option(
+            default=False, doc="Log more; has no effect.", compiled_in=False
+        ),
         "user_compute_stream": ep.Option(
             default=0,
             doc="The native handle of the stream to work on; 0: the host's own.",
             minimum=0,
+            compiled_in=False,
         ),
         "enable_graph_capture": ep.Option(
-            default=False, doc="Capture runs on bound values, and launch them again."
+            default=False,
+            doc="Capture runs on bound values, and launch them again.",
+            compiled_in=False,
         ),
     }
 
@@ -135,6 +142,12 @@ class SimulatedFactory(ep.EpFactory):
         context = SimulatedContext(location, self.knobs, self.schedule, self.transfer)
         self.contexts[location] = context
         return context
+
+    def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
+        return self.knobs.engine
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        return self.knobs.compatibility or super().check(device, info)
 
     def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
         return self.knobs.probes

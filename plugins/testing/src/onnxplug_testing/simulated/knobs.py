@@ -22,6 +22,8 @@ class Stage(StrEnum):
     COMPILE = "compile"
     CAPTURE = "capture"
     """When a stream ends its capture, which noted something that it cannot launch."""
+    SERIALIZE = "serialize"
+    RESTORE = "restore"
     RUN = "run"
     WORK = "work"
     """In work queued on a stream: the stream's ``synchronize`` raises it."""
@@ -72,7 +74,14 @@ class Knobs:
 
         decline_ops: ``compile`` gives back its nodes of these operators.
         decline_partitions: which calls of ``compile`` give back all, counted from 0.
+        specialises: for how many sets of shapes it has its partitions kept; 0: one is
+            for all.
         refuse_session: why ``compile`` refuses the session; empty: it does not.
+
+        serialises: its partitions can be serialised, as models; those that compute by
+            *kernels* decline.
+        engine: the versions that it states of what it computes with.
+        compatibility: what it says of any compiled partition; ``None``: what is so.
 
         memory_limit: bytes each device has; ``None`` for no limit.
         on_host: element types that partitions take and leave on the host, as other EPs
@@ -130,7 +139,12 @@ class Knobs:
 
     decline_ops: frozenset[str] = frozenset()
     decline_partitions: frozenset[int] = frozenset()
+    specialises: int = 0
     refuse_session: str = ""
+
+    serialises: bool = True
+    engine: Mapping[str, str] = field(default_factory=lambda: {"simulator": "1.0"})
+    compatibility: tuple[ep.Compatibility, str] | None = None
 
     memory_limit: int | None = None
     on_host: frozenset[ep.DataType] = frozenset()

@@ -13,6 +13,7 @@ from onnxplug import ep
 from onnxplug_testing.simulated.arrays import data_type, location_of
 from onnxplug_testing.simulated.capability import operator
 from onnxplug_testing.simulated.context import SimulatedContext
+from onnxplug_testing.simulated.image import write_model
 from onnxplug_testing.simulated.kernels import KERNELS, Kernel, find_kernel
 from onnxplug_testing.simulated.knobs import Knobs, Stage
 from onnxplug_testing.simulated.queues import Point
@@ -32,15 +33,22 @@ class SimulatedPartition(ep.CompiledPartition):
     Attributes:
         closed: it was.
         is_queued: its work can be queued, and captured.
+        in_words: what it is, for messages.
     """
 
     input_locations: Sequence[ep.MemoryLocation]
     output_locations: Sequence[ep.MemoryLocation]
 
     def __init__(
-        self, partition: ep.Partition, knobs: Knobs, context: SimulatedContext
+        self,
+        partition: ep.Partition,
+        knobs: Knobs,
+        context: SimulatedContext,
+        model: Any = None,
     ) -> None:
         self.closed = False
+        self._partition = partition
+        self._model = model
         self.max_concurrent_runs = knobs.max_concurrent_runs
         self._knobs = knobs
         self._context = context
@@ -49,10 +57,23 @@ class SimulatedPartition(ep.CompiledPartition):
         self._is_warm = False
         self._inputs = tuple(partition.inputs)
         self._outputs = tuple(partition.outputs)
-        self.input_locations = self._locations(partition, self._inputs)
-        self.output_locations = self._locations(partition, self._outputs)
-        has_functions = all(operator(node) in KERNELS for node in partition.nodes)
-        self._compute = _arithmetic(partition, knobs, has_functions)
+        locations = value_locations(partition, knobs, context)
+        assert locations.inputs is not None
+        assert locations.outputs is not None
+        self.input_locations = locations.inputs
+        self.output_locations = locations.outputs
+        self._static = tuple(
+            shape if _is_static(shape) else None
+            for shape in (partition.value(name).shape for name in self._inputs)
+        )
+        nodes = partition.nodes if model is None else model.graph.node
+        ops = {operator(node) for node in nodes}
+        self.in_words = f"a partition of {', '.join(sorted(ops))}"
+        has_functions = ops <= KERNELS.keys()
+        if model is None:
+            self._compute = _arithmetic(partition, knobs, has_functions)
+        else:
+            self._compute = _quietly(_by_reference(model))
         self._waits = not has_functions or ep.HOST in self.output_locations
         # what is on the host is read when the work is queued, not when it is launched
         self.is_queued = not self._waits and ep.HOST not in self.input_locations
@@ -78,6 +99,16 @@ class SimulatedPartition(ep.CompiledPartition):
         finally:
             if alone:
                 self._running.release()
+
+    def serialize(self) -> bytes | None:
+        self._knobs.check(Stage.SERIALIZE)
+        if not self._knobs.serialises:
+            return None
+        if self._knobs.kernels:
+            reason = "it computes by functions that a test supplies (Knobs.kernels)"
+            raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, reason))
+        model = self._model or self._partition.to_model().model
+        return write_model(model)
 
     def close(self) -> None:
         self.closed = True
@@ -178,22 +209,18 @@ class SimulatedPartition(ep.CompiledPartition):
         stream.enqueue(work)
         return arrays
 
-    def _locations(
-        self, partition: ep.Partition, names: Sequence[str]
-    ) -> Sequence[ep.MemoryLocation]:
-        return [
-            ep.HOST
-            if partition.value(name).dtype in self._knobs.on_host
-            else self._context.location
-            for name in names
-        ]
-
     def _sources(self, inputs: Sequence[Any]) -> list[Storage]:
         sources: list[Storage] = []
-        for name, location, array in zip(
-            self._inputs, self.input_locations, inputs, strict=True
+        for name, location, shape, array in zip(
+            self._inputs, self.input_locations, self._static, inputs, strict=True
         ):
             _require(name, location, array)
+            if shape is not None and tuple(array.shape) != shape:
+                raise RuntimeError(
+                    f"{name!r} has the shape {list(array.shape)}, and a partition of "
+                    f"{self._knobs.name} was compiled for {list(shape)}; the host must "
+                    "run what is compiled for the shapes that it has"
+                )
             # an input on the host is read now, as the arguments of a kernel are
             on_host = location == ep.HOST
             sources.append(Storage(np.array(array)) if on_host else array.storage)
@@ -232,11 +259,33 @@ class SimulatedPartition(ep.CompiledPartition):
         return self._context.device.empty(like.shape, dtype, stream)
 
 
-def _arithmetic(partition: ep.Partition, knobs: Knobs, has_functions: bool) -> _Compute:
-    compute = (
-        _with_functions(partition, knobs) if has_functions else _by_reference(partition)
-    )
+def value_locations(
+    partition: ep.Partition, knobs: Knobs, context: SimulatedContext
+) -> ep.ValueLocations:
+    """Where a partition's values are, which their element types say."""
 
+    def places(names: Sequence[str]) -> list[ep.MemoryLocation]:
+        return [
+            ep.HOST
+            if partition.value(name).dtype in knobs.on_host
+            else context.location
+            for name in names
+        ]
+
+    return ep.ValueLocations(places(partition.inputs), places(partition.outputs))
+
+
+def _is_static(shape: Sequence[ep.Dimension] | None) -> bool:
+    return shape is not None and all(isinstance(size, int) for size in shape)
+
+
+def _arithmetic(partition: ep.Partition, knobs: Knobs, has_functions: bool) -> _Compute:
+    if has_functions:
+        return _quietly(_with_functions(partition, knobs))
+    return _quietly(_by_reference(partition.to_model().model))
+
+
+def _quietly(compute: _Compute) -> _Compute:
     def quietly(arrays: Sequence[HostArray]) -> Sequence[HostArray]:
         with np.errstate(all="ignore"):  # poison and zeros are computed with, too
             return [np.asarray(result) for result in compute(arrays)]
@@ -253,11 +302,11 @@ def _with_functions(partition: ep.Partition, knobs: Knobs) -> _Compute:
     return lambda arrays: sequence.run(arrays, unbound, None)
 
 
-def _by_reference(partition: ep.Partition) -> _Compute:
+def _by_reference(model: Any) -> _Compute:
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(partition.to_model().model)
-    inputs, outputs = list(partition.inputs), list(partition.outputs)
+    evaluator = ReferenceEvaluator(model)
+    inputs, outputs = evaluator.input_names, evaluator.output_names
     return lambda arrays: evaluator.run(  # type: ignore[return-value]
         outputs, dict(zip(inputs, arrays, strict=True))
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from onnxplug import ep
 from onnxplug_testing.simulated.capability import judge, operator
 from onnxplug_testing.simulated.context import SimulatedContext
+from onnxplug_testing.simulated.image import read_model
 from onnxplug_testing.simulated.knobs import Knobs, Stage
-from onnxplug_testing.simulated.partition import SimulatedPartition
+from onnxplug_testing.simulated.partition import (
+    SimulatedPartition,
+    value_locations,
+)
 
 
 class SimulatedExecutionProvider(ep.ExecutionProvider):
@@ -29,11 +34,12 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
         self.location = context.location
         self.options = dict(options)
         self.captures = bool(options.get("enable_graph_capture"))
+        self.specialises = knobs.specialises
         self.partitions: list[SimulatedPartition] = []
         self.closed = False
         self._knobs = knobs
         self._context = context
-        self._compilations = 0
+        self._compilations = itertools.count()
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         self._knobs.check(Stage.GET_CAPABILITY)
@@ -45,8 +51,11 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
             return None
         return sum(seconds.get(operator(node), 0.0) for node in nodes)
 
+    def examine(self, partition: ep.Partition) -> ep.ValueLocations:
+        return value_locations(partition, self._knobs, self._context)
+
     def compile(self, partition: ep.Partition) -> SimulatedPartition:
-        count, self._compilations = self._compilations, self._compilations + 1
+        count = next(self._compilations)
         self._knobs.check(Stage.COMPILE)
         if self._knobs.refuse_session:
             raise ep.SessionRefused(self._knobs.refuse_session)
@@ -65,11 +74,20 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
                 ),
                 nodes=() if whole else named,
             )
-        compiled = SimulatedPartition(partition, self._knobs, self._context)
+        return self._kept(SimulatedPartition(partition, self._knobs, self._context))
+
+    def restore(self, partition: ep.Partition, data: memoryview) -> SimulatedPartition:
+        self._knobs.check(Stage.RESTORE)
+        model = read_model(data)
+        return self._kept(
+            SimulatedPartition(partition, self._knobs, self._context, model)
+        )
+
+    def _kept(self, compiled: SimulatedPartition) -> SimulatedPartition:
+        """*compiled*, which is the session's from now on."""
         if self.captures and not compiled.is_queued:
-            ops = sorted({operator(node) for node in partition.nodes})
             raise ep.SessionRefused(
-                f"{self._knobs.name} cannot capture a partition of {', '.join(ops)}: "
+                f"{self._knobs.name} cannot capture {compiled.in_words}: "
                 "it waits for values; turn enable_graph_capture off"
             )
         self.partitions.append(compiled)

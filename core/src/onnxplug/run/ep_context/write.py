@@ -1,0 +1,351 @@
+"""Writes compiled models: EPContext nodes, what they stand for, and all other nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from onnxplug.context_data import OrtEpContextData, WriteFunction
+from onnxplug.ep.locks import new_lock
+from onnxplug.ep.record import Record
+from onnxplug.errors import ContextError, Fail, ModelError, OptionError
+from onnxplug.graph import Node
+from onnxplug.graph.export import export_graph
+from onnxplug.operators import EP_CONTEXT
+from onnxplug.run.compile import CompiledUnit
+from onnxplug.run.ep_context.container import Entry, pack
+from onnxplug.run.ep_context.files import write_whole
+from onnxplug.run.ep_context.node import attributes
+from onnxplug.run.ep_context.rewrite import rewritten
+from onnxplug.run.ep_context.serialise import Entries, infos_by_ep, serialise
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from onnxplug.graph import Model, Weight
+    from onnxplug.run.model import BuiltModel
+    from onnxplug.selection import ChosenEp
+
+Place: TypeAlias = tuple[str, int, int]
+"""Where the bytes of an initializer are: location, offset, length."""
+
+Locate: TypeAlias = "Callable[[str, np.ndarray[Any, Any]], Place | None]"
+"""Says where a program has put an initializer; ``None``: it goes into the model."""
+
+INFO: Final = "ep_compatibility_info."
+"""What the keys of a model's metadata begin with under which EPs say what their
+compiled partitions depend on."""
+
+_EXTERNAL_ALIGNMENT: Final = 4096
+
+
+class ContextSettings(Record):
+    """How a compiled model is written.
+
+    Attributes:
+        path: the model's file; ``None``: it is given to the caller.
+        folder, stem: where files of EPs go, and what their names begin with; from
+            *path* unless given.
+        embed: what EPs compiled goes into the model.
+        prefix: what the names of nodes and entries begin with.
+        initializers: the file for initializers, relative to the model; empty: none.
+        threshold: bytes above which they go there.
+        locate: a program's own place for them.
+        write_data: takes the files of EPs in place of the disk.
+        share: files of EPs are shared with the models of other sessions.
+        stop_sharing: those of later sessions share nothing with this one's.
+        if_none: what is written if nothing was serialised.
+    """
+
+    path: str | None
+    folder: str | None = None
+    stem: str = ""
+    embed: bool = False
+    prefix: str = ""
+    initializers: str = ""
+    threshold: int = 1024
+    locate: Locate | None = None
+    write_data: WriteFunction | None = None
+    share: bool = False
+    stop_sharing: bool = False
+    if_none: Literal["model", "nothing"] = "model"
+
+
+class CompiledModel(Record):
+    """What was written.
+
+    Attributes:
+        model: the bytes of the model.
+        nodes: how many EPContext nodes it has.
+    """
+
+    model: bytes
+    nodes: int
+
+
+def write_compiled(
+    built: BuiltModel, model: Model, settings: ContextSettings
+) -> CompiledModel:
+    """Write *built*, the prepared and compiled *model*; notes what is left as nodes.
+
+    Raises:
+        EpError, OutOfMemory, LoadCancelled: an EP failed to serialise.
+        Fail: a file cannot be written.
+        ModelError: the model is beyond protobuf's limit of 2 GiB.
+        OptionError: there is no folder for the files.
+    """
+    entries, left = serialise(built.compiled, built.chosen, settings.prefix)
+    built.explanation.not_written = left
+    if not entries and settings.if_none == "nothing":
+        return CompiledModel(b"", 0)
+    writer = _Writer(model, settings, entries, built.chosen)
+    locations = writer.store_entries()
+    proto = writer.model(built, locations)
+    try:
+        data = proto.SerializeToString()
+    except ValueError as error:
+        raise ModelError(
+            f"the compiled model is beyond protobuf's limit of 2 GiB: {error}; have "
+            "ep.context_embed_mode '0', and set "
+            "ep.context_model_external_initializers_file_name"
+        ) from error
+    if settings.path is not None:
+        write_whole(settings.path, [data])
+    return CompiledModel(data, len(entries))
+
+
+class _Writer:
+    def __init__(
+        self,
+        model: Model,
+        settings: ContextSettings,
+        entries: Entries,
+        chosen: Sequence[ChosenEp],
+    ) -> None:
+        self._model: Final = model
+        self._settings: Final = settings
+        self._entries: Final = entries
+        self._chosen: Final = {ep.name: ep for ep in chosen}
+        path = settings.path
+        self._folder: Final = settings.folder or (
+            None if path is None else os.path.dirname(os.path.abspath(path))
+        )
+        stem = settings.stem or os.path.splitext(os.path.basename(path or ""))[0]
+        self._stem: Final = stem or "model_ctx"
+
+    # what EPs compiled
+
+    def store_entries(self) -> dict[str, str]:
+        """Write the files of all EPs; where each entry is, by its name."""
+        if self._settings.embed:
+            return {}
+        locations: dict[str, str] = {}
+        by_ep: dict[str, dict[str, Entry]] = {}
+        for entry in self._entries.values():
+            by_ep.setdefault(entry.ep, {})[entry.name] = entry
+        for ep, entries in by_ep.items():
+            name = f"{self._stem}_{ep}.bin"
+            with _shared_lock:
+                there = self._shared(entries) if self._settings.share else {}
+                locations |= there
+                new = [each for key, each in entries.items() if key not in there]
+                if new:
+                    self._store(name, new)
+                    locations |= {each.name: name for each in new}
+                if self._settings.share:
+                    for each in new:
+                        _shared[self._folder, each.name] = name
+        if self._settings.stop_sharing:
+            with _shared_lock:
+                _shared.clear()
+        return locations
+
+    def _shared(self, entries: Iterable[str]) -> dict[str, str]:
+        """Entries that sessions before this one have written to the folder."""
+        found = {}
+        for entry in entries:
+            name = _shared.get((self._folder, entry))
+            if name is not None and (
+                self._settings.write_data is not None
+                or os.path.exists(os.path.join(self._folder or "", name))
+            ):
+                found[entry] = name
+        return found
+
+    def _store(self, name: str, entries: Sequence[Entry]) -> None:
+        parts = pack(entries)
+        if self._settings.write_data is not None:
+            content = OrtEpContextData([memoryview(part) for part in parts])
+            try:
+                self._settings.write_data(name, content)
+            except Exception as error:
+                raise Fail(
+                    "the function of set_ep_context_data_write_func failed for "
+                    f"{name!r}: {type(error).__name__}: {error}"
+                ) from error
+            return
+        if self._folder is None:
+            raise OptionError(
+                "a compiled model that is not written to a file has no folder for what "
+                "EPs compiled; embed that (ep.context_embed_mode '1', or "
+                "embed_compiled_data_into_model=True), or name a folder by "
+                "set_ep_context_binary_information"
+            )
+        write_whole(os.path.join(self._folder, name), parts)
+
+    # the model
+
+    def model(self, built: BuiltModel, locations: dict[str, str]) -> onnx.ModelProto:
+        """The model, which names what EPs compiled by *locations*."""
+        numbers: dict[str, int] = {}
+
+        def stand_in(unit: CompiledUnit) -> Node | None:
+            entry = self._entries.get(id(unit))
+            if entry is None:
+                return None
+            number = numbers[entry.ep] = numbers.get(entry.ep, -1) + 1
+            return self._node(unit, entry, number, locations)
+
+        graph = rewritten(built.compiled, stand_in)
+        settings = self._settings
+        outside = settings.initializers or settings.locate is not None
+        try:
+            exported = export_graph(
+                graph,
+                weights="external" if outside else "inline",
+                inline_up_to=settings.threshold if settings.locate is None else -1,
+                ir_version=self._model.ir_version,
+            )
+        except ModelError as error:
+            raise ModelError(
+                "the nodes that are not compiled have weights of more than 2 GiB; set "
+                "ep.context_model_external_initializers_file_name"
+            ) from error
+        if outside:
+            self._place(exported.model.graph, exported.weights)
+        return self._described(exported.model)
+
+    def _described(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """*proto* with what the model says of itself, and EPs of what they compiled."""
+        model = self._model
+        proto.producer_name = model.producer_name
+        proto.producer_version = model.producer_version
+        proto.domain = model.domain
+        proto.model_version = model.model_version
+        proto.doc_string = model.doc_string
+        metadata = {
+            key: value
+            for key, value in model.metadata.items()
+            if not key.startswith(INFO)
+        }
+        for ep, info in infos_by_ep(self._entries).items():
+            metadata[f"{INFO}{ep}"] = info
+        for key, value in metadata.items():
+            proto.metadata_props.add(key=key, value=value)
+        return proto
+
+    def _node(
+        self,
+        unit: CompiledUnit,
+        entry: Entry,
+        number: int,
+        locations: dict[str, str],
+    ) -> Node:
+        ep = self._chosen[entry.ep]
+        payload: bytes | str
+        if self._settings.embed:
+            payload = b"".join(pack([entry]))
+        else:
+            payload = locations[entry.name]
+        said = attributes(
+            source=entry.ep,
+            partition_name=entry.name,
+            main_context=1,
+            embed_mode=int(self._settings.embed),
+            ep_cache_context=payload,
+            ep_sdk_version=_versions(ep),
+            hardware_architecture=ep.device,
+            onnx_model_filename=os.path.basename(self._model.path or ""),
+            notes=f"{len(unit.partition.nodes)} nodes, compiled by onnxplug",
+        )
+        return Node(
+            EP_CONTEXT[1],
+            unit.partition.inputs,
+            unit.partition.outputs,
+            said,
+            domain=EP_CONTEXT[0],
+            name=f"{self._settings.prefix}{entry.ep}_{number}",
+        )
+
+    # initializers
+
+    def _place(self, graph: onnx.GraphProto, weights: Mapping[str, Weight]) -> None:
+        """Put the external initializers where they were asked to be."""
+        parts: list[bytes | memoryview] = []
+        end = 0
+        for tensor in _external(graph):
+            content = weights[tensor.external_data[0].value].raw()
+            place: Place | None
+            if self._settings.locate is not None:
+                place = self._settings.locate(tensor.name, _array(tensor, content))
+            else:
+                start = -(-end // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
+                parts += [bytes(start - end), memoryview(content).cast("B")]
+                end = start + content.nbytes
+                place = self._settings.initializers, start, content.nbytes
+            del tensor.external_data[:]
+            if place is None:
+                tensor.data_location = tensor.DEFAULT
+                tensor.raw_data = content.tobytes()
+                continue
+            names = ("location", "offset", "length")
+            for key, value in zip(names, place, strict=True):
+                tensor.external_data.add(key=key, value=str(value))
+        if not parts:
+            return
+        if self._folder is None:
+            raise OptionError(
+                "a compiled model that is not written to a file has no folder for a "
+                "file of initializers; leave that out, or write the model to a file"
+            )
+        name = self._settings.initializers
+        if os.path.isabs(name) or os.path.basename(name) != name:
+            raise ContextError(
+                f"the file for initializers is {name!r}; expected the name of a file, "
+                "which is put beside the model"
+            )
+        write_whole(os.path.join(self._folder, name), parts)
+
+
+def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    for tensor in graph.initializer:
+        if tensor.data_location == tensor.EXTERNAL:
+            yield tensor
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _external(body)
+
+
+def _array(tensor: onnx.TensorProto, content: np.ndarray[Any, Any]) -> Any:
+    import onnx.numpy_helper
+
+    whole = onnx.TensorProto(
+        data_type=tensor.data_type, dims=tensor.dims, raw_data=content.tobytes()
+    )
+    return onnx.numpy_helper.to_array(whole)
+
+
+def _versions(ep: ChosenEp) -> str:
+    engine: dict[str, str] = {}
+    for device in ep.devices:
+        engine |= ep.factory.engine_versions(device)
+    return ", ".join(f"{name} {version}" for name, version in engine.items())
+
+
+_shared: dict[tuple[str | None, str], str] = {}
+"""Where sessions that share have written entries: folder and entry to the file."""
+
+_shared_lock: Final = new_lock()
