@@ -25,6 +25,7 @@ class Lab:
     Attributes:
         compiled: the shapes of each partition that was compiled, in order.
         gates: by the first size, what a compilation waits for.
+        pads: it allows padding.
         fails: by the first size, what a compilation raises.
         closed: the first sizes of what was closed.
     """
@@ -41,6 +42,7 @@ class Lab:
         self.specialises = 8
         self.declines = ""
         self.asks = False
+        self.pads = True
 
     def gate(self, size: int) -> threading.Event:
         self.began[size] = threading.Event()
@@ -80,6 +82,7 @@ class Provider(ep.ExecutionProvider):
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.specialises = lab.specialises
+        self.pads = lab.pads
 
     def get_capability(self, graph):
         claims = [

@@ -128,8 +128,8 @@ def test_an_ep_that_takes_some_nodes_only_does_not_serve(lab: Lab) -> None:
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = onnxplug.InferenceSession(odd, options, providers=[EP])
     session.run(None, {"x": np.ones((2, 3), np.float32)})
-    assert counted(session).note == (
-        "no other EP serves while it compiles: there is none"
+    assert counted(session).notes == (
+        "no other EP serves while it compiles: there is none",
     )
     assert counted(session).compiled["run"] == 1
     assert "no other EP serves" in str(session.explain())

@@ -191,6 +191,12 @@ class ExecutionProvider(ABC):
     and never under a lock of the host's.  What was not used for longest is closed, once
     no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
 
+    pads: bool = False
+    """The host may pad what is compiled by input shapes, in dimensions that the user
+    names (``session.pad_dimensions``) and whose positions the operators compute one by
+    one.  So must the EP: if it quantises on its own account, say, then not by what is
+    at other positions."""
+
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
         """Claim or refuse every node of *graph*, each refusal with a reason.

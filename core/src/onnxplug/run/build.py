@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.entries import PAD, buckets
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
 from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
@@ -121,6 +122,7 @@ class _Builder:
                 self._by_policy.start()
         with stage(self._profile, "prepare"):
             self._changes.prepare(self._options.free_dimensions)
+        self._check_buckets()
         self._restorer = self._make_restorer()
         if self._by_policy is not None:
             if self._restorer is not None:
@@ -145,6 +147,15 @@ class _Builder:
 
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
+
+    def _check_buckets(self) -> None:
+        named = buckets(self._options.config[PAD])
+        if named:
+            from onnxplug.run.padding import check_names  # which few sessions need
+
+            graph = self._model.graph
+            types = [graph.value(name).type for name in graph.inputs]
+            check_names(types, named)
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.entries import PAD, buckets
 from onnxplug.ep import (
     CompiledPartition,
     Declined,
@@ -52,7 +53,10 @@ SERVE: Final = "session.serve_while_compiling"
 
 _NOTHING_SAID: Final[Mapping[Any, Any]] = MappingProxyType({})
 
-_REMEDY: Final = "feed other shapes, or leave the EP out of the session's providers"
+_REMEDY: Final = (
+    f"feed other shapes, let another EP serve ({SERVE}), or leave the EP out of the "
+    "session's providers"
+)
 
 
 def open_inputs(partition: GraphPartition) -> tuple[int, ...]:
@@ -104,7 +108,8 @@ def specialised(
     )
     if config[SERVE] == "1":
         made.serve_by(others)
-    return made
+    named = buckets(config[PAD])
+    return made.padded_to(named) if named else made
 
 
 def _examined(candidate: Candidate, partition: GraphPartition) -> ValueLocations:
@@ -165,7 +170,8 @@ class SpecialisedPartition(CompiledPartition):
         self._is_closed = False
         self._compilations = {"run": 0, "prepare": 0, "background": 0}
         self._evicted = self._failed = self._waits = self._elsewhere = 0
-        self._last_failure = self._note = ""
+        self._last_failure = ""
+        self._notes: list[str] = []
         self._standby: Standby | None = None
         self._background: Background[Shapes] = Background(self._compile_late, limit)
 
@@ -178,11 +184,35 @@ class SpecialisedPartition(CompiledPartition):
         from onnxplug.run.standby import find_standby
 
         home, partition = self._candidate.provider.location, self._partition
-        self._standby, self._note = find_standby(
+        self._standby, why_not = find_standby(
             partition,
             others,
             self.input_locations or [home] * len(partition.inputs),
             self.output_locations or [home] * len(partition.outputs),
+        )
+        if self._standby is None:
+            self._notes.append(why_not)
+
+    def padded_to(self, buckets: Mapping[str, tuple[int, ...]]) -> CompiledPartition:
+        """What pads inputs to *buckets*, dimension to sizes, where it can be done."""
+        from onnxplug.run.padding import PaddedPartition, paddings
+
+        provider, partition = self._candidate.provider, self._partition
+        home, name = provider.location, self._candidate.name
+        if not provider.pads:
+            self._notes.append(f"nothing is padded, as {name} does not allow it")
+            return self
+        found, reasons = paddings(
+            partition,
+            buckets,
+            self.input_locations or [home] * len(partition.inputs),
+            self.output_locations or [home] * len(partition.outputs),
+        )
+        self._notes += reasons
+        if not found:
+            return self
+        return PaddedPartition(
+            name, partition, self, found, lambda: self.specialisations
         )
 
     # running
@@ -443,7 +473,7 @@ class SpecialisedPartition(CompiledPartition):
                 waits=self._waits,
                 elsewhere={self._standby.ep: self._elsewhere} if self._standby else {},
                 last_failure=self._last_failure,
-                note=self._note,
+                notes=tuple(self._notes),
             )
 
     @property

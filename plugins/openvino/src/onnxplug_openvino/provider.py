@@ -25,6 +25,7 @@ class OpenVINOProvider(ep.ExecutionProvider):
 
     # it finds pairs of quantising and dequantising itself, and runs integers
     preferences = ep.Preferences(keeps_qdq=True)
+    pads = True
 
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core

@@ -292,7 +292,7 @@ class _Writer:
                 place = self._settings.locate(tensor.name, _array(tensor, content))
             else:
                 start = -(-end // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
-                parts += [bytes(start - end), memoryview(content).cast("B")]
+                parts += [bytes(start - end), content.data]
                 end = start + content.nbytes
                 place = self._settings.initializers, start, content.nbytes
             del tensor.external_data[:]

@@ -70,7 +70,7 @@ class Specialisations(Record):
         waits: how often a run waited while another compiled its shapes.
         elsewhere: how many runs another EP served meanwhile, by its name.
         last_failure: the latest, in words; empty if there was none.
-        note: what is to be said of it, such as why no other EP can serve.
+        notes: what is to be said of it, such as why no other EP can serve.
     """
 
     limit: int
@@ -81,7 +81,7 @@ class Specialisations(Record):
     waits: int
     elsewhere: dict[str, int]
     last_failure: str = ""
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class PartitionPlacement(Record):
@@ -464,9 +464,7 @@ def _lines(found: Specialisations) -> list[str]:
     lines = [line]
     if found.last_failure:
         lines.append(f"last failure: {found.last_failure}")
-    if found.note:
-        lines.append(found.note)
-    return lines
+    return [*lines, *found.notes]
 
 
 def _on_what(explanation: Explanation) -> str:
