@@ -36,7 +36,8 @@ def test_shapes_are_followed_to_every_partition(lab: Lab) -> None:
                 a = Concat <axis = 0> (x, x)  b = Erf (a)  y = Mul (b, a)
                 t, z = Loop (n, , y) <
                     body = l (int64 i, bool d, float[J,3] v) => (e, u, k) {
-                        e = Identity (d)  k = Add (y, y)  u = Add (v, v) }>
+                        e = Identity (d)  k = Add (y, y)  u = Add (v, v)
+                    }>
             }"""
         ),
         providers=[EP],

@@ -12,6 +12,13 @@ from onnxplug import forks as _forks  # noqa: F401  # before anything else is im
 
 if TYPE_CHECKING:
     from onnxplug import ep, errors
+    from onnxplug.compatibility import (
+        OrtCompiledModelCompatibility,
+        get_compatibility_info_from_model,
+        get_compatibility_info_from_model_bytes,
+        get_model_compatibility_for_ep_devices,
+    )
+    from onnxplug.context_data import OrtEpContextData, OrtEpContextDataBuffer
     from onnxplug.options import (
         ExecutionMode,
         ExecutionOrder,
@@ -48,6 +55,11 @@ if TYPE_CHECKING:
         set_default_providers,
     )
     from onnxplug.session.io_binding import IOBinding
+    from onnxplug.session.model_compiler import (
+        ModelCompiler,
+        OrtCompileApiFlags,
+        OrtExternalInitializerInfo,
+    )
     from onnxplug.session.model_info import ModelMetadata, NodeArg
     from onnxplug.session.ort_value import OrtValue
     from onnxplug.session.session import InferenceSession
@@ -66,6 +78,13 @@ _HOME: Final = {
     ),
     "onnxplug.session.io_binding": ("IOBinding",),
     "onnxplug.session.model_info": ("ModelMetadata", "NodeArg"),
+    "onnxplug.compatibility": (
+        "OrtCompiledModelCompatibility",
+        "get_compatibility_info_from_model",
+        "get_compatibility_info_from_model_bytes",
+        "get_model_compatibility_for_ep_devices",
+    ),
+    "onnxplug.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
     "onnxplug.options": (
         "ExecutionMode",
         "ExecutionOrder",
@@ -93,6 +112,11 @@ _HOME: Final = {
         "provider",
         "set_default_providers",
     ),
+    "onnxplug.session.model_compiler": (
+        "ModelCompiler",
+        "OrtCompileApiFlags",
+        "OrtExternalInitializerInfo",
+    ),
     "onnxplug.session.session": ("InferenceSession",),
 }
 """Module to the names that it lends to the package."""
@@ -104,9 +128,15 @@ __all__ = [
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
+    "ModelCompiler",
     "ModelMetadata",
     "NodeArg",
+    "OrtCompileApiFlags",
+    "OrtCompiledModelCompatibility",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
     "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
     "OrtValue",
     "RunOptions",
     "SessionOptions",
@@ -116,10 +146,13 @@ __all__ = [
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
+    "get_compatibility_info_from_model",
+    "get_compatibility_info_from_model_bytes",
     "get_default_providers",
     "get_device",
     "get_ep_devices",
     "get_hardware_devices",
+    "get_model_compatibility_for_ep_devices",
     "get_plugins",
     "get_version_string",
     "is_available",

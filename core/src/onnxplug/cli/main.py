@@ -16,7 +16,18 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from onnxplug import __version__
-from onnxplug.cli import bench, cache, devices, doctor, eps, explain, ops, prepare, run
+from onnxplug.cli import (
+    bench,
+    cache,
+    compiling,
+    devices,
+    doctor,
+    eps,
+    explain,
+    ops,
+    prepare,
+    run,
+)
 from onnxplug.cli.failure import BadCommandLine, CommandFailed, UsageError
 from onnxplug.cli.library import register_libraries
 from onnxplug.cli.text import print_json, say
@@ -24,7 +35,9 @@ from onnxplug.cli.troubles import LogHandler, Troubles, failure_data
 from onnxplug.errors import OnnxplugError, PluginError
 from onnxplug.escape import escape, escape_lines
 
-_COMMANDS = (run, bench, prepare, explain, devices, eps, ops, doctor, cache)
+_COMMANDS = (
+    run, bench, prepare, explain, compiling, devices, eps, ops, doctor, cache,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -74,7 +74,7 @@ def open_session(
 
     registry.records()  # so that a wrong variable is not taken for a wrong option
     try:
-        options = _options(arguments)
+        options = session_options(arguments)
         if trace:
             options.profile_file_prefix = trace
             options.enable_profiling = True
@@ -112,7 +112,8 @@ def check_ep_options(
             )
 
 
-def _options(arguments: argparse.Namespace) -> SessionOptions:
+def session_options(arguments: argparse.Namespace) -> SessionOptions:
+    """The options of a session, which has those of EPs that were said."""
     from onnxplug import SessionOptions
     from onnxplug.plugins import registry
     from onnxplug.selection.known import canonical

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from onnxplug.ep.files import Identity
     from onnxplug.graph.folder import ModelFolder
     from onnxplug.plugins import PluginRegistry
+
+_ONNX_DOMAINS: Final = frozenset(
+    ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+)
 
 _MAX_DENSE: Final = 1 << 31  # bytes that a sparse tensor may become
 
@@ -122,7 +127,12 @@ class Node:
         """The opset version at which the operator last changed; 0 when not ONNX's."""
         if self._since_version is None:
             version = self.graph.opset(self.domain) if self.graph else 0
-            self._since_version = _since_version(self.domain, self.op_type, version)
+            # of other domains ONNX knows what a program has registered with it
+            if self.domain in _ONNX_DOMAINS or "onnx" in sys.modules:
+                found = _since_version(self.domain, self.op_type, version)
+            else:
+                found = 0
+            self._since_version = found
         return self._since_version
 
     def __repr__(self) -> str:

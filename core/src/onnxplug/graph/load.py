@@ -92,6 +92,31 @@ def load_model(
         raise type(error)(f"cannot load {described}: {error}") from error
 
 
+def read_metadata(source: str | os.PathLike[str] | memoryview) -> dict[str, str]:
+    """The ``metadata_props`` of the model at a path, or in memory.
+
+    Raises:
+        ModelNotFound, ModelUnreadable, InvalidModel: as of :func:`load_model`.
+    """
+    contents = Contents()
+    if isinstance(source, memoryview):
+        data, described = in_memory(source)
+    else:
+        path = os.fsdecode(source)
+        data, described = _on_disk(path, contents), repr(path)
+    try:
+        message = Message.whole(data)
+        return dict(
+            read_entry(message.child(start, end))
+            for tag, start, end in message.fields()
+            if tag == tags.MODEL_METADATA_PROPS
+        )
+    except ModelError as error:
+        raise type(error)(f"cannot read {described}: {error}") from error
+    finally:
+        contents.require_unchanged()
+
+
 def parse_function(data: bytes) -> Function:
     """The function in a serialized ``FunctionProto``.
 

@@ -21,6 +21,7 @@ from onnxplug.run.memory import Memory
 from onnxplug.run.model import BuiltModel, closers
 from onnxplug.run.outcomes import report_outcomes
 from onnxplug.run.partition import Candidate
+from onnxplug.run.partition.preferences import settle_weights
 from onnxplug.run.partition.report import Explanation
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.results import checks_always
@@ -111,8 +112,7 @@ class _Builder:
         self._by_policy = by_policy
         self._contexts = contexts
         self._restorer: Restorer | None = None
-        forget = by_policy.answers.forget if by_policy is not None else None
-        self._changes = _changes(model, chosen, options, disabled, forget)
+        self._changes = _changes(model, chosen, options, disabled)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
@@ -128,7 +128,7 @@ class _Builder:
             if self._restorer is not None:
                 self._by_policy.amend = self._restorer.claims
             with stage(self._profile, "choose EPs"):
-                self._by_policy.choose(self._model.graph)
+                self._by_policy.choose(self._model.graph, self._settle_weights)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -181,6 +181,9 @@ class _Builder:
                 self._options.check_load()
                 self._do_without(error)
 
+    def _settle_weights(self, candidates: Sequence[Candidate]) -> None:
+        settle_weights(self._model.graph, candidates, self._explanation, self._changes)
+
     def _with_cache(self, ep: ChosenEp) -> Candidate:
         if not ep.provider.caches:
             return Candidate.of(ep)
@@ -203,7 +206,7 @@ class _Builder:
         or the next of the policy."""
         if self._by_policy is not None:
             self._by_policy.fail(error)
-            self._by_policy.choose(self._model.graph)
+            self._by_policy.choose(self._model.graph, self._settle_weights)
             return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
@@ -239,7 +242,6 @@ def _changes(
     chosen: Sequence[ChosenEp],
     options: SessionOptions,
     disabled: Collection[str],
-    forget: Callable[[], None] | None,
 ) -> Changes:
     """What may change *model* for the EPs that are in *chosen* whenever it does."""
     budget = Budget(check=options.check_load)
@@ -253,7 +255,7 @@ def _changes(
             budget=budget,
         )
 
-    return Changes(model, budget, prepared, lambda: _evaluator(chosen), forget)
+    return Changes(model, budget, prepared, lambda: _evaluator(chosen))
 
 
 def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:

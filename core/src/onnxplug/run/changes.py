@@ -20,7 +20,6 @@ class Changes:
     Args:
         prepare: runs the passes over the model, with sizes for named dimensions.
         evaluator: what computes nodes of constants now, if something does.
-        forget: forgets what was found of the graphs before they were changed.
 
     Attributes:
         budget: what may be spent.
@@ -33,19 +32,12 @@ class Changes:
         budget: Budget,
         prepare: Callable[[Mapping[str, int] | None], Report],
         evaluator: Callable[[], Evaluator | None],
-        forget: Callable[[], None] | None = None,
     ) -> None:
         self._model = model
         self._prepare = prepare
         self.budget = budget
         self.evaluator = evaluator
-        self._forget = forget
         self.reports: list[Report] = []
-
-    def note(self) -> None:
-        """Note that graphs were changed."""
-        if self._forget is not None:
-            self._forget()
 
     def prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
         """Run the passes over the model."""
@@ -59,7 +51,6 @@ class Changes:
         """
         if not expand_nodes(graph, nodes, self.budget):
             return False
-        self.note()
         if graph.parent is None:
             self.prepare()
         else:  # what is around a body is compiled already
@@ -73,7 +64,6 @@ class Changes:
         count = len(self.reports)
 
         def restore() -> None:
-            self.note()
             snapshot.restore()
             restore_budget()
             del self.reports[count:]

@@ -231,7 +231,7 @@ class _Compiler:
         if self.restorer is not None:
             self.restorer.require_eps(self.graph)
         with stage(self.profile, "assign nodes", {"graph": self.where}):
-            return assign(
+            assignment = assign(
                 self.graph,
                 self.candidates,
                 where=self.where,
@@ -239,9 +239,12 @@ class _Compiler:
                 refused=answers.refused if answers is not None else None,
                 get_report=self._report_of,
             )
+        if answers is not None:
+            answers.forget()  # EPs are asked again when nodes have gone elsewhere
+        return assignment
 
     def _report_of(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
-        get_report = ask if self.answers is None else self.answers.take
+        get_report = ask if self.answers is None else self.answers.ask
         report = get_report(graph, candidate)
         if self.restorer is None:
             return report

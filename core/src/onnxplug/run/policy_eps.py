@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnxplug.ep.record import Record
@@ -89,20 +89,27 @@ class PolicyEps:
         if not self.chosen:
             self._waiting = self._next()
 
-    def choose(self, graph: Graph) -> None:
+    def choose(
+        self, graph: Graph, settle_weights: Callable[[Sequence[Candidate]], None]
+    ) -> None:
         """Try EPs on *graph*, which is prepared, until each node is claimed.
+
+        Args:
+            settle_weights: what is done with quantised weights for these EPs.
 
         Raises:
             OnnxplugError: nothing that the policy chose works.
         """
-        total = count_nodes(graph)
         new, self._waiting = self._waiting, None
         while True:
             tried = [ep for ep in self.chosen if ep.rank < _LAST]
-            left = total
-            if tried and total:
+            if tried:
+                settle_weights([*map(Candidate.of, self.chosen)])
+            left = count_nodes(graph)
+            if tried and left:
+                candidates = [*map(Candidate.of, tried)]
                 try:
-                    survey = Survey(graph, [*map(Candidate.of, tried)], self._ask)
+                    survey = Survey(graph, candidates, self._ask)
                 except EpError as error:
                     self.fail(error)
                     new = None

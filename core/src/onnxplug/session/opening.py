@@ -208,7 +208,8 @@ def _make(
     request: ProviderRequest,
     rank: int,
 ) -> ChosenEp:
-    """The EP of *request*, verified."""
+    """The EP of *request*, verified; it may take long to create."""
+    options.check_load()
     ep = maker.make(request, rank)
     if registry.settings.verify and _has_probes(ep):
         (ep,) = _verified([ep], registry, options)

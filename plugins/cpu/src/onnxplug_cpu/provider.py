@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
 from onnxplug_cpu.capability import FindSupplied, Found, find
+from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
@@ -175,6 +176,14 @@ class ArrayPartition(ep.KernelSequence):
         self.node_tiers = tiers
         self.notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
+
+    def serialize(self) -> None:
+        """There is nothing to serialise, and machine code is in no model.
+
+        Raises:
+            Declined: always.
+        """
+        decline_to_serialise()
 
     def run(
         self,

@@ -25,31 +25,41 @@ _MOST_THREADS: Final = 4
 """More wait for memory."""
 
 
-def checksum(data: memoryview) -> str:
+class Checksum:
     """32 hexadecimal digits: the CRC-32 of each MiB, and BLAKE2b over these.
+
+    Of what is large they are computed in the background from now on.
 
     Args:
         data: of single bytes.
     """
-    offsets = range(0, len(data), _PIECE)
-    found = [0] * len(offsets)
-    threads = min(_MOST_THREADS, os.cpu_count() or 1) if len(data) > _ALONE else 1
 
-    def work(first: int) -> None:
-        for number in range(first, len(offsets), threads):
-            start = offsets[number]
+    def __init__(self, data: memoryview) -> None:
+        self._data: Final = data
+        self._offsets: Final = range(0, len(data), _PIECE)
+        self._found: Final = [0] * len(self._offsets)
+        self._threads: list[threading.Thread] = []
+        if len(data) > _ALONE:
+            count = min(_MOST_THREADS, os.cpu_count() or 1)
+            self._threads = [
+                threading.Thread(target=self._work, args=(first, count), daemon=True)
+                for first in range(count)
+            ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, first: int, step: int) -> None:
+        for number in range(first, len(self._offsets), step):
+            start = self._offsets[number]
             # which releases the GIL
-            found[number] = zlib.crc32(data[start : start + _PIECE])
+            self._found[number] = zlib.crc32(self._data[start : start + _PIECE])
 
-    others = [
-        threading.Thread(target=work, args=(first,), daemon=True)
-        for first in range(1, threads)
-    ]
-    for thread in others:
-        thread.start()
-    work(0)
-    for thread in others:
-        thread.join()
-    digest = blake2b(struct.pack("<Q", len(data)), digest_size=16)
-    digest.update(struct.pack(f"<{len(found)}I", *found))
-    return str(digest.hexdigest())
+    def digits(self) -> str:
+        """The checksum, when it is there."""
+        if not self._threads:
+            self._work(0, 1)
+        for thread in self._threads:
+            thread.join()
+        digest = blake2b(struct.pack("<Q", len(self._data)), digest_size=16)
+        digest.update(struct.pack(f"<{len(self._found)}I", *self._found))
+        return str(digest.hexdigest())

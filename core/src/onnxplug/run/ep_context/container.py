@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from onnxplug.ep import OptionValue
 from onnxplug.ep.record import Record
-from onnxplug.run.ep_context.checksum import checksum
 
 MAGIC: Final = b"\x8bONNXEPC"
 """What containers begin with; the first byte begins no character of UTF-8."""
@@ -54,15 +53,6 @@ class Entry(Record):
     signature: Signature
     checksum: str
     data: memoryview
-
-    def verify(self) -> None:
-        """Read all of it, and compare.
-
-        Raises:
-            Damaged: it is not what was written.
-        """
-        if checksum(self.data) != self.checksum:
-            raise Damaged(f"the checksum of its {len(self.data)} bytes is wrong")
 
 
 def pack(entries: Sequence[Entry]) -> Iterator[memoryview | bytes]:

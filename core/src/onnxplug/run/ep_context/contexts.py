@@ -13,6 +13,7 @@ from onnxplug.ep.record import Record
 from onnxplug.errors import ContextError
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.operators import is_ep_context
+from onnxplug.run.ep_context.checksum import Checksum
 from onnxplug.run.ep_context.container import MAGIC, Damaged, Entry, unpack
 from onnxplug.run.ep_context.node import ContextNode
 
@@ -47,6 +48,13 @@ class Contexts:
         self._embedded: Final[dict[int, tuple[bytes, dict[str, Entry] | None]]] = {}
         read = [ContextNode.read(node) for node in nodes]
         self._main: Final = [node for node in read if node.is_main]
+        # by the identity of entries, which containers keep
+        self._checksums: Final[dict[int, Checksum]] = {}
+        for node in nodes:
+            # read while the EPs are made, which takes as long
+            entry = self.find(node).entry
+            if entry is not None and id(entry) not in self._checksums:
+                self._checksums[id(entry)] = Checksum(entry.data)
 
     def find(self, node: Node) -> FoundContext:
         """What *node* stands for.
@@ -67,6 +75,18 @@ class Contexts:
             f"{said.source or 'its EP'} compiled {places[-1].where}: that is of "
             f"another model, or was compiled anew; {REMEDY}"
         )
+
+    def verify(self, found: FoundContext) -> None:
+        """Compare the checksum of all bytes.
+
+        Raises:
+            ContextError: they are not what was written.
+        """
+        entry = found.entry
+        assert entry is not None, "of nodes that onnxplug wrote"
+        if self._checksums[id(entry)].digits() != entry.checksum:
+            why = f"the checksum of its {len(entry.data)} bytes is wrong"
+            raise damaged(found.node, why)
 
     def _mains_of(self, said: ContextNode) -> list[ContextNode]:
         """The nodes that may have the bytes of one that has none itself."""

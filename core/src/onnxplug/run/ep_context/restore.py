@@ -24,19 +24,18 @@ from onnxplug.ep import (
 from onnxplug.errors import (
     ContextError,
     ContextMismatch,
-    EpError,
     ModelRequiresCompilation,
     UnassignedNode,
 )
-from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import is_ep_context
 from onnxplug.run.compile_partition import checked, declined_reason
-from onnxplug.run.ep_context.container import Damaged, Entry
+from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.contexts import REMEDY, Contexts, FoundContext, damaged
 from onnxplug.run.ep_context.node import ContextNode
 from onnxplug.run.ep_context.partition import ContextPartition
 from onnxplug.run.ep_context.signature import difference
 from onnxplug.run.partition import Candidate, GraphPartition
+from onnxplug.selection.compatibility import check_compatibility
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
@@ -151,6 +150,8 @@ class Restorer:
         if self._contexts is not None and isinstance(partition, ContextPartition):
             found = self._contexts.find(partition.nodes[0])
             assert found.entry is not None, "claimed by its EP"
+            self._check(candidate, partition, found.node, found.entry)
+            self._contexts.verify(found)
             return self._restored(candidate, partition, found.node, found.entry)
         if self._forbidden and serialises(candidate.provider):
             raise ModelRequiresCompilation(
@@ -161,13 +162,14 @@ class Restorer:
             )
         return None
 
-    def _restored(
+    def _check(
         self,
         candidate: Candidate,
         partition: ContextPartition,
         node: ContextNode,
         entry: Entry,
-    ) -> CompiledPartition:
+    ) -> None:
+        """Whether the entry is the EP's, is what the node says, and is of use here."""
         if entry.ep != candidate.name:
             raise damaged(node, f"it was compiled by {entry.ep}")
         why = difference(entry.signature, partition)
@@ -178,10 +180,14 @@ class Restorer:
             )
         chosen = next(ep for ep in self._chosen if ep.name == candidate.name)
         self._judge(chosen, node, entry)
-        try:
-            entry.verify()
-        except Damaged as error:
-            raise damaged(node, str(error)) from error
+
+    def _restored(
+        self,
+        candidate: Candidate,
+        partition: ContextPartition,
+        node: ContextNode,
+        entry: Entry,
+    ) -> CompiledPartition:
         try:
             return checked(
                 candidate,
@@ -246,26 +252,14 @@ def judge(ep: ChosenEp, entry: Entry) -> tuple[Compatibility, str]:
             )
     suboptimal = ""
     for device, info in zip(ep.devices, entry.info, strict=True):
-        try:
-            verdict, reason = ep.factory.check(device, info)
-            if not isinstance(verdict, Compatibility) or not isinstance(reason, str):
-                raise TypeError(
-                    f"it returned {verdict!r} and {reason!r}; expected a Compatibility "
-                    "and a text"
-                )
-        except FAILURES as error:
-            raise _failed(ep.name, error) from error
+        verdict, reason = check_compatibility(ep.factory, device, info)
         if verdict is Compatibility.RECOMPILE:
-            suboptimal = suboptimal or reason or "the EP does not say why"
+            suboptimal = suboptimal or reason
         elif verdict is not Compatibility.OPTIMAL:
-            return verdict, reason or "the EP does not say why"
+            return verdict, reason
     if suboptimal:
         return Compatibility.RECOMPILE, suboptimal
     return Compatibility.OPTIMAL, ""
-
-
-def _failed(ep: str, error: BaseException) -> EpError:
-    return ep_failure(ep, "check", error)
 
 
 def _without(claim: ComputeCapability, index: int) -> ComputeCapability:

@@ -12,17 +12,16 @@ from onnxplug.ep import (
     RefusalCode,
     describe,
 )
-from onnxplug.errors import EpError, OutOfMemory
+from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.compile_partition import declined_reason
-from onnxplug.run.ep_context.checksum import checksum
+from onnxplug.run.ep_context.checksum import Checksum
 from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.signature import signature
 from onnxplug.run.partition.report import NotWritten
 from onnxplug.selection import ChosenEp
-
-_LARGEST_INFO = 1 << 20
+from onnxplug.selection.compatibility import compatibility_info
 
 Entries = dict[int, Entry]
 """What came of units, by the identity of these."""
@@ -53,8 +52,10 @@ def serialise(
             left.append(NotWritten(unit.number, ep.name, data))
             continue
         if ep.name not in infos:
-            infos[ep.name] = _infos(ep)
-        digest = checksum(data)
+            infos[ep.name] = tuple(
+                compatibility_info(ep.factory, device) for device in ep.devices
+            )
+        digest = Checksum(data).digits()
         entries[id(unit)] = Entry(
             f"{prefix}{ep.name}_{digest}",
             ep.name,
@@ -98,25 +99,6 @@ def _serialised(
         raise OutOfMemory.of(error, what, ep=ep) from error
     except FAILURES as error:
         raise ep_failure(ep, "serialize", error) from error
-
-
-def _infos(ep: ChosenEp) -> tuple[str, ...]:
-    """What the EP says of each of its devices."""
-    found = []
-    for device in ep.devices:
-        try:
-            info = ep.factory.compatibility_info(device)
-            if not isinstance(info, str) or len(info) > _LARGEST_INFO:
-                raise TypeError(f"it returned {info!r:.200}; expected a short text")
-            info.encode()
-        except FAILURES as error:
-            raise _failure(ep.name, error) from error
-        found.append(info)
-    return tuple(found)
-
-
-def _failure(ep: str, error: BaseException) -> EpError:
-    return ep_failure(ep, "compatibility_info", error)
 
 
 def infos_by_ep(entries: Mapping[int, Entry]) -> dict[str, str]:

@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from onnxplug.compatibility import INFO
 from onnxplug.context_data import OrtEpContextData, WriteFunction
 from onnxplug.ep.locks import new_lock
 from onnxplug.ep.record import Record
-from onnxplug.errors import ContextError, Fail, ModelError, OptionError
+from onnxplug.errors import Fail, ModelError, OptionError
 from onnxplug.graph import Node
 from onnxplug.graph.export import export_graph
+from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import EP_CONTEXT
 from onnxplug.run.compile import CompiledUnit
 from onnxplug.run.ep_context.container import Entry, pack
@@ -33,10 +35,6 @@ Place: TypeAlias = tuple[str, int, int]
 
 Locate: TypeAlias = "Callable[[str, np.ndarray[Any, Any]], Place | None]"
 """Says where a program has put an initializer; ``None``: it goes into the model."""
-
-INFO: Final = "ep_compatibility_info."
-"""What the keys of a model's metadata begin with under which EPs say what their
-compiled partitions depend on."""
 
 _EXTERNAL_ALIGNMENT: Final = 4096
 
@@ -70,7 +68,7 @@ class ContextSettings(Record):
     write_data: WriteFunction | None = None
     share: bool = False
     stop_sharing: bool = False
-    if_none: Literal["model", "nothing"] = "model"
+    if_none: Literal["model", "nothing", "error"] = "model"
 
 
 class CompiledModel(Record):
@@ -100,7 +98,17 @@ def write_compiled(
     built.explanation.not_written = left
     if not entries and settings.if_none == "nothing":
         return CompiledModel(b"", 0)
+    if not entries and settings.if_none == "error":
+        why = "; ".join(
+            dict.fromkeys(f"{each.ep}: {each.reason.detail}" for each in left)
+        )
+        raise Fail(
+            "Unable to compile any nodes. Check that the session EPs support "
+            "compilation and can execute at least one subgraph in the model."
+            + (f"  ({why})" if why else "")
+        )
     writer = _Writer(model, settings, entries, built.chosen)
+    writer.check()
     locations = writer.store_entries()
     proto = writer.model(built, locations)
     try:
@@ -134,6 +142,19 @@ class _Writer:
         )
         stem = settings.stem or os.path.splitext(os.path.basename(path or ""))[0]
         self._stem: Final = stem or "model_ctx"
+
+    def check(self) -> None:
+        """Refuse a file for initializers that the model could not name.
+
+        Raises:
+            OptionError: it is not beside the model.
+        """
+        folder, self._initializers = os.path.split(self._settings.initializers)
+        if folder and os.path.abspath(folder) != self._folder:
+            raise OptionError(
+                f"the file for initializers is {self._settings.initializers!r}; it has "
+                f"to be in the model's folder, {self._folder!r}"
+            )
 
     # what EPs compiled
 
@@ -294,7 +315,7 @@ class _Writer:
                 start = -(-end // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
                 parts += [bytes(start - end), content.data]
                 end = start + content.nbytes
-                place = self._settings.initializers, start, content.nbytes
+                place = self._initializers, start, content.nbytes
             del tensor.external_data[:]
             if place is None:
                 tensor.data_location = tensor.DEFAULT
@@ -310,13 +331,7 @@ class _Writer:
                 "a compiled model that is not written to a file has no folder for a "
                 "file of initializers; leave that out, or write the model to a file"
             )
-        name = self._settings.initializers
-        if os.path.isabs(name) or os.path.basename(name) != name:
-            raise ContextError(
-                f"the file for initializers is {name!r}; expected the name of a file, "
-                "which is put beside the model"
-            )
-        write_whole(os.path.join(self._folder, name), parts)
+        write_whole(os.path.join(self._folder, self._initializers), parts)
 
 
 def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -340,8 +355,11 @@ def _array(tensor: onnx.TensorProto, content: np.ndarray[Any, Any]) -> Any:
 
 def _versions(ep: ChosenEp) -> str:
     engine: dict[str, str] = {}
-    for device in ep.devices:
-        engine |= ep.factory.engine_versions(device)
+    try:
+        for device in ep.devices:
+            engine |= ep.factory.engine_versions(device)
+    except FAILURES as error:
+        raise ep_failure(ep.name, "engine_versions", error) from error
     return ", ".join(f"{name} {version}" for name, version in engine.items())
 
 

@@ -30,12 +30,44 @@ from onnxplug.run.partition.report import (
 if TYPE_CHECKING:
     from onnxplug.prepare.channels_last import Converted
 
+if TYPE_CHECKING:
+    from onnxplug.prepare.dequantize import Keeps
+
 _DEEPEST: Final = 16
 """How often EPs are asked whether they would rather have what came of bodies as bodies
 again; functions can be made of each other."""
 
 _MOST_TIMES: Final = 4
 """How often nodes are assigned anew since weights became constants."""
+
+
+def settle_weights(
+    graph: Graph,
+    candidates: Sequence[Candidate],
+    explanation: Explanation,
+    changes: Changes,
+) -> None:
+    """Make constants of quantised weights of the main graph, unless an EP keeps them.
+
+    That is what is done first when the graph is compiled for these EPs.
+    """
+    if not any(each.provider.preferences.keeps_qdq for each in candidates):
+        _dequantize(graph, explanation, changes, "")
+
+
+def _dequantize(
+    graph: Graph, explanation: Explanation, changes: Changes, where: str, *keeps: Keeps
+) -> bool:
+    """Whether there was something to do."""
+    if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+        return False
+    from onnxplug.prepare.dequantize import dequantize
+
+    settled = dequantize(graph, changes.evaluator, *keeps)
+    explanation.computed_once += [
+        ComputedOnce(where, describe(each.node), each.is_kept) for each in settled
+    ]
+    return bool(settled)
 
 
 class Preferred:
@@ -149,29 +181,19 @@ class Preferred:
         Args:
             assignment: who runs what; ``None`` if that does not matter.
         """
-        graph = self._graph
-        if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
-            return False
-        from onnxplug.prepare.dequantize import dequantize
 
         def keeps(reader: Node, node: Node) -> bool:
             assert assignment is not None
             owner = assignment.owner[reader.index]
             return owner in self._keeping and owner == assignment.owner[node.index]
 
-        evaluator = self._changes.evaluator
-        settled = (
-            dequantize(graph, evaluator)
-            if assignment is None
-            else dequantize(graph, evaluator, keeps)
+        return _dequantize(
+            self._graph,
+            self._explanation,
+            self._changes,
+            self._where,
+            *((keeps,) if assignment is not None else ()),
         )
-        self._explanation.computed_once += [
-            ComputedOnce(self._where, describe(each.node), each.is_kept)
-            for each in settled
-        ]
-        if settled:
-            self._changes.note()
-        return bool(settled)
 
     # function bodies
 
@@ -260,7 +282,6 @@ class Preferred:
             said = rewrite(candidate, graph, nodes, self._changes.budget)
             if not said:
                 return assignment
-            self._changes.note()
             found = self._assign()
             undone = _unclaimed(graph, before, found, position)
         except (UnassignedNode, ModelError) as error:

@@ -29,7 +29,8 @@ class Answers:
 
     def __init__(self) -> None:
         self.refused: dict[Node, list[PassedOver]] = {}
-        self._reports: dict[tuple[str, Graph], CapabilityReport] = {}
+        # the nodes as they were when the EP was asked
+        self._reports: dict[tuple[str, Graph], tuple[list[Node], CapabilityReport]] = {}
 
     def ask(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
         """What the EP says of *graph*; it is asked once.
@@ -38,21 +39,14 @@ class Answers:
             EpError: it raised, or the report is not complete.
         """
         key = candidate.name, graph
-        if key not in self._reports:
-            self._reports[key] = ask(graph, candidate)
-        return self._reports[key]
-
-    def take(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
-        """The same, which is forgotten then.
-
-        Raises:
-            EpError: see :meth:`ask`.
-        """
-        known = self._reports.pop((candidate.name, graph), None)
-        return known if known is not None else ask(graph, candidate)
+        nodes, report = self._reports.get(key, (None, None))
+        if report is None or nodes != graph.nodes:
+            report = ask(graph, candidate)
+            self._reports[key] = [*graph.nodes], report
+        return report
 
     def forget(self) -> None:
-        """Forget the reports, as graphs have changed, or who is asked before."""
+        """Forget the reports, as values have changed, or who is asked before."""
         self._reports.clear()
 
     def do_without(self, ep: str, refusals: Iterable[tuple[Node, PassedOver]]) -> None:

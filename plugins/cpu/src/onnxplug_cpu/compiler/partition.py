@@ -16,6 +16,7 @@ from onnxplug_cpu.compiler.constants import Constants
 from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
+from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
 
@@ -187,6 +188,14 @@ class ProgramPartition(ep.CompiledPartition):
             except (NotCompiled, KernelUnavailable):
                 ready = False  # the first run finds out, and what to do then
         return ready
+
+    def serialize(self) -> None:
+        """Machine code is in no model.
+
+        Raises:
+            Declined: always.
+        """
+        decline_to_serialise()
 
     def close(self) -> None:
         """Give up what runs need."""
