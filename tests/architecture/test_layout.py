@@ -21,7 +21,7 @@ FLOORS: Final = (
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
-    {"shapes", "functions", "domains", "operators", "selection"},
+    {"shapes", "functions", "domains", "layout", "operators", "selection"},
     {
         "compatibility",
         "context_data",

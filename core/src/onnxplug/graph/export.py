@@ -317,7 +317,7 @@ class _Writer:
         written: set[str] = set()
         while waiting:
             name, weight = waiting.pop()
-            maker = cast("Graph | None", weight.maker if self._recomputes else None)
+            maker = weight.maker if self._recomputes else None
             if maker is None:
                 left[name] = weight
                 continue
@@ -329,7 +329,7 @@ class _Writer:
             if missing:
                 waiting += [(name, weight), *missing]
             elif name not in written:
-                self.node(proto.node.add(), maker.nodes[0])
+                self.node(proto.node.add(), cast(Node, maker.node))
                 written.add(name)
         return left
 

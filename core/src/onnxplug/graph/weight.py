@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import usual_form
@@ -21,7 +21,8 @@ from onnxplug.weights import of_host
 if TYPE_CHECKING:
     import numpy as np
 
-    from onnxplug.ep import Graph
+    from onnxplug.ep import Node
+
 
 LARGE: Final = 1 << 20
 """Bytes from which on an array that can be made again is not kept."""
@@ -31,13 +32,25 @@ DIGESTED: Final = 1 << 16
 are hardly worth sharing."""
 
 
+class Maker(NamedTuple):
+    """What a weight that is computed follows from.
+
+    Attributes:
+        node: the node that makes it, and nothing else.
+        constants: what it reads, by name.
+    """
+
+    node: Node
+    constants: Mapping[str, Weight]
+
+
 class Weight:
     """A constant tensor.
 
     Attributes:
         dtype: element type.
         shape: sizes; ``()`` for a scalar.
-        maker: of one that is computed by a node, a graph of it and what it reads.
+        maker: of one that is computed by a node, that.
     """
 
     __slots__ = (
@@ -66,7 +79,7 @@ class Weight:
         self._raw: Final = raw
         self._origin: Final = origin
         self._recipe: tuple[Hashable, Sequence[Weight]] | None = None
-        self.maker: Graph | None = None
+        self.maker: Maker | None = None
         self._is_copy = raw is not None
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
@@ -99,14 +112,14 @@ class Weight:
         *,
         method: Hashable,
         of: Sequence[Weight],
-        maker: Graph | None = None,
+        maker: Maker | None = None,
     ) -> Weight:
         """A weight that *compute* makes from others, each time that it is asked for.
 
         Args:
             method: how it is computed, with all parameters.
             of: the others.
-            maker: a graph of the one node that it is what follows from, if it is.
+            maker: the node that it is what follows from, if it is.
         """
         weight = cls(dtype, shape, compute)
         weight._is_copy = True

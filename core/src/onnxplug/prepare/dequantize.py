@@ -16,6 +16,7 @@ from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.alone import alone
 from onnxplug.graph.scopes import Names
+from onnxplug.graph.weight import Maker
 from onnxplug.operators import DEQUANTIZE
 
 if TYPE_CHECKING:
@@ -259,5 +260,5 @@ def _weight(
             tuple(name is not None for name in node.inputs),
         ),
         of=[maker.constants[name] for name in node.inputs if name is not None],
-        maker=maker,
+        maker=Maker(node, maker.constants),
     )

@@ -187,6 +187,18 @@ def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
     return report
 
 
+def claimed(graph: Graph, candidate: Candidate) -> set[Node]:
+    """The nodes of *graph* that *candidate* claims, and may have.
+
+    Raises:
+        EpError: as :func:`ask`.
+    """
+    graph.assignments.clear()
+    claims = ask(graph, candidate).claims
+    nodes = (graph.nodes[index] for claim in claims for index in claim.nodes)
+    return {node for node in nodes if candidate.veto(graph, node) is None}
+
+
 def _contract_broken(candidate: Candidate, what: str) -> EpError:
     return EpError(
         f"{candidate.name} broke the contract of get_capability: {what}",

@@ -2,8 +2,9 @@
 
 The order: nodes are assigned; those that their EPs would rather have as function
 bodies become these; quantised weights become constants for EPs that do not keep them;
-EPs rewrite what they get.  After each of these nodes are assigned again.  What is
-changed is taken back where some node would be left without an EP.
+EPs rewrite what they get; convolutions and their kin get the layout that EPs want.
+After each of these nodes are assigned again.  What is changed is taken back where some
+node would be left without an EP.
 """
 
 from __future__ import annotations
@@ -17,8 +18,17 @@ from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming
 from onnxplug.operators import DEQUANTIZE, is_control_flow
 from onnxplug.run.changes import Changes
-from onnxplug.run.partition.assign import Assignment, Candidate
-from onnxplug.run.partition.report import ComputedOnce, Expanded, Explanation, Rewritten
+from onnxplug.run.partition.assign import Assignment, Candidate, claimed
+from onnxplug.run.partition.report import (
+    ComputedOnce,
+    Expanded,
+    Explanation,
+    LaidOut,
+    Rewritten,
+)
+
+if TYPE_CHECKING:
+    from onnxplug.prepare.channels_last import Converted
 
 if TYPE_CHECKING:
     from onnxplug.prepare.dequantize import Keeps
@@ -98,10 +108,15 @@ class Preferred:
             for position, candidate in enumerate(candidates)
             if _overrides(candidate, "rewrite")
         ]
+        self._channels_last = [
+            position
+            for position, candidate in enumerate(candidates)
+            if candidate.provider.preferences.layout == "NHWC"
+        ]
         self._left: set[Node] = set()
-        # of what was rewritten
+        # of what was rewritten or laid out
         self._restore: Callable[[], None] | None = None
-        self._first = 0
+        self._laid: set[Node] = set()
 
     def assigned(self) -> Assignment:
         """The nodes, assigned.
@@ -118,22 +133,34 @@ class Preferred:
             if not self.undo(f"otherwise {error}"):
                 raise
             assignment = self._assign()
+        if not self._laid.issubset(self._graph.nodes):
+            # it is ONNX's operator again, which may be the EP's or not
+            self.undo("some of these nodes were given back")
+            assignment = self._assign()
         if self._expanding:
             assignment = self._expanded(assignment)
         assignment = self._with_weights_settled(assignment)
         while self._rewriting:
             assignment = self._rewritten(self._rewriting.pop(0), assignment)
+        while self._channels_last:
+            assignment = self._laid_out(self._channels_last.pop(0), assignment)
         return assignment
 
     def undo(self, why: str) -> bool:
-        """Take back what was rewritten, if something was; whether it was."""
+        """Take back rewrites and layouts, if there are any; whether there are."""
         if self._restore is None:
             return False
-        taken = self._explanation.rewritten[self._first :]
+        explanation = self._explanation
+        rewritten, laid_out = list(explanation.rewritten), list(explanation.laid_out)
         self._restore()
-        self._restore = None
-        self._explanation.rewritten += [
-            each if each.undone else each._replace(undone=why) for each in taken
+        self._restore, self._laid = None, set()
+        explanation.rewritten += [
+            each if each.undone else each._replace(undone=why)
+            for each in rewritten[len(explanation.rewritten) :]
+        ]
+        explanation.laid_out += [
+            laid if laid.undone else laid._replace(undone=why)
+            for laid in laid_out[len(explanation.laid_out) :]
         ]
         return True
 
@@ -246,11 +273,7 @@ class Preferred:
         from onnxplug.run.partition.rewriting import rewrite
 
         graph, candidate = self._graph, self._candidates[position]
-        nodes = [
-            node
-            for node, owner in zip(graph.nodes, assignment.owner, strict=True)
-            if owner == position
-        ]
+        nodes = _owned(graph, assignment, position)
         if not nodes:
             return assignment
         restore, before = self._checkpoint(), set(graph.nodes)
@@ -269,25 +292,84 @@ class Preferred:
         if undone:
             restore()
         elif self._restore is None:
-            self._restore, self._first = restore, len(self._explanation.rewritten)
+            self._restore = restore
         self._explanation.rewritten.append(
             Rewritten(self._where, candidate.name, tuple(said), undone)
         )
         return self._assign() if undone else found
+
+    # layouts
+
+    def _laid_out(self, position: int, assignment: Assignment) -> Assignment:
+        """Give an EP its nodes with channels last, as far as it takes them so.
+
+        Raises:
+            EpError: it failed; all is as before.
+        """
+        from onnxplug.prepare.channels_last import convert, revert
+        from onnxplug.prepare.transposes import sink
+
+        graph, candidate = self._graph, self._candidates[position]
+        restore, undone, count = self._checkpoint(), "", 0
+        kept: list[Converted] = []
+        try:
+            converted = convert(graph, _owned(graph, assignment, position))
+            if not converted:
+                return assignment
+            taken = claimed(graph, candidate)
+            revert(graph, [each for each in converted if each.node not in taken])
+            kept = [each for each in converted if each.node in taken]
+            ours = [node for each in kept for node in (each.before, each.after)]
+            count = sink(graph, ours)
+            found = self._assign()
+            owned = set(_owned(graph, found, position))
+            undone = next(
+                (
+                    f"it does not claim {describe(each.node)} after all"
+                    for each in kept
+                    if each.node not in owned
+                ),
+                "",
+            )
+        except (UnassignedNode, ModelError) as error:
+            undone = str(error)
+        except BaseException:
+            restore()
+            raise
+        if undone or not kept:
+            restore()
+        else:
+            self._restore = self._restore or restore
+            self._laid.update(each.node for each in kept)
+        self._explanation.laid_out.append(
+            LaidOut(self._where, candidate.name, "NHWC", len(kept), count, undone)
+        )
+        return found if kept and not undone else self._assign()
 
     def _checkpoint(self) -> Callable[[], None]:
         restore = self._changes.checkpoint()
         expanded = len(self._explanation.expanded)
         settled = len(self._explanation.computed_once)
         rewritten = len(self._explanation.rewritten)
+        laid_out = len(self._explanation.laid_out)
 
         def restore_all() -> None:
             restore()
             del self._explanation.expanded[expanded:]
             del self._explanation.computed_once[settled:]
             del self._explanation.rewritten[rewritten:]
+            del self._explanation.laid_out[laid_out:]
 
         return restore_all
+
+
+def _owned(graph: Graph, assignment: Assignment, position: int) -> list[Node]:
+    """The nodes that the EP at *position* gets."""
+    return [
+        node
+        for node, owner in zip(graph.nodes, assignment.owner, strict=True)
+        if owner == position
+    ]
 
 
 def _unclaimed(

@@ -199,6 +199,27 @@ class Rewritten(Record):
     undone: str = ""
 
 
+class LaidOut(Record):
+    """Nodes that have another layout of data for the EP that gets them.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        ep: the EP's name.
+        layout: which.
+        nodes: how many nodes it is.
+        transposes: how many more ``Transpose`` there are for that; less than 0 where
+            some of the model's own went.
+        undone: why all is as it was before; empty when it is not.
+    """
+
+    graph: str
+    ep: str
+    layout: str
+    nodes: int
+    transposes: int
+    undone: str = ""
+
+
 class ComputedOnce(Record):
     """A node of quantised weights whose result is a constant for EPs that run floats.
 
@@ -247,6 +268,7 @@ class Explanation:
         computed_once: nodes of quantised weights that became constants, which are
             computed when an EP asks for them.
         rewritten: what EPs replaced among the nodes that they got.
+        laid_out: what has another layout for the EP that got it.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
         not_written: partitions that are nodes in the compiled model that was written.
@@ -263,6 +285,7 @@ class Explanation:
         self.expanded: list[Expanded] = []
         self.computed_once: list[ComputedOnce] = []
         self.rewritten: list[Rewritten] = []
+        self.laid_out: list[LaidOut] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
         self.not_written: list[NotWritten] = []
@@ -274,6 +297,7 @@ class Explanation:
         explanation.expanded = self.expanded
         explanation.computed_once = self.computed_once
         explanation.rewritten = self.rewritten
+        explanation.laid_out = self.laid_out
         return explanation
 
     def ask_again(
@@ -327,6 +351,7 @@ class Explanation:
             ],
             "computed_once": [item._asdict() for item in self.computed_once],
             "rewritten": [item._asdict() for item in self.rewritten],
+            "laid_out": [item._asdict() for item in self.laid_out],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
             "not_written": [
@@ -382,6 +407,12 @@ class Explanation:
             what = ", ".join(each.what)
             undone = f"; undone: {each.undone}" if each.undone else ""
             lines.append(f"  rewritten by {each.ep}: {what}{undone}")
+        for laid in self.laid_out:
+            undone = f"; undone: {laid.undone}" if laid.undone else ""
+            lines.append(
+                f"  {laid.layout} for {laid.ep}: {_plural(laid.nodes, 'node')}, "
+                f"{laid.transposes:+} Transpose{undone}"
+            )
         if self.computed_once:
             others = len(self.computed_once) - 1
             more = f" and {others} more" if others else ""
