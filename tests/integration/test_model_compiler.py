@@ -81,7 +81,6 @@ def test_enums_have_onnx_runtimes_values(name: str) -> None:
     }
 
 
-# compile_to_file() without a path fails in ONNX Runtime's Python, with an empty one not
 def on_the_cpu(runtime: Any, path: str, flags: int = 0) -> Any:
     return runtime.ModelCompiler(runtime.SessionOptions(), path, flags=flags)
 
@@ -90,8 +89,8 @@ def on_the_cpu(runtime: Any, path: str, flags: int = 0) -> Any:
 def test_where_no_ep_compiles_the_model_stays_as_it_was(
     runtime: Any, source: str, tmp_path: Path
 ) -> None:
-    on_the_cpu(runtime, source).compile_to_file("")
-    written = onnx.load(tmp_path / "m_ctx.onnx")  # ONNX Runtime's name
+    on_the_cpu(runtime, source).compile_to_file(str(tmp_path / "c.onnx"))
+    written = onnx.load(tmp_path / "c.onnx")
     assert [node.op_type for node in written.graph.node] == [
         "MatMul", "Relu", "Sin", "Add", "Mul",
     ]  # fmt: skip
@@ -103,9 +102,9 @@ def test_where_no_ep_compiles_the_model_stays_as_it_was(
 def test_that_is_an_error_by_a_flag(runtime: Any, source: str, tmp_path: Path) -> None:
     flag = runtime.OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED
     with pytest.raises(Exception, match="Unable to compile any nodes") as got:
-        on_the_cpu(runtime, source, int(flag)).compile_to_file("")
+        on_the_cpu(runtime, source, int(flag)).compile_to_file(str(tmp_path / "c.onnx"))
     assert type(got.value).__name__ == "Fail"
-    assert not (tmp_path / "m_ctx.onnx").exists()
+    assert not (tmp_path / "c.onnx").exists()
 
 
 @pytest.mark.parametrize("runtime", [onnxruntime, onnxplug])
@@ -113,11 +112,11 @@ def test_a_file_that_is_there_is_an_error_by_a_flag(
     runtime: Any, source: str, tmp_path: Path
 ) -> None:
     flag = int(runtime.OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS)
-    on_the_cpu(runtime, source, flag).compile_to_file("")
-    with pytest.raises(Exception, match="exist already") as got:
-        on_the_cpu(runtime, source, flag).compile_to_file("")
+    on_the_cpu(runtime, source, flag).compile_to_file(str(tmp_path / "c.onnx"))
+    with pytest.raises(Exception, match="exists already") as got:
+        on_the_cpu(runtime, source, flag).compile_to_file(str(tmp_path / "c.onnx"))
     assert type(got.value).__name__ == "Fail"
-    on_the_cpu(runtime, source).compile_to_file("")
+    on_the_cpu(runtime, source).compile_to_file(str(tmp_path / "c.onnx"))
 
 
 @pytest.mark.parametrize("runtime", [onnxruntime, onnxplug])
@@ -132,6 +131,12 @@ def test_models_go_to_files_bytes_and_functions(
     )
     for data in (b"".join(parts), whole, (tmp_path / "f.onnx").read_bytes()):
         assert len(onnx.load_from_string(data).graph.node) == 5
+
+
+def test_the_path_follows_from_the_models(source: str, tmp_path: Path) -> None:
+    """As ONNX Runtime documents it, where it raises TypeError."""
+    on_the_cpu(onnxplug, source).compile_to_file()
+    assert (tmp_path / "m_ctx.onnx").exists()
 
 
 def test_arguments_that_exclude_each_other_are_refused(source: str) -> None:
