@@ -68,8 +68,10 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
         "given_back",
         "expanded",
         "computed_once",
+        "rewritten",
         "passes",
         "not_folded",
+        "not_written",
     ]
     assert [node["name"] for node in found["nodes"]] == ["node0", "node1"]
     assert found["nodes"][1]["passed_over"][0]["code"] == "op"

@@ -31,6 +31,7 @@ class OpenVINOProvider(ep.ExecutionProvider):
         self._core = core
         self._settings = settings
         self._logger = logger
+        self.caches = settings.caches
         self.specialises = _SHAPES_KEPT if settings.static else 0
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
