@@ -131,7 +131,7 @@ class Preferred:
             if not self.undo(f"otherwise {error}"):
                 raise
             assignment = self._assign()
-        if not self._laid.issubset(self._graph.nodes):
+        if self._laid and not self._laid.issubset(self._graph.nodes):
             # it is ONNX's operator again, which may be the EP's or not
             self.undo("some of these nodes were given back")
             assignment = self._assign()
