@@ -87,7 +87,7 @@ PAGES = {
                 "EpDevice", "Costs", "Probe", "Option", "OptionValue",
                 "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
                 "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
-                "Compatibility", "ValueLocations",
+                "Preferences", "Compatibility", "ValueLocations",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",
