@@ -19,7 +19,14 @@ class Preferences:
             it, where the EP claims both, as an EP needs that runs integers and their
             scale.  Otherwise the host makes the result a constant, which it computes
             when somebody asks for it.
+
+    Raises:
+        ValueError: there is no such layout.
     """
 
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     keeps_qdq: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("NCHW", "NHWC"):
+            raise ValueError(f"layout is {self.layout!r}; expected 'NCHW' or 'NHWC'")

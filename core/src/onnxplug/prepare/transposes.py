@@ -8,7 +8,7 @@ yet, and so hand the Transpose on; two that undo each other are never made.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from onnxplug.graph.snapshot import Snapshot
 from onnxplug.layout import composed, inverse, permuted
 from onnxplug.prepare.channels_last import transpose
 
-Perm = tuple[int, ...]
+Perm: TypeAlias = tuple[int, ...]
 
 _UNARY: Final = frozenset(
     """

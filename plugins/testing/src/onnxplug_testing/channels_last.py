@@ -314,7 +314,10 @@ def _space_to_depth(call: Call, x: Array) -> Array:
     n, h, w, c = x.shape
     block = call.get("blocksize", 1)
     parts = x.reshape(n, h // block, block, w // block, block, c)
-    return parts.transpose(0, 1, 3, 2, 4, 5).reshape(n, h // block, w // block, -1)
+    order = (0, 1, 3, 2, 4, 5)
+    if call.get("mode", "DCR") == "CRD":
+        order = (0, 1, 3, 5, 2, 4)
+    return parts.transpose(order).reshape(n, h // block, w // block, -1)
 
 
 def _by_reference(call: Call, x: Array, *others: Array | None) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import ExecutionProvider, describe
+from onnxplug.ep import ExecutionProvider, Preferences, describe
 from onnxplug.errors import ModelError, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming
@@ -29,8 +29,6 @@ from onnxplug.run.partition.report import (
 
 if TYPE_CHECKING:
     from onnxplug.prepare.channels_last import Converted
-
-if TYPE_CHECKING:
     from onnxplug.prepare.dequantize import Keeps
 
 _DEEPEST: Final = 16
@@ -51,7 +49,7 @@ def settle_weights(
 
     That is what is done first when the graph is compiled for these EPs.
     """
-    if not any(each.provider.preferences.keeps_qdq for each in candidates):
+    if not any(_preferences(each).keeps_qdq for each in candidates):
         _dequantize(graph, explanation, changes, "")
 
 
@@ -101,7 +99,7 @@ class Preferred:
         self._keeping = [
             position
             for position, candidate in enumerate(candidates)
-            if candidate.provider.preferences.keeps_qdq
+            if _preferences(candidate).keeps_qdq
         ]
         self._rewriting = [
             position
@@ -111,7 +109,7 @@ class Preferred:
         self._channels_last = [
             position
             for position, candidate in enumerate(candidates)
-            if candidate.provider.preferences.layout == "NHWC"
+            if _preferences(candidate).layout == "NHWC"
         ]
         self._left: set[Node] = set()
         # of what was rewritten or laid out
@@ -133,7 +131,7 @@ class Preferred:
             if not self.undo(f"otherwise {error}"):
                 raise
             assignment = self._assign()
-        if not self._laid.issubset(self._graph.nodes):
+        if self._laid and not self._laid.issubset(self._graph.nodes):
             # it is ONNX's operator again, which may be the EP's or not
             self.undo("some of these nodes were given back")
             assignment = self._assign()
@@ -382,6 +380,19 @@ def _unclaimed(
             why = f" ({'; '.join(map(str, reasons))})" if reasons else ""
             return f"it does not claim {describe(node)}, which is new{why}"
     return ""
+
+
+def _preferences(candidate: Candidate) -> Preferences:
+    """What an EP prefers of all nodes.
+
+    Raises:
+        EpError: it says nothing of that kind.
+    """
+    with blaming(candidate.name, "preferences"):
+        found = candidate.provider.preferences
+        if not isinstance(found, Preferences):
+            raise TypeError(f"it is {found!r}; expected an onnxplug.ep.Preferences")
+    return found
 
 
 def _overrides(candidate: Candidate, method: str) -> bool:

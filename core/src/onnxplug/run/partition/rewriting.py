@@ -100,8 +100,8 @@ class _Before:
     def _check_types(self) -> None:
         """Check that what was there is of the type that it was."""
         graph = self._graph
-        gone = [node for node in self._forms if node.graph is graph]
-        gone = [node for node in gone if node not in set(graph.nodes)]
+        there = set(graph.nodes)
+        gone = [node for node in self._forms if node not in there]
         for name in (name for node in gone for name in node.outputs if name):
             graph.types.pop(name, None)
         infer_types(outermost(graph), every_size=True)
