@@ -31,15 +31,16 @@ class Checksum:
     Of what is large they are computed in the background from now on.
 
     Args:
-        data: of single bytes.
+        parts: of the data, one after the other, of single bytes.
     """
 
-    def __init__(self, data: memoryview) -> None:
-        self._data: Final = data
-        self._offsets: Final = range(0, len(data), _PIECE)
+    def __init__(self, *parts: memoryview) -> None:
+        self._parts: Final = parts
+        self._length: Final = sum(map(len, parts))
+        self._offsets: Final = range(0, self._length, _PIECE)
         self._found: Final = [0] * len(self._offsets)
         self._threads: list[threading.Thread] = []
-        if len(data) > _ALONE:
+        if self._length > _ALONE:
             count = min(_MOST_THREADS, os.cpu_count() or 1)
             self._threads = [
                 threading.Thread(target=self._work, args=(first, count), daemon=True)
@@ -50,9 +51,12 @@ class Checksum:
 
     def _work(self, first: int, step: int) -> None:
         for number in range(first, len(self._offsets), step):
-            start = self._offsets[number]
-            # which releases the GIL
-            self._found[number] = zlib.crc32(self._data[start : start + _PIECE])
+            start, found = self._offsets[number], 0
+            for part in self._parts:
+                # which releases the GIL
+                found = zlib.crc32(part[max(start, 0) : max(start + _PIECE, 0)], found)
+                start -= len(part)
+            self._found[number] = found
 
     def digits(self) -> str:
         """The checksum, when it is there."""
@@ -60,6 +64,6 @@ class Checksum:
             self._work(0, 1)
         for thread in self._threads:
             thread.join()
-        digest = blake2b(struct.pack("<Q", len(self._data)), digest_size=16)
+        digest = blake2b(struct.pack("<Q", self._length), digest_size=16)
         digest.update(struct.pack(f"<{len(self._found)}I", *self._found))
         return str(digest.hexdigest())
