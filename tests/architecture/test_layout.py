@@ -17,11 +17,11 @@ PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
-    {"escape", "forks"},
+    {"duration", "escape", "forks"},
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
-    {"shapes", "functions", "domains", "operators", "selection"},
+    {"shapes", "functions", "domains", "layout", "operators", "selection"},
     {
         "compatibility",
         "context_data",

@@ -33,7 +33,7 @@ def test_ls_shows_what_each_distribution_keeps(cli, root: Path) -> None:
     assert outcome.code == 0
     path, _, header, first, second = outcome.out.splitlines()
     assert path == str(root)
-    assert header.split() == ["DISTRIBUTION", "ENTRIES", "SIZE", "OLDEST", "NEWEST"]
+    assert header.split() == ["NAME", "ENTRIES", "SIZE", "OLDEST", "NEWEST"]
     assert re.fullmatch(
         r"onnxplug-first +2 +1.23 KB +2001-09-\d\d \S+ +2020-09-\d\d \S+", first
     )

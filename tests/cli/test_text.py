@@ -12,11 +12,11 @@ from onnxplug.cli.text import (
     WIDTH,
     bar,
     data_size,
-    duration,
     format_table,
     print_table,
     shape_text,
 )
+from onnxplug.duration import duration
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -84,9 +84,10 @@ PAGES = {
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
-                "EpDevice", "Probe", "Option", "OptionValue", "CapabilityReport",
-                "ComputeCapability", "Refusal", "Reason", "RefusalCode", "Finding",
-                "Level", "OperatorSupport", "RefusedDevice", "Compatibility",
+                "EpDevice", "Costs", "Probe", "Option", "OptionValue",
+                "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
+                "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
+                "Preferences", "Compatibility", "ValueLocations",
             ),
             "What the host passes in": (
                 "Host", "SessionContext", "RunContext", "Profiler", "HardwareDevice",

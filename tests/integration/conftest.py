@@ -11,6 +11,8 @@ import pytest
 from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
 
+from .shapes_lab import EP, Factory, Lab
+
 
 @pytest.fixture
 def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
@@ -31,3 +33,15 @@ def simulated() -> Iterator[Callable[..., SimulatedFactory]]:
         registry.remove(factory.name)
     gc.collect()  # an exception and the frames that it passed refer to each other
     assert [f.open_streams for f in factories] == [[]] * len(factories)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """What an EP that compiles by input shapes does in a test."""
+    lab = Lab()
+    registry.add(Factory(lab))
+    yield lab
+    registry.remove(EP)
+    for gate in lab.gates.values():
+        gate.set()
+    gc.collect()

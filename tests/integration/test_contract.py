@@ -134,7 +134,7 @@ def test_eps_are_asked_again_once_for_all_that_is_declined(
     factory = simulated(
         ops=frozenset({"Neg"}),
         decline_ops=frozenset({"Neg"}),
-        device_metadata={"node_gain_us": "1000"},
+        costs=ep.Costs(seconds_gained_per_node=1e-3),
     )
     asked: list[int] = []
     original = ep.CapabilityReport.__init__
@@ -188,7 +188,7 @@ def test_what_is_not_worth_its_copies_stays_when_nobody_else_can_take_it(
     first = simulated(
         name="FirstExecutionProvider",
         ops=frozenset({"Add", "Neg"}),
-        device_metadata={"node_gain_us": "1"},
+        costs=ep.Costs(seconds_gained_per_node=1e-6),
     )
     # claims the two as one, which is not convex: Tanh is between them
     second = simulated(name="SecondExecutionProvider", groups=(frozenset({0, 2}),))

@@ -341,8 +341,7 @@ def test_a_compiled_partition_stays_where_it_is_whatever_its_copies_cost(
     simulated(ops=ON_DEVICE)
     target = compile_ahead(source, tmp_path / "c.onnx")
     onnxplug.plugins.registry.remove(EP)
-    dear = {"copy_cost_us": "1000000", "copy_cost_us_per_mib": "1000000"}
-    simulated(ops=ON_DEVICE, device_metadata=dear)
+    simulated(ops=ON_DEVICE, costs=ep.Costs(seconds_per_copy=1, seconds_per_byte=1))
     with onnxplug.InferenceSession(target, providers=[EP]) as session:
         owners = [node.ep for node in session.explain().nodes]
         found = session.run(None, FEED)[0]

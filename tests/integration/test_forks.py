@@ -207,3 +207,53 @@ thread.join()
 """,
         tmp_path,
     )
+
+
+def test_a_set_of_shapes_that_another_thread_was_compiling() -> None:
+    run(
+        """
+import numpy as np
+import onnxplug
+from onnxplug.plugins import registry
+from shapes_lab import DOUBLE, EP, Factory, Lab, run
+
+lab = Lab()
+registry.add(Factory(lab))
+options = onnxplug.SessionOptions()
+served = onnxplug.SessionOptions()
+served.add_session_config_entry("session.serve_while_compiling", "1")
+waiting = onnxplug.InferenceSession(DOUBLE, options, providers=[EP])
+serving = onnxplug.InferenceSession(DOUBLE, served, providers=[EP])
+for session in (waiting, serving):
+    run(session, 1)
+gate = lab.gate(7)
+thread = threading.Thread(target=run, args=(waiting, 7))
+thread.start()
+lab.began[7].wait(30)
+run(serving, 7)  # has it compiled in the background
+while lab.compiled.count(((7, 3),)) < 2:
+    time.sleep(0.001)
+
+
+def check():
+    lab.gates.clear()
+    for session in (waiting, serving):
+        run(session, 7)
+    while not any("7" in key for part in serving.explain().partitions
+                  for key in part.specialisations.kept):
+        run(serving, 7)
+        time.sleep(0.001)
+    run(serving, 7)
+    for session in (waiting, serving):
+        session.close()
+
+
+child(check)
+gate.set()
+thread.join()
+run(waiting, 7)
+waiting.close()
+serving.close()
+""",
+        Path(__file__).parent,
+    )

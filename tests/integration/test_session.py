@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug import ep
 from onnxplug.errors import (
     EpError,
     EpWarning,
@@ -256,7 +257,7 @@ def test_an_island_that_is_not_worth_its_copies_is_given_back(
         """
     )
     ops = frozenset({"Neg"})
-    simulated(ops=ops, device_metadata={"copy_cost_us": "1000"})
+    simulated(ops=ops, costs=ep.Costs(seconds_per_copy=1e-3))
     with pytest.warns(EpWarning, match="runs no node"):
         session = onnxplug.InferenceSession(model, providers=[SIMULATED])
     explanation = session.explain()

@@ -30,6 +30,28 @@ class Entry(NamedTuple):
     effect: bool = True
 
 
+PAD: Final = "session.pad_dimensions"
+
+BUCKETS_ARE: Final = (
+    "dimensions and the sizes that they are padded to, such as 'batch=1,4,16;seq=128'"
+)
+
+
+def buckets(text: str) -> dict[str, tuple[int, ...]] | None:
+    """The sizes, ascending, that each dimension is padded to, as an entry says;
+    ``None`` if it is not of that form."""
+    found: dict[str, tuple[int, ...]] = {}
+    for part in filter(str.strip, text.split(";")):
+        name, equals, sizes = part.rpartition("=")
+        numbers = [size.strip() for size in sizes.split(",")]
+        if not (name.strip() and equals and all(n.isdecimal() for n in numbers)):
+            return None
+        if name.strip() in found or not all(map(int, numbers)):
+            return None
+        found[name.strip()] = tuple(sorted(set(map(int, numbers))))
+    return found
+
+
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
 _IGNORED: Final = Entry(effect=False)
 
@@ -37,6 +59,8 @@ SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
     "session.model_external_initializers_file_folder_path": Entry(""),
+    "session.serve_while_compiling": _FLAG,
+    PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),
     "session.use_memory_mapped_model": _FLAG._replace(default="1"),

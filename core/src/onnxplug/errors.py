@@ -196,8 +196,9 @@ class EpError(EPFail):
     Attributes:
         ep: the EP's name.
         stage: ``devices``, ``select``, ``create``, ``probes``, ``engine_versions``,
-            ``get_capability``, ``compile``, ``serialize``, ``compatibility_info``,
-            ``check``, ``restore``, ``run``, ``explain``, ``close`` or ``operators``.
+            ``get_capability``, ``examine``, ``compile``, ``serialize``,
+            ``compatibility_info``, ``check``, ``restore``, ``prepare``, ``run``,
+            ``explain``, ``close`` or ``operators``.
     """
 
     def __init__(self, message: str, *, ep: str = "", stage: str = "") -> None:

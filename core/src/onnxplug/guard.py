@@ -72,8 +72,10 @@ def close_all(closers: Iterable[Closer]) -> None:
         try:
             close()
         except FAILURES as error:
-            failure = ep_failure(ep, "close", error)
-            failure.__cause__ = error
+            failure = error if isinstance(error, EpError) else None
+            if failure is None:
+                failure = ep_failure(ep, "close", error)
+                failure.__cause__ = error
             if failed is None:
                 failed = failure
             else:

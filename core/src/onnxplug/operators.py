@@ -25,6 +25,10 @@ COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
 }
 """Operators that take many times as long as those that read each element once."""
 
+DEQUANTIZE: Final = "DequantizeLinear"
+"""ONNX's operator, and ONNX Runtime's.  Of constants it is not folded: what becomes of
+it is decided when it is known which EP reads it."""
+
 EP_CONTEXT: Final = "com.microsoft", "EPContext"
 """Domain and name of the operator that stands for a partition an EP has compiled."""
 

@@ -12,6 +12,7 @@ import pytest
 from onnxplug import domains, functions
 from onnxplug.functions import operators
 from onnxplug.graph import Graph, Node
+from onnxplug.layout import NHWC_DOMAIN
 from onnxplug.prepare import why_not_expanded
 from onnxplug.prepare.expand import expand_node
 
@@ -37,9 +38,9 @@ def test_every_operator_of_the_table_has_a_maker():
         importlib.import_module(f"onnxplug.functions.{family}")
     named = {
         operator.op_type
-        for domain in functions.DOMAINS.values()
+        for name, domain in functions.DOMAINS.items()
         for operator in domain.operators
-        if operator.function is not None
+        if operator.function is not None and name != NHWC_DOMAIN
     }
     assert operators._OPERATORS.keys() == named
 

@@ -264,7 +264,7 @@ def test_external_weights_are_views_and_small_ones_stay() -> None:
     entries = {entry.key: entry.value for entry in big.external_data}
     assert entries["length"] == "4000" and entries["offset"] == "0"
     assert set(weights) == {entries["location"]}
-    buffer = weights[entries["location"]]
+    buffer = weights[entries["location"]].raw()
     assert buffer.dtype == np.uint8 and buffer.flags.c_contiguous
     assert np.shares_memory(buffer, graph.constants["big"].array)
     assert numpy_helper.to_array(small).tolist() == SMALL.tolist()
@@ -278,8 +278,8 @@ def test_external_weights_of_a_file_are_its_mapping(tmp_path: Any) -> None:
     onnx.save(export_graph(graph).model, path)
     loaded = load_model(path).graph
     _, weights = export_graph(loaded, weights="external")
-    (buffer,) = weights.values()
-    assert not buffer.flags.owndata
+    (weight,) = weights.values()
+    assert not weight.raw().flags.owndata
     assert loaded.constants["big"]._array is None  # it was not even made
 
 
@@ -287,8 +287,8 @@ def test_external_weights_in_files_are_read_by_onnx_and_by_us(tmp_path: Any) -> 
     graph = nested()
     model, weights = export_graph(graph, weights="external")
     assert len(weights) == len(set(weights)) == 4
-    for location, buffer in weights.items():
-        (tmp_path / location).write_bytes(buffer)
+    for location, weight in weights.items():
+        (tmp_path / location).write_bytes(weight.raw())
     onnx.save(model, tmp_path / "m.onnx")
     theirs = onnx.load(tmp_path / "m.onnx").graph.node[0].attribute[1].g
     assert numpy_helper.to_array(theirs.initializer[0]).tolist() == (BIG + 1).tolist()

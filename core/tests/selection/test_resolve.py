@@ -20,6 +20,7 @@ from onnxplug.selection import (
     provider,
     resolve,
 )
+from onnxplug.selection.policy_choice import PolicyChoice
 from onnxplug_testing import SimulatedFactory
 
 AddEp = Callable[..., SimulatedFactory]
@@ -100,7 +101,7 @@ def machine(
     add("Cuda", "gpu")
 
     def resolve_here(*arguments: Any, **keywords: Any) -> list[ProviderRequest]:
-        return resolve(
+        found = resolve(
             *arguments,
             **{
                 "registry": registry,
@@ -109,6 +110,7 @@ def machine(
                 **keywords,
             },
         )
+        return found.requests if isinstance(found, PolicyChoice) else found
 
     return resolve_here
 

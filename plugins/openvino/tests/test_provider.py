@@ -280,6 +280,31 @@ def test_shapes_can_be_compiled_one_by_one(alone: Callable[..., Any]) -> None:
         x = np.full((rows, 64), rows, np.float32)
         found = session.run(None, {"x": x})[0]
         np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-3)
+    (part,) = session.explain().partitions
+    kept = part.specialisations.kept
+    assert kept == tuple(f"x[{rows}, 64]" for rows in (4, 6, 7, 8, 9, 10, 1, 5))
+    assert part.specialisations.compiled["run"] == 11
+
+
+@pytest.mark.parametrize("node", ["Relu (x)", "MatMul (x, w)", "Softmax (x)"])
+def test_padding_changes_nothing(alone: Callable[..., Any], node: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[n,3] x) => (float[n,3] y)
+        <float[3,3] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9}}> {{ y = {node} }}"""
+    )
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("session.pad_dimensions", "n=4,16")
+    padded = onnxplug.InferenceSession(
+        model, options, providers=[(EP, {"disable_dynamic_shapes": True})]
+    )
+    plain = onnxplug.InferenceSession(model, providers=[EP])
+    for rows in (1, 3, 4, 5, 17):
+        x = np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
+        (found,), (expected,) = (s.run(None, {"x": x}) for s in (padded, plain))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    (part,) = padded.explain().partitions
+    assert part.specialisations.kept == ("x[4, 3]", "x[16, 3]", "x[17, 3]")
 
 
 def test_large_weights_are_shared_not_copied() -> None:

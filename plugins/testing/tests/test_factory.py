@@ -78,10 +78,11 @@ def test_it_refuses_devices_of_the_host() -> None:
     ]
 
 
-def test_pairs_carry_metadata() -> None:
-    factory = SimulatedFactory(Knobs(device_metadata={"copy_cost_us": "7"}))
-    (pair,) = factory.supported_devices([])
-    assert pair.metadata == {"version": "0.1.0", "ordinal": "0", "copy_cost_us": "7"}
+def test_pairs_carry_metadata_and_costs() -> None:
+    costs = ep.Costs(seconds_per_copy=1e-3)
+    (pair,) = SimulatedFactory(Knobs(costs=costs)).supported_devices([])
+    assert pair.metadata == {"version": "0.1.0", "ordinal": "0"}
+    assert pair.costs == costs
     assert pair.ep_vendor == "onnxplug"
 
 

@@ -30,13 +30,13 @@ from onnxplug.cli.opening import (
 from onnxplug.cli.profile import RunProfile, print_profile, read_profile
 from onnxplug.cli.progress import Progress
 from onnxplug.cli.text import (
-    duration,
     plural,
     print_json,
     print_table,
     say,
 )
 from onnxplug.cli.values import count, names, positive, seconds
+from onnxplug.duration import duration
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession

@@ -51,6 +51,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="list it",
         description="List what each distribution keeps on disk.",
     )
+    listing.add_argument(
+        "--compiled",
+        action="store_true",
+        help="list each compiled partition that EPs have kept",
+    )
     listing.set_defaults(command=_list)
     clearing = actions.add_parser(
         "clear",
@@ -67,6 +72,9 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 def _list(arguments: argparse.Namespace) -> None:
     from onnxplug.ep.cache import cache_root
 
+    if arguments.compiled:
+        _list_compiled(as_json=arguments.json)
+        return
     root = cache_root()
     kept = [_look(folder) for folder in _folders(root)]
     if arguments.json:
@@ -78,7 +86,7 @@ def _list(arguments: argparse.Namespace) -> None:
         return
     say()
     print_table(
-        ("DISTRIBUTION", "ENTRIES", "SIZE", "OLDEST", "NEWEST"),
+        ("NAME", "ENTRIES", "SIZE", "OLDEST", "NEWEST"),
         [
             (
                 each.folder.name,
@@ -91,6 +99,50 @@ def _list(arguments: argparse.Namespace) -> None:
         ],
         right=("ENTRIES", "SIZE"),
     )
+
+
+def _list_compiled(*, as_json: bool) -> None:
+    from onnxplug.run.cache import FOLDER, entries
+
+    found = list(entries())
+    if as_json:
+        rows = [
+            {
+                "name": each.name,
+                "bytes": each.nbytes,
+                "used": _time(each.used),
+                **each.facts,
+            }
+            for each in found
+        ]
+        print_json({"folder": FOLDER, "compiled": rows})
+        return
+    if not found:
+        say("No compiled partitions are kept.")
+        return
+    print_table(
+        ("EP", "DEVICE", "MODEL", "NODES", "INPUTS", "SIZE", "USED"),
+        [
+            (
+                *(escape(str(each.facts.get(key, "?"))) for key in _COLUMNS),
+                escape(_shapes(each.facts.get("inputs"))),
+                data_size(each.nbytes),
+                _time(each.used),
+            )
+            for each in found
+        ],
+        right=("NODES", "SIZE"),
+    )
+
+
+_COLUMNS = ("ep", "device", "model", "nodes")
+
+
+def _shapes(inputs: Any) -> str:
+    """``x[2,3] y[n]`` of sizes by input."""
+    if not isinstance(inputs, dict):
+        return "?"
+    return " ".join(f"{name}[{','.join(map(str, s))}]" for name, s in inputs.items())
 
 
 def _clear(arguments: argparse.Namespace) -> None:

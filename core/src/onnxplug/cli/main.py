@@ -25,6 +25,7 @@ from onnxplug.cli import (
     eps,
     explain,
     ops,
+    prepare,
     run,
 )
 from onnxplug.cli.failure import BadCommandLine, CommandFailed, UsageError
@@ -34,7 +35,9 @@ from onnxplug.cli.troubles import LogHandler, Troubles, failure_data
 from onnxplug.errors import OnnxplugError, PluginError
 from onnxplug.escape import escape, escape_lines
 
-_COMMANDS = (run, bench, explain, compiling, devices, eps, ops, doctor, cache)
+_COMMANDS = (
+    run, bench, prepare, explain, compiling, devices, eps, ops, doctor, cache,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

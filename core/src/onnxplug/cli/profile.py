@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug.cli.text import (
-    duration,
     plural,
     print_table,
     say,
 )
+from onnxplug.duration import duration
 from onnxplug.escape import escape
 
 _REST: Final = {

@@ -27,7 +27,6 @@ from onnxplug.cli.opening import (
 )
 from onnxplug.cli.text import (
     bar,
-    duration,
     plural,
     print_json,
     print_table,
@@ -35,6 +34,7 @@ from onnxplug.cli.text import (
     shape_text,
 )
 from onnxplug.cli.values import count
+from onnxplug.duration import duration
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:

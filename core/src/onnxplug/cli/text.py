@@ -141,14 +141,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def duration(seconds: float) -> str:
-    """Three digits and a fitting unit."""
-    for factor, unit in ((1, "s"), (1e3, "ms")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
-
-
 def data_size(nbytes: int) -> str:
     """Three digits and a fitting unit, 1 KB being 1000 bytes."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):

@@ -46,8 +46,14 @@ from onnxplug.ep.kernels import (
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import Option, OptionValue
+from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
-from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
+from onnxplug.ep.provider import (
+    CompiledPartition,
+    ExecutionProvider,
+    RunContext,
+    ValueLocations,
+)
 from onnxplug.ep.types import (
     DataType,
     Dimension,
@@ -75,6 +81,7 @@ from onnxplug.errors import (
 
 if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility
+    from onnxplug.ep.costs import Costs
     from onnxplug.ep.device_context import DeviceContext, MemoryKind
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
@@ -98,6 +105,7 @@ __all__ = [
     "Compatibility",
     "CompiledPartition",
     "ComputeCapability",
+    "Costs",
     "DataTransfer",
     "DataType",
     "Declined",
@@ -138,6 +146,7 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "Preferences",
     "Probe",
     "Profiler",
     "Reason",
@@ -158,6 +167,7 @@ __all__ = [
     "TensorType",
     "UnsupportedModel",
     "ValueInfo",
+    "ValueLocations",
     "ValueType",
     "WeightSource",
     "WeightStore",
@@ -174,6 +184,7 @@ _LATER = {
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
     "Compatibility": "compatibility",
+    "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
     "Event": "streams",

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxplug.ep.costs import Costs
 
 
 class DeviceType(StrEnum):
@@ -45,10 +49,10 @@ class EpDevice:
         ep_name: the EP's name, ``CUDAExecutionProvider``.
         device: the hardware.
         ep_vendor: the EP's maker, compared with the device's by policies.
-        metadata: facts about the pair: ``version``; ``copy_cost_us`` and
-            ``copy_cost_us_per_mib`` override what a copy to the device is taken to
-            cost when the host weighs small partitions.
+        metadata: facts about the pair, such as ``version``.
         default_options: options the EP suggests for this device; the user's win.
+        costs: by which the host weighs small partitions; ``None``: the defaults of
+            :class:`Costs`.
     """
 
     ep_name: str
@@ -56,6 +60,7 @@ class EpDevice:
     ep_vendor: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     default_options: Mapping[str, str] = field(default_factory=dict)
+    costs: Costs | None = None
 
     def __hash__(self) -> int:
         return hash((self.ep_name, self.device))

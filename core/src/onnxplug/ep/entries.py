@@ -19,6 +19,8 @@ from onnxplug.ep.cache import SIZE, CacheFolder
 from onnxplug.errors import OptionError
 
 if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 try:  # hashlib loads OpenSSL, which takes longer than all that is done here
@@ -30,6 +32,7 @@ DEFAULT_SIZE: Final = 256 << 20
 
 _DAY: Final = 24 * 60 * 60
 _DIGEST: Final = 16
+_LARGE: Final = 16 << 20
 _ENTRY, _TEMPORARY = ".entry", ".new"
 
 
@@ -37,8 +40,8 @@ class Cache:
     """Entries by name, in a folder for *distribution*.
 
     Args:
-        limit: bytes that it may have, by default ``ONNXPLUG_CACHE_SIZE``; with 0
-            nothing is read or written.
+        limit: bytes that it may have, by default what :func:`size_limit` says; with
+            0 nothing is read or written.
 
     Attributes:
         problem: why nothing is read or written although it should; ``None`` if all is
@@ -77,6 +80,16 @@ class Cache:
 
     def load(self, name: str) -> bytes | None:
         """The content of an entry; ``None`` if there is none that can be trusted."""
+        content = self._read(name, os.read)
+        return None if content is None else bytes(content)
+
+    def map(self, name: str) -> memoryview | None:
+        """As :meth:`load`, mapped from the file, which may be deleted meanwhile."""
+        return self._read(name, _map)
+
+    def _read(
+        self, name: str, read: Callable[[int, int], bytes | mmap.mmap]
+    ) -> memoryview | None:
         folder = self._folder()
         if folder is None:
             return None
@@ -84,9 +97,9 @@ class Cache:
             file, status = folder.open(name + _ENTRY)
             try:
                 # no entry is larger than all together may be
-                if status.st_size > self._limit + _DIGEST:
+                if not _DIGEST <= status.st_size <= self._limit + _DIGEST:
                     return None
-                content = os.read(file, status.st_size)
+                content = memoryview(read(file, status.st_size))
                 # the time of the last change is that of the last use, to the day
                 if time.time() - status.st_mtime > _DAY:
                     with contextlib.suppress(OSError):
@@ -100,7 +113,7 @@ class Cache:
             self.refused = f"{path!r} cannot be trusted: {error.strerror or error}"
             return None
         digest, content = content[:_DIGEST], content[_DIGEST:]
-        return content if digest == _digest(name, content) else None
+        return content if digest == _digest(name, [content]) else None
 
     def names(self) -> list[str]:
         """The names of all entries, latest first."""
@@ -110,28 +123,69 @@ class Cache:
             if file.endswith(_ENTRY)
         ]
 
-    def store(self, name: str, content: bytes) -> None:
-        """Write an entry, all of it or nothing."""
+    def heads(self, nbytes: int) -> Iterator[tuple[str, os.stat_result, bytes]]:
+        """Of each entry, latest first: name, status of its file, and the first
+        *nbytes* of its content at most, whose digest is not looked at."""
+        folder = self._folder()
+        for name in self.names():
+            with contextlib.suppress(OSError):
+                assert folder is not None
+                file, status = folder.open(name + _ENTRY)
+                try:
+                    start = os.read(file, _DIGEST + nbytes)
+                finally:
+                    os.close(file)
+                yield name, status, start[_DIGEST:]
+
+    def store(self, name: str, *parts: bytes | memoryview) -> str:
+        """Write an entry, all of it or nothing.
+
+        Args:
+            name: the entry's.
+            parts: its content, one after the other; views of bytes.
+
+        Returns:
+            Why it is not there now; empty if it is.
+        """
         folder = self._folder()
         if folder is None:
-            return
+            return self.problem or f"{SIZE} is 0"
+        nbytes = sum(map(len, parts))
+        if nbytes > self._limit:
+            return (
+                f"it takes {nbytes} bytes, and {self._limit} may be kept; {SIZE} "
+                "sets another limit"
+            )
         temporary = f"{name}.{os.getpid():x}.{time.monotonic_ns():x}{_TEMPORARY}"
         try:
-            self._write(folder, temporary, _digest(name, content) + content)
+            self._write(folder, temporary, _digest(name, parts), *parts)
             folder.replace(temporary, name + _ENTRY)
-            self._unlooked += len(content)
-        except OSError:
+            self._unlooked += nbytes
+        except OSError as error:
             with contextlib.suppress(OSError):
                 folder.remove(temporary)
+            return str(error)
+        return ""
 
-    def _write(self, folder: CacheFolder, name: str, content: bytes) -> None:
+    def _write(
+        self, folder: CacheFolder, name: str, *parts: bytes | memoryview
+    ) -> None:
         file = folder.create(name)
         try:
-            written = 0
-            while written < len(content):
-                written += os.write(file, content[written:])
+            for part in parts:
+                view = memoryview(part)
+                written = 0
+                while written < len(view):
+                    written += os.write(file, view[written:])
         finally:
             os.close(file)
+
+    def remove(self, name: str) -> None:
+        """Delete an entry, if it is there."""
+        folder = self._folder()
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                folder.remove(name + _ENTRY)
 
     def prune_if_due(self) -> None:
         """Prune the first time, and whenever a sixteenth of what is allowed was stored
@@ -169,7 +223,19 @@ class Cache:
         return []
 
 
-def _digest(name: str, content: bytes) -> bytes:
+def _map(file: int, size: int) -> mmap.mmap:
+    import mmap
+
+    return mmap.mmap(file, size, access=mmap.ACCESS_READ)
+
+
+def _digest(name: str, parts: Sequence[bytes | memoryview]) -> bytes:
+    if sum(map(len, parts)) > _LARGE:
+        from onnxplug.ep.digest import digest_of_pieces
+
+        content = digest_of_pieces([memoryview(part) for part in parts])
+    else:
+        content = b"".join(parts)
     # the name is in it, so that an entry under another's name is none
     return bytes(blake2b(content, digest_size=_DIGEST, key=fingerprint(name)).digest())
 
@@ -179,15 +245,17 @@ def fingerprint(text: str) -> bytes:
     return bytes(blake2b(text.encode(), digest_size=32).digest())
 
 
-def size_limit() -> int:
+def size_limit(default: int = DEFAULT_SIZE) -> int:
     """The bytes that a cache may have; 0 for no cache.
+
+    They are those of ``ONNXPLUG_CACHE_SIZE``, or *default*.
 
     Raises:
         OptionError: ``ONNXPLUG_CACHE_SIZE`` is no size.
     """
     text = os.environ.get(SIZE, "").strip()
     if not text:
-        return DEFAULT_SIZE
+        return default
     found = re.fullmatch(r"([0-9]+)\s*([KMG]?)", text, re.IGNORECASE)
     if not found:
         raise OptionError(

@@ -199,7 +199,12 @@ class Partition(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of structure, types and weights, the same in every process."""
+        """A hash of structure, types and weights, the same in every process.
+
+        Weights in files are not read for that: such a file is told from others by its
+        place and the times that the system keeps of it, so on another machine, or of
+        a copy of the file, it is another.
+        """
 
     @property
     def covers_model(self) -> bool:
@@ -254,6 +259,25 @@ class Partition(Protocol):
             OutOfBounds: an attribute, or what is known of an input, is nothing with
                 which the node can run; a ``ValueError`` that names the node.  Whether
                 the inputs' sizes go together is not looked at by all rules.
+        """
+
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> Partition:
+        """The partition where inputs have these shapes.
+
+        It has copies of the nodes, in the same order, in a graph of their own with the
+        same constants; inputs and outputs are the same.  Types are static wherever
+        sizes follow by the host's rules of operators, in bodies of control flow too.
+        Cheap to ask for again.  From any thread.
+
+        Args:
+            shapes: by name, of inputs that are dense tensors; the others stay as they
+                are known now.
+
+        Raises:
+            ValueError: *shapes* names what is no input, or no dense tensor, or a shape
+                contradicts the rank or a fixed size of its input.
+            InvalidModel: a node cannot run with these shapes; a ``ValueError`` too,
+                that names the node.
         """
 
     def to_model(

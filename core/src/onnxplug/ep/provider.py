@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
-from onnxplug.ep.graph import Graph, Partition
+from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
 from onnxplug.ep.option import OptionValue
+from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
 from onnxplug.errors import Declined
 
 if TYPE_CHECKING:
+    from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.streams import CapturePhase, Stream
 
 
@@ -128,13 +130,39 @@ class CompiledPartition(ABC):
         """
         return None
 
+    def prepare(self, partition: Partition) -> bool:
+        """(optional) Make ready for runs of the input shapes that *partition* states.
+
+        For what is made by shapes in runs, as ``InferenceSession.prepare`` asks for.
+        From any thread, also while other threads run.
+
+        Args:
+            partition: the one that this was compiled from, specialised.
+
+        Returns:
+            Whether runs of these shapes find ready what they would have to make.
+        """
+        return False
+
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; before the EP's own ``close``."""
         return None
 
 
+class ValueLocations(NamedTuple):
+    """Where what an EP compiles for any shapes has its values; see
+    :attr:`CompiledPartition.input_locations` and ``output_locations``."""
+
+    inputs: Sequence[MemoryLocation] | None = None
+    outputs: Sequence[MemoryLocation] | None = None
+
+
 class ExecutionProvider(ABC):
-    """An EP as one session sees it.  Used from the thread that creates the session."""
+    """An EP as one session sees it.
+
+    Used from the thread that creates the session, but for ``compile`` where
+    :attr:`specialises` says so.
+    """
 
     location: MemoryLocation = HOST
     """The default place of inputs and outputs."""
@@ -144,6 +172,31 @@ class ExecutionProvider(ABC):
     host refuses the session if another EP or the host has a part in it, and so does
     the EP, by ``SessionRefused``, if it claimed what cannot be captured."""
 
+    caches: bool = False
+    """What is compiled is kept on disk for other processes, and restored there: the
+    same partition for the same devices, options, system and versions, of which those of
+    engine and driver are ``EpFactory.engine_versions``.  Worth it where restoring is
+    much sooner done than compiling."""
+
+    preferences: Preferences = Preferences()
+    """In what form it wants the nodes that it gets."""
+
+    specialises: int = 0
+    """For how many sets of input shapes the host keeps what the EP compiles, for each
+    partition; 0: one compiled partition is for all shapes.
+
+    A partition whose inputs have sizes that are not known is then not compiled when the
+    session is made, but for each set of shapes in the first run that has it,
+    specialised to these.  ``compile`` is called from any thread, several times at once,
+    and never under a lock of the host's.  What was not used for longest is closed, once
+    no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
+
+    pads: bool = False
+    """The host may pad what is compiled by input shapes, in dimensions that the user
+    names (``session.pad_dimensions``) and whose positions the operators compute one by
+    one.  So must the EP: if it quantises on its own account, say, then not by what is
+    at other positions."""
+
     @abstractmethod
     def get_capability(self, graph: Graph) -> CapabilityReport:
         """Claim or refuse every node of *graph*, each refusal with a reason.
@@ -151,6 +204,43 @@ class ExecutionProvider(ABC):
         Pure: the host asks again for bodies of control flow, after expanding functions
         and after a partition was given back.  Raising is a failure of the EP.
         """
+
+    def expands(self, graph: Graph, node: Node) -> bool:
+        """(optional) Whether it would rather have the function body of *node*.
+
+        Asked for the nodes that it gets, whose place the bodies take if there are any
+        and EPs, whichever, run all of their nodes.  Pure.
+        """
+        return False
+
+    def estimate(self, graph: Graph, nodes: Sequence[Node]) -> float | None:
+        """(optional) How long *nodes* of *graph* take, in seconds, without copies.
+
+        Asked where a partition may not be worth its copies: the EP that has it, and
+        those that would have its nodes instead.  Pure and quick: nothing is compiled
+        or run.
+
+        Returns:
+            finite and not less than 0; ``None`` if that is not known, such as without
+            the shapes.  Unless all know, the pair's :class:`Costs` decide.
+        """
+        return None
+
+    def rewrite(self, editor: GraphEditor, nodes: Sequence[Node]) -> Sequence[str]:
+        """(optional) Replace some of *nodes*, which it gets, by others that it takes.
+
+        Asked once for each graph of which it gets nodes, after bodies were expanded and
+        quantised weights became constants.  The host takes all of it back where
+        some new node is not claimed.
+
+        Args:
+            editor: of the graph; what is not among *nodes* has to stay as it is, and so
+                do the types of what others read.
+
+        Returns:
+            What was replaced, in words; nothing, if nothing was.
+        """
+        return ()
 
     @abstractmethod
     def compile(self, partition: Partition) -> CompiledPartition:
@@ -183,6 +273,23 @@ class ExecutionProvider(ABC):
             RefusalCode.OTHER, f"{type(self).__name__} restores no compiled partitions"
         )
         raise Declined(reason)
+
+    def examine(self, partition: Partition) -> ValueLocations | None:
+        """(optional) Look at a partition that is to be compiled for shapes in runs.
+
+        What no shapes would change is declined here, where other EPs can still take it:
+        when a specialised partition is declined in a run, the run fails.
+
+        Args:
+            partition: has sizes that are not known.
+
+        Returns:
+            Where values are, whatever the shapes; ``None``: all in the EP's location.
+
+        Raises:
+            Declined, SessionRefused: as of :meth:`compile`.
+        """
+        return None
 
     def close(self) -> None:
         """(optional) Release resources.  Idempotent; after all its partitions."""

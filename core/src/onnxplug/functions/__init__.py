@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import SPI_VERSION, Domain, Operator, Reason
+from onnxplug.layout import NHWC_DOMAIN, NHWC_OPERATORS
 
 if TYPE_CHECKING:
     from onnxplug.graph import Function, Graph, Node
@@ -84,6 +85,13 @@ def _made_in(family: str) -> Callable[[Graph, Node], Function | Reason]:
     return function
 
 
+def _channels_last(graph: Graph, node: Node) -> Function | Reason:
+    """The function of an operator with channels last, the module imported now."""
+    from onnxplug.functions.channels_last import make
+
+    return make(graph, node)
+
+
 DOMAINS: Final[Mapping[str, Domain]] = {
     name: Domain(name=name, spi_version=SPI_VERSION, operators=operators)
     for name, operators in (
@@ -96,6 +104,13 @@ DOMAINS: Final[Mapping[str, Domain]] = {
                     Operator(op_type=op_type, refused=_WHY_NO_SEARCH)
                     for op_type in _SEARCHES.split()
                 ),
+            ],
+        ),
+        (
+            NHWC_DOMAIN,
+            [
+                Operator(op_type=op_type, function=_channels_last)
+                for op_type in sorted(NHWC_OPERATORS)
             ],
         ),
     )

@@ -7,11 +7,10 @@ onnx is imported when something is exported, not before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from onnxplug.ep import (
     DataType,
-    ExportedModel,
     MapType,
     OptionalType,
     SequenceType,
@@ -27,7 +26,6 @@ from onnxplug.graph.value_type import type_to_proto
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
 __all__ = ["export_graph", "node_to_proto", "type_to_proto"]
@@ -50,6 +48,19 @@ _IR_VERSIONS: Final = {
 }
 
 
+class ExportedGraph(NamedTuple):
+    """A graph as a model, and what was left out of it.
+
+    Attributes:
+        model: an ``onnx.ModelProto``.
+        weights: by the ``location`` that the model's external data names; they are not
+            read before somebody does.
+    """
+
+    model: Any
+    weights: Mapping[str, Weight]
+
+
 def export_graph(
     graph: Graph,
     *,
@@ -60,7 +71,8 @@ def export_graph(
     weights: Literal["inline", "external"] = "inline",
     inline_up_to: int = _INLINE_UP_TO,
     ir_version: int = 10,
-) -> ExportedModel:
+    recomputes: bool = False,
+) -> ExportedGraph:
     """*graph*, or a part of it, as a self-contained model.
 
     Constants that the nodes and their bodies use become initializers, wherever around
@@ -75,8 +87,10 @@ def export_graph(
             is used outside the part.
         functions: model-local functions to include.
         weights: ``external`` leaves tensors above *inline_up_to* bytes out of the
-            model, as external data with ``ExportedModel.weights`` for its files.
+            model, as external data whose files :attr:`ExportedGraph.weights` stand for.
         ir_version: raised where an element type needs it, and to 4 at least.
+        recomputes: constants that are computed by nodes are these nodes, and not what
+            they make.
 
     Raises:
         ModelError: inline weights are beyond protobuf's limit of 2 GiB.
@@ -100,17 +114,21 @@ def export_graph(
         defaults = {n: graph.defaults[n] for n in inputs if n in graph.defaults}
     elsewhere = {*made, *inputs}
 
-    writer = _Writer(weights, ir_version, inline_up_to)
+    constants = {
+        name: weight
+        for name in dict.fromkeys((*used, *outputs))
+        if name not in elsewhere and (weight := graph.weight(name)) is not None
+    }
+    writer = _Writer(weights, ir_version, inline_up_to, recomputes)
     model = onnx.ModelProto(producer_name="onnxplug")
     model.graph.name = graph.name or "graph"
+    constants = writer.computed(model.graph, constants)
     for node in part:
         writer.node(model.graph.node.add(), node)
     for name in inputs:
         writer.value_info(model.graph.input.add(), name, graph.value(name).type)
-    for name in dict.fromkeys((*used, *outputs)):
-        weight = None if name in elsewhere else graph.weight(name)
-        if weight is not None:
-            writer.constant(model.graph, name, weight)
+    for name, weight in constants.items():
+        writer.constant(model.graph, name, weight)
     for name, weight in defaults.items():
         writer.tensor(model.graph.initializer.add(), name, weight)
     for name in outputs:
@@ -120,7 +138,7 @@ def export_graph(
         writer.function(model.functions.add(), function)
     _write_opset_imports(model, graph.opset_imports)
     model.ir_version = writer.ir_version
-    return ExportedModel(model, writer.buffers)
+    return ExportedGraph(model, writer.external)
 
 
 def node_to_proto(node: Node) -> onnx.NodeProto:
@@ -138,7 +156,7 @@ class _Writer:
     Messages are filled in place, since appending one to another copies it.
 
     Attributes:
-        buffers: external weights by location.
+        external: weights that are left out, by location.
         ir_version: the lowest that has every element type written.
     """
 
@@ -147,11 +165,13 @@ class _Writer:
         weights: Literal["inline", "external"],
         ir_version: int,
         inline_up_to: int = _INLINE_UP_TO,
+        recomputes: bool = False,
     ) -> None:
         self._inline_up_to: Final = inline_up_to
         self._external: Final = weights == "external"
+        self._recomputes: Final = recomputes
         self._inline_bytes = 0
-        self.buffers: dict[str, np.ndarray[Any, Any]] = {}
+        self.external: dict[str, Weight] = {}
         # before version 4 initializers had to be inputs, which constants are not
         self.ir_version = max(ir_version, 4)
 
@@ -217,16 +237,17 @@ class _Writer:
     def body(self, proto: onnx.GraphProto, graph: Graph) -> None:
         """A control-flow body, with its own constants."""
         proto.name = graph.name or "body"
+        used = {*_used(graph.nodes), *graph.outputs}
+        constants = {n: w for n, w in graph.constants.items() if n in used}
+        constants = self.computed(proto, constants)
         for node in graph.nodes:
             self.node(proto.node.add(), node)
         for name in (*graph.inputs, *graph.defaults):
             self.value_info(proto.input.add(), name, graph.value(name).type)
         for name in graph.outputs:
             self.value_info(proto.output.add(), name, graph.value(name).type)
-        used = {*_used(graph.nodes), *graph.outputs}
-        for name, weight in graph.constants.items():
-            if name in used:
-                self.constant(proto, name, weight)
+        for name, weight in constants.items():
+            self.constant(proto, name, weight)
         for name, weight in graph.defaults.items():
             self.tensor(proto.initializer.add(), name, weight)
         self.intermediates(proto, graph, graph.nodes, graph.outputs)
@@ -283,6 +304,35 @@ class _Writer:
 
     # weights
 
+    def computed(
+        self, proto: onnx.GraphProto, constants: Mapping[str, Weight]
+    ) -> dict[str, Weight]:
+        """Write the nodes that compute *constants*, if they are to be written.
+
+        Returns:
+            What of *constants* no node computes, and what these nodes read.
+        """
+        left: dict[str, Weight] = {}
+        waiting = [*reversed([*constants.items()])]
+        written: set[str] = set()
+        while waiting:
+            name, weight = waiting.pop()
+            maker = weight.maker if self._recomputes else None
+            if maker is None:
+                left[name] = weight
+                continue
+            missing = [
+                (n, w)
+                for n, w in maker.constants.items()
+                if n not in left and n not in written
+            ]
+            if missing:
+                waiting += [(name, weight), *missing]
+            elif name not in written:
+                self.node(proto.node.add(), cast(Node, maker.node))
+                written.add(name)
+        return left
+
     def constant(
         self,
         proto: onnx.GraphProto,
@@ -325,11 +375,10 @@ class _Writer:
         self, proto: onnx.TensorProto, name: str, weight: Weight
     ) -> None:
         self._describe(proto, name, weight)
-        buffer = weight.raw()
-        location = f"weight-{len(self.buffers)}"
-        self.buffers[location] = buffer
+        location = f"weight-{len(self.external)}"
+        self.external[location] = weight
         proto.data_location = proto.EXTERNAL
-        entries = {"location": location, "offset": "0", "length": str(buffer.nbytes)}
+        entries = {"location": location, "offset": "0", "length": str(weight.nbytes)}
         for key, value in entries.items():
             proto.external_data.add(key=key, value=value)
 

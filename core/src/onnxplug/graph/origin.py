@@ -57,6 +57,11 @@ class Origin:
         kind = "mapped" if isinstance(owner, mmap.mmap) else "read"
         return cls(owner, (kind, *state), path)
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the key tells the bytes from all others in other processes, too."""
+        return self.path is not None and self.key is not None
+
     @classmethod
     def of_bytes(cls, data: bytes) -> Origin:
         """That of *data*, the same for as long as anybody has it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import usual_form
@@ -21,6 +21,9 @@ from onnxplug.weights import of_host
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.ep import Node
+
+
 LARGE: Final = 1 << 20
 """Bytes from which on an array that can be made again is not kept."""
 
@@ -29,12 +32,25 @@ DIGESTED: Final = 1 << 16
 are hardly worth sharing."""
 
 
+class Maker(NamedTuple):
+    """What a weight that is computed follows from.
+
+    Attributes:
+        node: the node that makes it, and nothing else.
+        constants: what it reads, by name.
+    """
+
+    node: Node
+    constants: Mapping[str, Weight]
+
+
 class Weight:
     """A constant tensor.
 
     Attributes:
         dtype: element type.
         shape: sizes; ``()`` for a scalar.
+        maker: of one that is computed by a node, that.
     """
 
     __slots__ = (
@@ -46,6 +62,7 @@ class Weight:
         "_raw",
         "_recipe",
         "dtype",
+        "maker",
         "shape",
     )
 
@@ -62,6 +79,7 @@ class Weight:
         self._raw: Final = raw
         self._origin: Final = origin
         self._recipe: tuple[Hashable, Sequence[Weight]] | None = None
+        self.maker: Maker | None = None
         self._is_copy = raw is not None
         self._materialise: Callable[[], np.ndarray[Any, Any]] | None = materialise
         self._array: np.ndarray[Any, Any] | None = None
@@ -94,24 +112,28 @@ class Weight:
         *,
         method: Hashable,
         of: Sequence[Weight],
+        maker: Maker | None = None,
     ) -> Weight:
         """A weight that *compute* makes from others, each time that it is asked for.
 
         Args:
             method: how it is computed, with all parameters.
             of: the others.
+            maker: the node that it is what follows from, if it is.
         """
         weight = cls(dtype, shape, compute)
         weight._is_copy = True
         weight._recipe = method, of
+        weight.maker = maker
         return weight
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
         """The content, read-only; a view of the model's bytes where possible.
 
-        A large copy of them lives as long as somebody uses it: an EP that puts weights
-        into a form of its own should not keep two of each in memory.
+        A large copy of them, and what is computed, lives as long as somebody uses it:
+        an EP that puts weights into a form of its own should not keep two of each in
+        memory.
         """
         if self._array is not None:
             return self._array
@@ -120,12 +142,18 @@ class Weight:
             if passing is not None:
                 return passing
         array = self._shared()
-        if self._is_copy and array.base is None and array.nbytes >= LARGE:
+        if self._passes(array):
             self._passing = weakref.ref(array)
             return array
         self._array = array
         self._materialise = None
         return array
+
+    def _passes(self, array: np.ndarray[Any, Any]) -> bool:
+        """Whether *array* is not to be kept."""
+        if self._recipe is not None:
+            return array.nbytes >= DIGESTED
+        return self._is_copy and array.base is None and array.nbytes >= LARGE
 
     def _shared(self) -> np.ndarray[Any, Any]:
         """The content; a large copy is the one that other sessions have, too."""
@@ -176,17 +204,37 @@ class Weight:
             return origin.source(raw, digest)
         return WeightSource(digest, None, 0, nbytes)
 
+    def lasting_key(self) -> Hashable:
+        """Tells the bytes from all others in every process, by its ``repr``.
+
+        Of what lies in a file, which is not read for that, only on this machine.
+        """
+        if self._recipe is not None:
+            method, of = self._recipe
+            keys = [(each.lasting_key(), each.dtype, each.shape) for each in of]
+            return "computed", method, self.dtype, self.shape, *keys
+        origin, raw = self._origin, self._raw
+        if raw is not None and origin is not None and origin.lasts:
+            return origin.source(raw).key
+        import hashlib
+
+        return hashlib.sha256(self.raw().data).hexdigest()
+
     def _computed_source(
         self, method: Hashable, of: Sequence[Weight]
     ) -> WeightSource | None:
         parts: list[Hashable] = []
         for weight in of:
             source = weight.source()
-            if source is None:
+            if source is not None:
+                key: Hashable = source.key
+            elif weight.dtype is DataType.STRING:
                 return None
-            parts.append((source.key, weight.dtype, weight.shape))
-        key = ("computed", method, self.dtype, self.shape, *parts)
-        return WeightSource(key, None, 0, self.nbytes)
+            else:  # small: it is told from others by what it is
+                key = weight.raw().tobytes()
+            parts.append((key, weight.dtype, weight.shape))
+        whole = ("computed", method, self.dtype, self.shape, *parts)
+        return WeightSource(whole, None, 0, self.nbytes)
 
     def raw(self) -> np.ndarray[Any, Any]:
         """The bytes of ONNX's ``raw_data``, uint8 in one dimension; not for strings.

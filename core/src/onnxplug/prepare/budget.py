@@ -99,6 +99,15 @@ class Budget:
         self._nodes += count
         return self._nodes <= self.limits.nodes
 
+    def checkpoint(self) -> Callable[[], None]:
+        """What takes back the nodes and bytes that are spent from now on."""
+        nodes, kept = self._nodes, self._kept
+
+        def restore() -> None:
+            self._nodes, self._kept = nodes, kept
+
+        return restore
+
     def timed(self) -> _Timed:
         """A context whose time is spent on computing constants."""
         return _Timed(self)

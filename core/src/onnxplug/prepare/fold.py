@@ -15,6 +15,7 @@ import numpy as np
 from onnxplug.ep import DataType, TensorType, describe
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, all_graphs
+from onnxplug.operators import DEQUANTIZE
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import make_constant
 from onnxplug.prepare.report import Left
@@ -51,8 +52,7 @@ RANDOM: Final = frozenset(
 :func:`is_random`."""
 
 _KEPT: Final = RANDOM | {
-    # integer weights and their scale are a pattern that EPs run as integers
-    "DequantizeLinear",
+    DEQUANTIZE,
     # constants are tensors, whatever kind of array an EP makes of these
     "Optional",
     "SequenceConstruct",

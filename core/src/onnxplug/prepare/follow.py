@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from onnxplug.ep import TensorType
+from onnxplug.ep import TensorType, ValueType
 from onnxplug.errors import ModelError
-from onnxplug.graph import Graph, Node, Weight
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph import Graph, Node
+from onnxplug.graph.part import part_of
 from onnxplug.shapes.inference import infer_symbolically
 
 Shape: TypeAlias = tuple[int, ...]
@@ -31,38 +31,16 @@ def shapes_for(
         outputs: values that these make, of which the shapes are wanted.
         fed: the shapes of tensors that they are given.
     """
-    if any(node.subgraphs for node in members):
-        return {}  # bodies belong to the graph that they are in
-    nodes = [
-        Node(
-            node.op_type,
-            node.inputs,
-            node.outputs,
-            node.typed_attributes,
-            domain=node.domain,
-            name=node.name,
-        )
-        for node in members
-    ]
-    made = {name for node in nodes for name in node.outputs}
-    constants: dict[str, Weight] = {}
-    for name in {name for node in nodes for name in node.inputs if name} - made:
-        weight = source.weight(name)
-        if weight is not None:
-            constants[name] = weight
-    graph = Graph(
-        source.name,
+    graph = part_of(
+        source,
+        members,
         inputs=list(fed),
-        outputs=(),
-        nodes=nodes,
-        constants=constants,
         types={
             name: TensorType(source.value(name).dtype, shape)
             for name, shape in fed.items()
         },
-        opset_imports=source.opset_imports,
+        retyped=_forgotten,
     )
-    graph.plugins = outermost(source).plugins
     try:
         infer_symbolically(graph)
     except ModelError:  # the model is wrong, so nothing follows
@@ -75,3 +53,7 @@ def shapes_for(
                 size if isinstance(size, int) else None for size in type.shape
             )
     return shapes
+
+
+def _forgotten(declared: ValueType | None) -> None:
+    return None

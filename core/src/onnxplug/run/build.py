@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.entries import PAD, buckets
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
-from onnxplug.graph import Graph, Model, Node
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
 from onnxplug.options import SessionOptions
-from onnxplug.prepare import Budget, Report, expand_nodes, infer_types, prepare
+from onnxplug.prepare import Budget, Report, prepare
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile import CompiledGraph, compile_graph
-from onnxplug.run.evaluate import evaluator
+from onnxplug.run.evaluate import Evaluator, evaluator
 from onnxplug.run.memory import Memory
 from onnxplug.run.model import BuiltModel, closers
 from onnxplug.run.outcomes import report_outcomes
 from onnxplug.run.partition import Candidate
-from onnxplug.run.partition.report import Expanded, Explanation
+from onnxplug.run.partition.preferences import settle_weights
+from onnxplug.run.partition.report import Explanation
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.results import checks_always
 from onnxplug.selection import ChosenEp, FailedEp, do_without
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from onnxplug.run.device import Device
     from onnxplug.run.ep_context.contexts import Contexts
     from onnxplug.run.ep_context.restore import Restorer
+    from onnxplug.run.policy_eps import PolicyEps
 
 
 def build_model(
@@ -41,6 +44,7 @@ def build_model(
     disabled: Collection[str],
     device_at: Callable[[MemoryLocation], Device],
     profile: Profile | None = None,
+    by_policy: PolicyEps | None = None,
     contexts: Contexts | None = None,
 ) -> BuiltModel:
     """Build *model*, whose graph is rewritten; on failure the EPs are closed.
@@ -48,6 +52,7 @@ def build_model(
     Args:
         chosen: the EPs, best first; those that fail are removed.
         failed: the EPs that failed before; those that fail now are added.
+        by_policy: creates them, *chosen* and *failed* being its own.
         disabled: names of passes to leave out.
         device_at: gives the device at a memory location that an EP works in.
         contexts: what the model has compiled already.
@@ -61,7 +66,15 @@ def build_model(
         LoadCancelled, OutOfMemory: *options* say so, or there is too little memory.
     """
     builder = _Builder(
-        model, chosen, failed, options, disabled, device_at, profile, contexts
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        by_policy,
+        contexts,
     )
     try:
         return builder.build()
@@ -87,24 +100,35 @@ class _Builder:
         disabled: Collection[str],
         device_at: Callable[[MemoryLocation], Device],
         profile: Profile | None,
+        by_policy: PolicyEps | None,
         contexts: Contexts | None,
     ) -> None:
         self._model = model
         self._chosen = chosen
         self._failed = failed
         self._options = options
-        self._disabled = disabled
         self._device_at = device_at
         self._profile = profile
+        self._by_policy = by_policy
         self._contexts = contexts
-        self._budget = Budget(check=options.check_load)
-        self._reports: list[Report] = []
+        self._restorer: Restorer | None = None
+        self._changes = _changes(model, chosen, options, disabled)
         self._compiled: CompiledGraph | None = None
         self._explanation = Explanation()
 
     def build(self) -> BuiltModel:
+        if self._by_policy is not None:
+            with stage(self._profile, "create EPs"):
+                self._by_policy.start()
         with stage(self._profile, "prepare"):
-            self._prepare(self._options.free_dimensions)
+            self._changes.prepare(self._options.free_dimensions)
+        self._check_buckets()
+        self._restorer = self._make_restorer()
+        if self._by_policy is not None:
+            if self._restorer is not None:
+                self._by_policy.amend = self._restorer.claims
+            with stage(self._profile, "choose EPs"):
+                self._by_policy.choose(self._model.graph, self._settle_weights)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         memory = Memory(self._device_at, _user_streams(self._chosen))
@@ -124,32 +148,31 @@ class _Builder:
     def close(self) -> None:
         close_all(closers(self._chosen, self._compiled))
 
-    def _prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
-        report = prepare(
-            self._model,
-            evaluate=evaluator([_candidate(ep) for ep in self._chosen]),
-            disabled=self._disabled,
-            free_dimensions=free_dimensions,
-            budget=self._budget,
-        )
-        self._reports.append(report)
+    def _check_buckets(self) -> None:
+        named = buckets(self._options.config[PAD])
+        if named:
+            from onnxplug.run.padding import check_names  # which few sessions need
+
+            graph = self._model.graph
+            types = [graph.value(name).type for name in graph.inputs]
+            check_names(types, named)
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""
-        expanded: list[Expanded] = []
-        restorer = self._restorer()
+        policy = self._by_policy
         while True:
-            self._explanation = Explanation()
-            self._explanation.expanded = expanded  # the graph has been rewritten so
+            # what says how the graph has been rewritten stays true
+            self._explanation = self._explanation.of_changes()
             try:
                 return compile_graph(
                     self._model.graph,
-                    [_candidate(ep) for ep in self._chosen],
+                    [self._with_cache(ep) for ep in self._chosen],
                     self._explanation,
-                    expand=self._expand,
+                    changes=self._changes,
                     profile=self._profile,
                     options=self._options,
-                    restorer=restorer,
+                    answers=policy.answers if policy is not None else None,
+                    restorer=self._restorer,
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on
@@ -158,7 +181,19 @@ class _Builder:
                 self._options.check_load()
                 self._do_without(error)
 
-    def _restorer(self) -> Restorer | None:
+    def _settle_weights(self, candidates: Sequence[Candidate]) -> None:
+        settle_weights(self._model.graph, candidates, self._explanation, self._changes)
+
+    def _with_cache(self, ep: ChosenEp) -> Candidate:
+        if not ep.provider.caches:
+            return Candidate.of(ep)
+        from onnxplug.run.cache import CompiledCache  # which few EPs ask for
+
+        name = self._model.path or self._model.graph.name
+        cache = CompiledCache(ep, self._options.threads, name)
+        return Candidate.of(ep)._replace(cache=cache)
+
+    def _make_restorer(self) -> Restorer | None:
         forbidden = self._options.config["session.disable_model_compile"] == "1"
         if self._contexts is None and not forbidden:
             return None
@@ -166,18 +201,13 @@ class _Builder:
 
         return Restorer(self._contexts, self._chosen, self._options)
 
-    def _expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
-        """Replace *nodes* by function bodies, and prepare the graph with these."""
-        if not expand_nodes(graph, nodes, self._budget):
-            return False
-        if graph.parent is None:
-            self._prepare()
-        else:  # what is around a body is compiled already
-            infer_types(outermost(graph))
-        return True
-
     def _do_without(self, error: EpError) -> None:
-        """Drop the EP that failed, if the user named another that can do its work."""
+        """Drop the EP that failed, if another can do its work: one that the user named,
+        or the next of the policy."""
+        if self._by_policy is not None:
+            self._by_policy.fail(error)
+            self._by_policy.choose(self._model.graph, self._settle_weights)
+            return
         ep = next(ep for ep in self._chosen if ep.name == error.ep)
         if ep.request is None:  # the implied CPU EP, for which nobody stands in
             raise error
@@ -188,9 +218,12 @@ class _Builder:
         self._failed.append(failure)
 
     def _report(self) -> None:
-        explanation, reports = self._explanation, self._reports
+        explanation, reports = self._explanation, self._changes.reports
         explanation.refresh()
-        report_outcomes(explanation, self._chosen, self._failed)
+        policy = self._by_policy
+        others = policy.outcomes() if policy is not None else []
+        explanation.policy = policy.policy.name if policy is not None else ""
+        report_outcomes(explanation, self._chosen, self._failed, others)
         explanation.passes = {
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
@@ -204,5 +237,26 @@ def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:
     return {location: int(handle) for location, handle in handles if handle}
 
 
-def _candidate(ep: ChosenEp) -> Candidate:
-    return Candidate(ep.name, ep.device, ep.provider, ep.devices[0].metadata, ep.veto)
+def _changes(
+    model: Model,
+    chosen: Sequence[ChosenEp],
+    options: SessionOptions,
+    disabled: Collection[str],
+) -> Changes:
+    """What may change *model* for the EPs that are in *chosen* whenever it does."""
+    budget = Budget(check=options.check_load)
+
+    def prepared(free_dimensions: Mapping[str, int] | None) -> Report:
+        return prepare(
+            model,
+            evaluate=_evaluator(chosen),
+            disabled=disabled,
+            free_dimensions=free_dimensions,
+            budget=budget,
+        )
+
+    return Changes(model, budget, prepared, lambda: _evaluator(chosen))
+
+
+def _evaluator(chosen: Sequence[ChosenEp]) -> Evaluator | None:
+    return evaluator([Candidate.of(ep) for ep in chosen])

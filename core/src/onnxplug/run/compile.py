@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import (
     CompiledPartition,
@@ -18,12 +18,13 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.ep.record import Record
-from onnxplug.errors import UnassignedNode, UnsupportedModel
+from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
 from onnxplug.operators import is_control_flow
 from onnxplug.options import SessionOptions
 from onnxplug.prepare import why_not_expanded
+from onnxplug.run.changes import Changes
 from onnxplug.run.compile_partition import (
     compile_partition,
     declined_nodes,
@@ -38,6 +39,8 @@ from onnxplug.run.partition import (
     cut,
     find_unprofitable,
 )
+from onnxplug.run.partition.assign import ask
+from onnxplug.run.partition.preferences import Preferred
 from onnxplug.run.partition.report import (
     Expanded,
     Explanation,
@@ -50,13 +53,12 @@ from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
+    from onnxplug.ep import CapabilityReport
     from onnxplug.run.ep_context.restore import Restorer
+    from onnxplug.run.partition.survey import Answers
 
 _DEEPEST: Final = 64
 """How often what came of functions may be replaced by functions again."""
-
-Expand: TypeAlias = Callable[[Graph, Sequence[Node]], bool]
-"""Replaces nodes by their operators' function bodies; whether any was replaced."""
 
 
 class CompiledUnit(Record):
@@ -104,15 +106,17 @@ def compile_graph(
     candidates: Sequence[Candidate],
     explanation: Explanation,
     *,
-    expand: Expand,
+    changes: Changes,
     options: SessionOptions,
     where: str = "",
     profile: Profile | None = None,
+    answers: Answers | None = None,
     restorer: Restorer | None = None,
 ) -> CompiledGraph:
     """Compile *graph* and the bodies within, noting each decision in *explanation*.
 
     Args:
+        answers: what the EPs said of these graphs before, if they were asked.
         restorer: restores what was compiled before.
 
     Raises:
@@ -122,7 +126,15 @@ def compile_graph(
         SessionRefused: an EP does not want the session to exist.
     """
     compiler = _Compiler(
-        graph, candidates, explanation, expand, options, where, profile, restorer
+        graph,
+        candidates,
+        explanation,
+        changes,
+        options,
+        where,
+        profile,
+        answers,
+        restorer,
     )
     try:
         compiled = compiler.compile()
@@ -143,19 +155,21 @@ class _Compiler:
         graph: Graph,
         candidates: Sequence[Candidate],
         explanation: Explanation,
-        expand: Expand,
+        changes: Changes,
         options: SessionOptions,
         where: str,
         profile: Profile | None,
+        answers: Answers | None,
         restorer: Restorer | None,
     ) -> None:
         self.graph = graph
         self.candidates = candidates
         self.explanation = explanation
-        self.expand = expand
+        self.changes = changes
         self.options = options
         self.where = where
         self.profile = profile
+        self.answers = answers
         self.restorer = restorer
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
@@ -170,11 +184,24 @@ class _Compiler:
 
         Each time round, nodes have other EPs to go to, or are other nodes.
         """
+        preferred = Preferred(
+            self.graph,
+            self.candidates,
+            self.explanation,
+            self.changes,
+            self._assigned,
+            self.where,
+        )
+        try:
+            return self._divided(preferred)
+        except BaseException as error:
+            # whoever goes on without the EP that failed needs what it rewrote
+            preferred.undo(f"{type(error).__name__}: {error}")
+            raise
+
+    def _divided(self, preferred: Preferred) -> CompiledGraph:
         while True:
-            self.options.check_load()
-            assignment = self._assign()
-            if self._kept_after_all(assignment) or self._expanded(assignment):
-                continue
+            assignment = preferred.assigned()
             cuts = cut(self.graph, assignment)
             if self._unprofitable_given_back(assignment, cuts):
                 continue
@@ -182,18 +209,46 @@ class _Compiler:
             if units is not None:
                 return self._finished(assignment, cuts, units)
 
+    def _assigned(self) -> Assignment:
+        """All nodes assigned, functions expanded where no EP takes them.
+
+        Raises:
+            UnassignedNode, UnsupportedModel: some node cannot be.
+        """
+        expansions = self.expansions
+        try:
+            while True:
+                self.options.check_load()
+                assignment = self._assign()
+                if not (self._kept_after_all(assignment) or self._expanded(assignment)):
+                    return assignment
+        except (ModelError, UnassignedNode):
+            self.expansions = expansions  # who asked for them takes them back
+            raise
+
     def _assign(self) -> Assignment:
-        restorer = self.restorer
-        if restorer is not None:
-            restorer.require_eps(self.graph)
+        answers = self.answers
+        if self.restorer is not None:
+            self.restorer.require_eps(self.graph)
         with stage(self.profile, "assign nodes", {"graph": self.where}):
-            return assign(
+            assignment = assign(
                 self.graph,
                 self.candidates,
                 where=self.where,
                 excluded=self.excluded,
-                amend=None if restorer is None else restorer.claims,
+                refused=answers.refused if answers is not None else None,
+                get_report=self._report_of,
             )
+        if answers is not None:
+            answers.forget()  # EPs are asked again when nodes have gone elsewhere
+        return assignment
+
+    def _report_of(self, graph: Graph, candidate: Candidate) -> CapabilityReport:
+        get_report = ask if self.answers is None else self.answers.ask
+        report = get_report(graph, candidate)
+        if self.restorer is None:
+            return report
+        return self.restorer.claims(graph, candidate, report)
 
     def _finished(
         self, assignment: Assignment, cuts: Sequence[Cut], units: list[CompiledUnit]
@@ -267,7 +322,7 @@ class _Compiler:
                 f"each other, more than {_DEEPEST} deep, which is onnxplug's limit; "
                 "does a function call itself?"
             )
-        if self.expand(self.graph, nodes):
+        if self.changes.expand(self.graph, nodes):
             left = set(self.graph.nodes)
             self.explanation.expanded.extend(
                 Expanded(self.where, describe(node), refusals[node])
@@ -297,7 +352,8 @@ class _Compiler:
                 lines.append(f"  and {reason}")
         if len(nodes) > 5:
             lines.append(f"and {len(nodes) - 5} more nodes")
-        for expanded in self.explanation.expanded[:5]:
+        refused = [each for each in self.explanation.expanded if each.refusals]
+        for expanded in refused[:5]:
             lines.append(f"{expanded.node} was replaced by its function body, since:")
             lines += [f"  {passed}" for passed in expanded.refusals]
         return UnassignedNode(
@@ -329,10 +385,8 @@ class _Compiler:
         declined = False
         units = []
         make_partition: Callable[..., GraphPartition] = GraphPartition
-        compile_it = compile_partition
         if self.restorer is not None:
             make_partition = self.restorer.partition
-            compile_it = self.restorer.compile
         for part in cuts:
             self.options.check_load()
             partition = make_partition(
@@ -356,7 +410,7 @@ class _Compiler:
                         f"compile from {describe(partition.nodes[0])} on",
                         {"provider": candidate.name, "nodes": len(partition.nodes)},
                     ):
-                        self.done[key] = compile_it(candidate, partition)
+                        self.done[key] = self._compile_one(part.ep, partition)
                 except Declined as error:
                     reason = declined_reason(error.reason)
                     nodes = declined_nodes(error, candidate, partition)
@@ -369,6 +423,28 @@ class _Compiler:
             units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
         return None if declined else units
 
+    def _compile_one(
+        self, position: int, partition: GraphPartition
+    ) -> CompiledPartition:
+        candidate = self.candidates[position]
+        if self.restorer is not None:
+            restored = self.restorer.restore(candidate, partition)
+            if restored is not None:
+                return restored
+        if not candidate.provider.specialises:
+            return compile_partition(candidate, partition)
+        from onnxplug.run.specialised import specialised  # which few EPs ask for
+
+        nodes = partition.nodes
+        others = [
+            self.candidates[number]
+            for number in range(position + 1, len(self.candidates))
+            if not any((number, node) in self.excluded for node in nodes)
+        ]
+        return specialised(
+            candidate, partition, others, self.options.config, self.profile
+        )
+
     def _compile_bodies(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]
         for attribute, body in node.subgraphs.items():
@@ -377,10 +453,11 @@ class _Compiler:
                 body,
                 self.candidates,
                 self.explanation,
-                expand=self.expand,
+                changes=self.changes,
                 options=self.options,
                 where=f"{self.where}/{where}" if self.where else where,
                 profile=self.profile,
+                answers=self.answers,
                 restorer=self.restorer,
             )
 
@@ -391,6 +468,8 @@ class _Compiler:
         units: list[CompiledUnit],
     ) -> None:
         explanation = self.explanation
+        for candidate, count in zip(self.candidates, assignment.claimed, strict=True):
+            explanation.claimed[candidate.name] += count
         explanation.given_back.extend(
             GivenBack(
                 self.where,
@@ -426,6 +505,7 @@ class _Compiler:
                     outputs=unit.partition.outputs,
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
+                    cache=_cache_outcome(unit.candidate, unit.compiled),
                     origin=unit.partition.origin,
                 )
             )
@@ -445,3 +525,8 @@ class _Compiler:
                     "",
                 )
             )
+
+
+def _cache_outcome(candidate: Candidate, compiled: CompiledPartition) -> str:
+    cache = candidate.cache
+    return "" if cache is None else cache.outcomes.get(id(compiled), "")

@@ -21,12 +21,36 @@ from onnxplug.run.partition import Candidate, GraphPartition
 def compile_partition(
     candidate: Candidate, partition: GraphPartition
 ) -> CompiledPartition:
-    """What the EP makes of *partition*.
+    """What the EP makes of *partition*, or made of it before if it is cached.
 
     Raises:
         Declined, SessionRefused, LoadCancelled: the EP says so.
         EpError, OutOfMemory: it failed, or what it made is malformed.
     """
+    cache = candidate.cache
+    if cache is None:
+        return _compiled(candidate, partition)
+    name = cache.name_of(partition)
+    data = cache.load(name)
+    fault: BaseException | None = None
+    if data is not None:
+        try:
+            compiled = candidate.provider.restore(partition, data)
+            _check(compiled, "restore", partition)
+        except LoadCancelled:
+            raise
+        except FAILURES as error:
+            fault = error  # whatever is wrong with it, compiling gives another
+            cache.discard(name)
+        else:
+            cache.note_restored(compiled)
+            return compiled
+    compiled = _compiled(candidate, partition)
+    cache.store(name, partition, compiled, fault)
+    return compiled
+
+
+def _compiled(candidate: Candidate, partition: GraphPartition) -> CompiledPartition:
     return checked(
         candidate, partition, lambda: candidate.provider.compile(partition), "compile"
     )
@@ -46,13 +70,7 @@ def checked(
     """
     try:
         compiled = make()
-        if not isinstance(compiled, CompiledPartition):
-            raise TypeError(
-                f"{stage}() returned a {type(compiled).__name__}; expected a "
-                "CompiledPartition"
-            )
-        _check_locations(compiled, partition)
-        _check_limit(compiled.max_concurrent_runs)
+        _check(compiled, stage, partition)
         return compiled
     except (Declined, SessionRefused, LoadCancelled):
         raise
@@ -70,6 +88,16 @@ def checked(
             ep=candidate.name,
             stage=stage,
         ) from error
+
+
+def _check(compiled: object, method: str, partition: GraphPartition) -> None:
+    if not isinstance(compiled, CompiledPartition):
+        raise TypeError(
+            f"{method}() returned a {type(compiled).__name__}; expected a "
+            "CompiledPartition"
+        )
+    _check_locations(compiled, partition)
+    _check_limit(compiled.max_concurrent_runs)
 
 
 def _check_locations(compiled: CompiledPartition, partition: GraphPartition) -> None:

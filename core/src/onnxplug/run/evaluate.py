@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep import HOST
+from onnxplug.ep import HOST, Reason
 from onnxplug.graph import Graph, Node
-from onnxplug.graph.scopes import outermost
+from onnxplug.graph.alone import alone
 from onnxplug.guard import FAILURES
 from onnxplug.run.partition import Candidate, GraphPartition
 
 
-def evaluator(
-    candidates: Sequence[Candidate],
-) -> Callable[[Graph, Node], Sequence[Any]] | None:
-    """Computes a node of constants by the last of *candidates* that works on the host.
+class Evaluator:
+    """Computes a node of constants by the last of some EPs that works on the host.
 
-    It raises :class:`~onnxplug.prepare.fold.NotFolded` for whatever goes wrong: folding
-    is an improvement, never a need.  What cannot be computed now is left to fail, or
-    not, when the model runs, and the session's report has it.
+    Args:
+        candidate: the EP.
     """
-    host = [each for each in candidates if each.provider.location == HOST]
-    if not host:
-        return None
-    provider, veto = host[-1].provider, host[-1].veto
 
-    def evaluate(graph: Graph, node: Node) -> Sequence[Any]:
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+
+    def __call__(self, graph: Graph, node: Node) -> Sequence[Any]:
+        """One array for each output.
+
+        Raises:
+            NotFolded: for whatever goes wrong: folding is an improvement, never a need.
+                What cannot be computed now is left to fail, or not, when the model
+                runs, and the session's report has it.
+        """
         from onnxplug.prepare.fold import NotFolded
 
-        alone = _alone(graph, node)
+        provider = self._candidate.provider
+        own = _alone(graph, node)
         try:
-            refusals = provider.get_capability(alone).refusals
-            reason = refusals[0].reason if refusals else veto(graph, node)
+            reason = self._refusal(own, graph, node)
             if reason is None:
-                partition = GraphPartition(alone, alone.nodes)
+                partition = GraphPartition(own, own.nodes)
                 with contextlib.closing(provider.compile(partition)) as compiled:
                     nothing_bound = [None] * len(partition.outputs)
                     return list(compiled.run([], nothing_bound, None))
@@ -43,27 +46,24 @@ def evaluator(
             raise NotFolded(f"{type(error).__name__}: {error}") from error
         raise NotFolded(f"no EP on the host computes it: {reason}")
 
-    return evaluate
+    def computes(self, graph: Graph, node: Node) -> bool:
+        """Whether the EP takes *node*."""
+        try:
+            return self._refusal(_alone(graph, node), graph, node) is None
+        except FAILURES:
+            return False
+
+    def _refusal(self, own: Graph, graph: Graph, node: Node) -> Reason | None:
+        refusals = self._candidate.provider.get_capability(own).refusals
+        return refusals[0].reason if refusals else self._candidate.veto(graph, node)
+
+
+def evaluator(candidates: Sequence[Candidate]) -> Evaluator | None:
+    """What computes nodes of constants; ``None`` if no EP works on the host."""
+    host = [each for each in candidates if each.provider.location == HOST]
+    return Evaluator(host[-1]) if host else None
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of *node* alone, whose inputs are constants of *graph*."""
-    copy = Node(
-        node.op_type,
-        node.inputs,
-        node.outputs,
-        node.typed_attributes,
-        domain=node.domain,
-        name=node.name,
-    )
     weights = {name: graph.weight(name) for name in node.inputs if name}
-    alone = Graph(
-        graph.name,
-        inputs=(),
-        outputs=[name for name in node.outputs if name],
-        nodes=[copy],
-        constants={name: weight for name, weight in weights.items() if weight},
-        opset_imports=graph.opset_imports,
-    )
-    alone.plugins = outermost(graph).plugins
-    return alone
+    return alone(graph, node, {name: w for name, w in weights.items() if w})

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxplug.ep import HOST, MemoryLocation, describe
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.run.aliasing import overlap
+from onnxplug.run.context import Context
 from onnxplug.run.control_flow import run_bodies
 from onnxplug.run.plan import CopyValue, Plan, RunBodies, RunPartition, Step
 from onnxplug.run.run import Run
-
-if TYPE_CHECKING:
-    from onnxplug.ep import Stream
-
-
-class _Context:
-    """A run as one EP sees it; see :class:`onnxplug.ep.RunContext`."""
-
-    __slots__ = ("capture", "options", "profiler", "run", "stream")
-
-    def __init__(self, run: Run, stream: Stream | None, ep: str) -> None:
-        self.run = run
-        self.stream = stream
-        self.capture = run.capture
-        self.options = run.options[ep]
-        self.profiler = None if run.profile is None else run.profile.of(ep)
-
-    @property
-    def deadline(self) -> float | None:
-        return self.run.deadline
-
-    @property
-    def cancelled(self) -> bool:
-        run = self.run
-        return run.cancelled or (
-            run.deadline is not None and time.monotonic() > run.deadline
-        )
 
 
 def execute(
@@ -164,7 +137,7 @@ def _run_partition(
     # an EP of a device may want some of its inputs on the host, and these are ready
     arguments = [run.wait_for(slots[slot]) for slot in step.inputs]
     stream = run.stream(step.location)
-    context = _Context(run, stream, step.ep)
+    context = Context(run, stream, step.ep)
     outputs = [wanted.get(slot) for slot in step.outputs]
     # captured work runs when it is launched, and takes its turn then
     is_captured = run.is_capturing
@@ -187,7 +160,7 @@ def _call(
     step: RunPartition,
     arguments: Sequence[Any],
     outputs: Sequence[Any | None],
-    context: _Context,
+    context: Context,
 ) -> Sequence[Any]:
     try:
         return step.run(arguments, outputs, context)

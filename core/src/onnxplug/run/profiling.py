@@ -261,12 +261,15 @@ class EpProfiler:
 
 
 def stage(
-    profile: Profile | None, name: str, details: Mapping[str, object] = _NOTHING
+    profile: Profile | None,
+    name: str,
+    details: Mapping[str, object] = _NOTHING,
+    category: str = "Session",
 ) -> AbstractContextManager[None]:
     """A stage of making a session, recorded if there is a profile."""
     if profile is None:
         return contextlib.nullcontext()
-    return profile.stage(name, details=details)
+    return profile.stage(name, category, details)
 
 
 def _new_file(prefix: str, start_time_ns: int) -> str:

@@ -137,6 +137,7 @@ class ChosenEp(Record):
         entries: every config entry of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
         veto: which nodes it is not to have whatever it claims.
+        entries: every config entry of the EP, typed.
     """
 
     request: ProviderRequest | None
@@ -167,8 +168,12 @@ class ChosenEp(Record):
     @property
     def device(self) -> str:
         """The devices in words."""
-        kinds = dict.fromkeys(str(device.device.type) for device in self.devices)
-        return ", ".join(kinds)
+        return kinds_of(self.devices)
+
+
+def kinds_of(devices: Sequence[EpDevice]) -> str:
+    """The kinds of devices, each once, in words."""
+    return ", ".join(dict.fromkeys(str(pair.device.type) for pair in devices))
 
 
 class FailedEp(Record):
@@ -181,6 +186,49 @@ class FailedEp(Record):
     request: ProviderRequest
     error: OnnxplugError
     rank: int = 0
+
+
+class EpMaker:
+    """Creates EPs for one session.
+
+    Raises:
+        OptionError: a config entry of an EP is not valid.
+    """
+
+    def __init__(
+        self,
+        registry: PluginRegistry,
+        hardware: Sequence[HardwareDevice],
+        context: SessionContext,
+    ) -> None:
+        self._registry = registry
+        self._hardware = hardware
+        self._context = context
+        self._written = entries_by_ep(context.config, registry)
+
+    def factory(self, name: str) -> EpFactory:
+        """The factory of an EP, by any of its names.
+
+        Raises:
+            PluginError: there is none that can be used.
+        """
+        try:
+            return self._registry.factory(name)
+        except PluginNotFound:
+            # what an EP is that is not there is seldom asked
+            from onnxplug.selection.available import find_factory
+
+            return find_factory(name, self._registry)
+
+    def make(self, request: ProviderRequest, rank: int) -> ChosenEp:
+        """The EP of *request*; see :func:`create_ep`.
+
+        Raises:
+            PluginError: there is none that can be used.
+        """
+        factory = self.factory(request.name)
+        found = hardware_for(self._registry, factory.name, self._hardware)
+        return create_ep(request, factory, found, self._context, self._written, rank)
 
 
 def choose(
@@ -200,25 +248,22 @@ def choose(
         OnnxplugError: a request that says ``error_on_failure`` failed, or all did;
             or an option or a config entry of an EP is not valid.
     """
-    written = entries_by_ep(context.config, registry)
+    maker = EpMaker(registry, hardware, context)
     chosen: list[ChosenEp] = []
     failed: list[FailedEp] = []
     try:
         for rank, request in enumerate(requests):
             try:
-                factory = _factory(request.name, registry)
+                factory = maker.factory(request.name)
                 if factory.name not in [ep.name for ep in chosen]:
-                    found = hardware_for(registry, factory.name, hardware)
-                    made = create_ep(request, factory, found, context, written, rank)
-                    chosen.append(made)
+                    chosen.append(maker.make(request, rank))
             except (EpError, PluginError) as error:
                 failed.append(FailedEp(request, error, rank))
                 if request.error_on_failure:
                     raise
-        _do_without_failed(failed, chosen)
+        do_without_failed(failed, chosen)
         if cpu_fallback and not _has_cpu(chosen, failed):
-            rank = len(requests)
-            _add_cpu(chosen, failed, registry, hardware, context, written, rank)
+            _add_cpu(chosen, failed, maker, len(requests))
     except BaseException:
         close(chosen)
         raise
@@ -256,6 +301,12 @@ def warn_failed(failure: FailedEp, instead: str) -> None:
     )
 
 
+def warn_if_broken(failure: FailedEp) -> None:
+    """Warn that the implied CPU EP is not used, unless not to have it is a choice."""
+    if isinstance(failure.error, _BROKEN):
+        warn_failed(failure, "")
+
+
 def close(chosen: Sequence[ChosenEp]) -> None:
     """Close EPs of a session that is not to be, whatever they raise."""
     for ep in chosen:
@@ -264,22 +315,13 @@ def close(chosen: Sequence[ChosenEp]) -> None:
             ep.provider.close()
 
 
-def _do_without_failed(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
+def do_without_failed(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
+    """As :func:`do_without` for each; if nothing works, one error has all failures."""
     if failed and not chosen:
         for other in failed[1:]:
             failed[0].error.add_note(f"Nor can {other.request.name}: {other.error}")
     for failure in failed:
         do_without(failure, chosen)
-
-
-def _factory(name: str, registry: PluginRegistry) -> EpFactory:
-    try:
-        return registry.factory(name)
-    except PluginNotFound:
-        # what an EP is that is not there is seldom asked
-        from onnxplug.selection.available import find_factory
-
-        return find_factory(name, registry)
 
 
 def create_ep(
@@ -370,22 +412,18 @@ def _has_cpu(chosen: Sequence[ChosenEp], failed: Sequence[FailedEp]) -> bool:
 def _add_cpu(
     chosen: list[ChosenEp],
     failed: list[FailedEp],
-    registry: PluginRegistry,
-    hardware: Sequence[HardwareDevice],
-    context: SessionContext,
-    written: Mapping[str, Mapping[str, str]],
+    maker: EpMaker,
     rank: int,
 ) -> None:
     """Add the CPU EP, which nobody named, to *chosen*; without it to *failed*."""
     request = ProviderRequest(CPU, origin=Origin.IMPLIED)
     try:
-        ep = create_ep(request, registry.factory(CPU), hardware, context, written, rank)
+        ep = maker.make(request, rank)
     except (EpError, PluginError) as error:
         # the EPs asked for may take every node; if not, the error names it then
         if chosen:
             failed.append(FailedEp(request, error, rank))
-            if isinstance(error, _BROKEN):
-                warn_failed(failed[-1], "")
+            warn_if_broken(failed[-1])
             return
         if isinstance(error, PluginNotFound):
             raise PluginNotFound(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.duration import is_duration
 from onnxplug.ep import EpDevice, EpFactory, Finding, HardwareDevice, Level
 from onnxplug.errors import EpError, OptionError, PluginLoadError
 from onnxplug.guard import FAILURES, blaming
@@ -81,6 +83,22 @@ def _wrong_pair(factory: EpFactory, pair: EpDevice) -> str:
         parse_options(factory.name, factory.options, pair.default_options)
     except OptionError as error:
         return f"it suggests options for {pair} that it does not have so: {error}"
+    return "" if pair.costs is None else _wrong_costs(pair, pair.costs)
+
+
+def _wrong_costs(pair: EpDevice, costs: object) -> str:
+    """What is wrong with the costs of a pair; empty if nothing is."""
+    from onnxplug.ep import Costs  # which few EPs state
+
+    if not isinstance(costs, Costs):
+        return f"its costs of {pair} are {costs!r}; expected ep.Costs, or None"
+    for field in fields(costs):
+        value = getattr(costs, field.name)
+        if not is_duration(value):
+            return (
+                f"its costs of {pair} have {field.name} = {value!r}; expected a finite "
+                "number of seconds, not less than 0"
+            )
     return ""
 
 

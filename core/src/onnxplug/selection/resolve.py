@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import EpDevice, HardwareDevice
+from onnxplug.ep import HardwareDevice
 from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import (
-    Origin,
     ProviderEntry,
     ProviderRequest,
     normalise,
@@ -21,6 +20,7 @@ from onnxplug.warn import warn_user
 if TYPE_CHECKING:
     from onnxplug.ep import ModelInfo, SelectionPolicy
     from onnxplug.selection.policy import OrtExecutionProviderDevicePolicy
+    from onnxplug.selection.policy_choice import PolicyChoice
 
 
 def resolve(
@@ -34,7 +34,7 @@ def resolve(
     model_info: Callable[[], ModelInfo],
     hardware: Sequence[HardwareDevice] | None = None,
     cpu_fallback: bool = True,
-) -> list[ProviderRequest]:
+) -> list[ProviderRequest] | PolicyChoice:
     """The EPs that a session is to have, best first.
 
     ============== ============== ========= ========== ==============================
@@ -146,31 +146,16 @@ def _chosen_by_policy(
     model_info: Callable[[], ModelInfo],
     hardware: Sequence[HardwareDevice] | None,
     cpu_fallback: bool,
-) -> list[ProviderRequest]:
+) -> PolicyChoice:
     # most sessions have no policy
     from onnxplug.selection.enumerate import enumerate_devices
     from onnxplug.selection.order import order_devices
-    from onnxplug.selection.policy import (
-        apply_policy,
-        find_policy,
-        without_default_cpu,
-    )
+    from onnxplug.selection.policy import find_policy
+    from onnxplug.selection.policy_choice import PolicyChoice
 
     found = enumerate_devices(registry, hardware)  # loads plugins, and their policies
     name, function = find_policy(policy, registry)
     ordered = order_devices(found.devices, found.vendor_ids)
-    selected = apply_policy(name, function, ordered, model_info())
-    if not cpu_fallback:
-        selected = without_default_cpu(name, selected, offered=ordered)
-    return one_request_per_ep(selected)
-
-
-def one_request_per_ep(ep_devices: Sequence[EpDevice]) -> list[ProviderRequest]:
-    """One request per EP, in the order of their first pairs, with all their pairs."""
-    devices: dict[str, list[EpDevice]] = {}
-    for pair in ep_devices:
-        devices.setdefault(pair.ep_name, []).append(pair)
-    return [
-        ProviderRequest(name, devices=tuple(pairs), origin=Origin.POLICY)
-        for name, pairs in devices.items()
-    ]
+    return PolicyChoice(
+        name, function, ordered, model_info(), cpu_fallback=cpu_fallback
+    )

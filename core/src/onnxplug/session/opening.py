@@ -18,7 +18,7 @@ from onnxplug.run.build import build_model
 from onnxplug.run.load import load
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
-from onnxplug.selection.choose import close
+from onnxplug.selection.choose import EpMaker, close
 from onnxplug.session.model_info import ModelMetadata
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import ChosenEp
+    from onnxplug.selection.policy_choice import PolicyChoice
     from onnxplug.selection.request import ProviderRequest
     from onnxplug.session.request import SessionRequest
 
@@ -39,7 +40,7 @@ class OpenedModel(Record):
     """A model that is ready to run, and what a session reports of it.
 
     Attributes:
-        resolved: the EPs as they were resolved.
+        resolved: the EPs to have for the same session again.
         files: those of the model.
         registry: where the EPs were looked up.
     """
@@ -88,9 +89,8 @@ def open_model(
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
         metadata = ModelMetadata(model)
-        if resolved is None:
-            resolved = _resolve(request, registry, model)
-        built = _build(request, registry, model, contexts, resolved, profile)
+        eps = _resolve(request, registry, model) if resolved is None else resolved
+        built = _build(request, registry, model, contexts, eps, profile)
         try:
             path = request.options.optimized_model_filepath
             if path and not extra_outputs:
@@ -106,12 +106,14 @@ def open_model(
         except BaseException as error:
             close_after(error, built.close)
             raise
-    return OpenedModel(built, metadata, resolved, model.files, registry)
+    if not isinstance(eps, Sequence):  # what a policy chose, rather than the policy
+        eps = [ep.request for ep in built.chosen if ep.request is not None]
+    return OpenedModel(built, metadata, eps, model.files, registry)
 
 
 def _resolve(
     request: SessionRequest, registry: PluginRegistry, model: Model
-) -> list[ProviderRequest]:
+) -> list[ProviderRequest] | PolicyChoice:
     options = request.options
     return resolve(
         request.providers,
@@ -130,11 +132,29 @@ def _build(
     registry: PluginRegistry,
     model: Model,
     contexts: Contexts | None,
-    resolved: Sequence[ProviderRequest],
+    resolved: Sequence[ProviderRequest] | PolicyChoice,
     profile: Profile | None,
 ) -> BuiltModel:
     options = request.options
     context = SessionContext(model.path, options.threads, options.config, registry)
+    disabled = {*options.disabled_passes, *request.disabled}
+    device_at = functools.partial(_device_at, registry)
+    if not isinstance(resolved, Sequence):
+        from onnxplug.run.policy_eps import PolicyEps  # most sessions have no policy
+
+        maker = EpMaker(registry, discover(), context)
+        eps = PolicyEps(resolved, functools.partial(_make, maker, registry, options))
+        return build_model(
+            model,
+            eps.chosen,
+            eps.failed,
+            options,
+            disabled,
+            device_at,
+            profile,
+            by_policy=eps,
+            contexts=contexts,
+        )
     with stage(profile, "create EPs"):
         chosen, failed = choose(
             resolved,
@@ -144,16 +164,17 @@ def _build(
             cpu_fallback=request.cpu_fallback,
         )
     if registry.settings.verify and any(map(_has_probes, chosen)):
-        try:
-            with stage(profile, "verify EPs"):
-                chosen = _verified(chosen, registry, options)
-        except BaseException:
-            close(chosen)
-            raise
-    disabled = {*options.disabled_passes, *request.disabled}
-    device_at = functools.partial(_device_at, registry)
+        with stage(profile, "verify EPs"):
+            chosen = _verified(chosen, registry, options)
     return build_model(
-        model, chosen, failed, options, disabled, device_at, profile, contexts
+        model,
+        chosen,
+        failed,
+        options,
+        disabled,
+        device_at,
+        profile,
+        contexts=contexts,
     )
 
 
@@ -171,10 +192,31 @@ def _has_probes(ep: ChosenEp) -> bool:
 def _verified(
     chosen: Sequence[ChosenEp], registry: PluginRegistry, options: SessionOptions
 ) -> list[ChosenEp]:
-    """*chosen*, with vetoes of what they compute wrong on their devices."""
+    """*chosen*, with vetoes of what they compute wrong; on failure they are closed."""
     from onnxplug.verify.check import verify  # which few EPs need
 
-    return [verify(ep, registry, options) if _has_probes(ep) else ep for ep in chosen]
+    try:
+        return [
+            verify(ep, registry, options) if _has_probes(ep) else ep for ep in chosen
+        ]
+    except BaseException:
+        close(chosen)
+        raise
+
+
+def _make(
+    maker: EpMaker,
+    registry: PluginRegistry,
+    options: SessionOptions,
+    request: ProviderRequest,
+    rank: int,
+) -> ChosenEp:
+    """The EP of *request*, verified; it may take long to create."""
+    options.check_load()
+    ep = maker.make(request, rank)
+    if registry.settings.verify and _has_probes(ep):
+        (ep,) = _verified([ep], registry, options)
+    return ep
 
 
 def _model_info(model: Model) -> ModelInfo:
@@ -192,7 +234,7 @@ def _write(graph: Graph, path: str) -> None:
     from onnxplug.graph.export import export_graph
 
     try:
-        data = export_graph(graph).model.SerializeToString()
+        data = export_graph(graph, recomputes=True).model.SerializeToString()
     except ValueError as error:
         raise InvalidModel(
             f"the prepared model cannot be written to {path!r}: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.locks import new_lock
@@ -21,6 +21,7 @@ from onnxplug.session.variants import Variants
 
 if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
+    from onnxplug.run.ahead import Prepared
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
     from onnxplug.run.partition.report import Explanation
@@ -284,6 +285,45 @@ class InferenceSession:
         except asyncio.CancelledError:
             options.terminate = True
             raise
+
+    def prepare(
+        self,
+        shapes: Mapping[str, Sequence[int]] | Iterable[Mapping[str, Sequence[int]]],
+    ) -> list[Prepared]:
+        """Let EPs make ready, before a run, what they make by input shapes.
+
+        Runs of other threads go on meanwhile.  An EP that keeps what it compiles by
+        shapes compiles, unless it has; others do what they do in a first run, as far as
+        they can.
+
+        Args:
+            shapes: the shapes of inputs by name, or several such mappings.  Inputs that
+                are left out have the sizes that are fixed, or that names of dimensions
+                tell.
+
+        Returns:
+            For each mapping and each partition what was made ready, and why not.
+
+        Raises:
+            InputError: there is no such input, or it cannot have such a shape.
+            InvalidModel: a node cannot run with these shapes; the error names it.
+            EpError, OutOfMemory: an EP failed.
+            RunError: the session was closed.
+        """
+        from onnxplug.run.ahead import prepare_for
+
+        several = [shapes] if isinstance(shapes, Mapping) else list(shapes)
+        built = self._in_use().built
+        try:
+            return [
+                prepared
+                for each in several
+                for prepared in prepare_for(
+                    built.compiled, {name: tuple(sizes) for name, sizes in each.items()}
+                )
+            ]
+        finally:
+            built.release()
 
     # asking
 

@@ -14,6 +14,7 @@ from typing import Final
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.errors import ModelError
+from onnxplug.layout import NHWC_DOMAIN
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import Fact, NodeCall, Value
 
@@ -38,6 +39,7 @@ _TABLES: Final = {
         "attention.MICROSOFT",
         "windows.MICROSOFT",
     ),
+    NHWC_DOMAIN: ("channels_last.RULES",),
 }
 """Where the rules of a domain are; no operator is in two tables."""
 

@@ -56,7 +56,7 @@ def case(
         ep = owner[group[0]]
         assert ep is not None
         claims.append(claim(ep, group, atomic=True))
-    assignment = Assignment(owner, claims, [[] for _ in eps], [])
+    assignment = Assignment(owner, claims, [[] for _ in eps], [], [])
     return Case(graph, assignment, [before.get(node, ()) for node in range(len(eps))])
 
 

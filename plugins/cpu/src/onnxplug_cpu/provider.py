@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import ep
 from onnxplug_cpu.capability import FindSupplied, Found, find
 from onnxplug_cpu.serialise import decline_to_serialise
-from onnxplug_cpu.settled import NOTE, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
@@ -61,16 +60,19 @@ class CpuProvider(ep.KernelExecutionProvider):
         found = self._find(graph, node)
         if isinstance(found, ep.Reason):
             return found
+        return found.function
+
+    def expands(self, graph: ep.Graph, node: ep.Node) -> bool:
+        """Whether the operators of the body are compiled, and the node is not."""
+        if node.op_type not in _FASTER_AS_FUNCTIONS or not self.compiles:
+            return False
+        found = self._find(graph, node)
         # a body would compute what the kernel knows to be wrong
-        if (
-            self.compiles
+        return (
+            not isinstance(found, ep.Reason)
             and not is_refusal(found.function)
             and _is_faster_as_function(graph, node)
-        ):
-            return ep.Reason(
-                ep.RefusalCode.OP, "the operators of its function body are compiled"
-            )
-        return found.function
+        )
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """A program, or calls on arrays where code cannot be compiled or run."""
@@ -122,7 +124,7 @@ class CpuProvider(ep.KernelExecutionProvider):
 
 def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     """Whether the host should replace *node* by its body, which it can."""
-    if node.domain or node.op_type not in _FASTER_AS_FUNCTIONS:
+    if node.domain:
         return False
     from onnxplug_cpu.compiler.jit import machine_code_unavailable
 
@@ -168,15 +170,11 @@ class ArrayPartition(ep.KernelSequence):
             tiers[places[node.index]] = str(found.tier)
             return found.function
 
-        rest, settled = settle(partition, find_kernel)
-        super().__init__(rest, find_kernel)
+        super().__init__(partition, find_kernel)
         self._threads = threads
         self.tiers = dict(Counter(tiers.values()))
         self.node_tiers = tiers
-        self.notes = {
-            **dict.fromkeys((places[node] for node in settled), NOTE),
-            **notes,
-        }
+        self.notes = notes
         self._places = {id(node): n for n, node in enumerate(partition.nodes)}
 
     def serialize(self) -> None:

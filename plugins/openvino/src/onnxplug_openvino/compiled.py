@@ -1,25 +1,21 @@
-"""Compiled partitions: one model of OpenVINO, or one for each set of input shapes.
+"""Compiled partitions: models of OpenVINO, and their infer requests.
 
 Owns: how models are compiled, and which infer request a run gets.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.locks import new_lock
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
-
-openvino: Final = import_openvino()
-_SHAPES_KEPT: Final = 8
 
 
 class PortTypes(NamedTuple):
@@ -58,7 +54,7 @@ class Compiler:
         Raises:
             RuntimeError: OpenVINO cannot import it.
         """
-        tensor = openvino.Tensor(writable(blob), shared_memory=True)
+        tensor = import_openvino().Tensor(writable(blob), shared_memory=True)
         return self._core.import_model(tensor, self._device, self._properties)
 
 
@@ -127,71 +123,3 @@ class OpenVINOPartition(ep.CompiledPartition):
         self._idle.clear()
         self._compiled = None
         self._weights = ()
-
-
-class ShapedPartition(ep.CompiledPartition):
-    """A model compiled anew for each set of input shapes, the last few kept."""
-
-    def __init__(
-        self, compiler: Compiler, model: Any, types: PortTypes, weights: Sequence[Any]
-    ) -> None:
-        self._compiler = compiler
-        self._model = model
-        self._types = types
-        self._weights = weights
-        self._kept: OrderedDict[tuple[tuple[int, ...], ...], OpenVINOPartition] = (
-            OrderedDict()
-        )
-        self._lock = new_lock()
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any | None],
-        context: ep.RunContext | None,
-    ) -> Sequence[Any]:
-        """Infer with the model of these shapes, compiled if it is not there yet."""
-        shapes = tuple(array.shape for array in inputs)
-        with self._lock:
-            if self._model is None:
-                raise RuntimeError("the partition was closed")
-            kept = self._kept.get(shapes)
-            if kept is None:
-                kept = self._kept[shapes] = self._specialise(shapes)
-            self._kept.move_to_end(shapes)
-            if len(self._kept) > _SHAPES_KEPT:
-                # not closed: another run may be in it
-                self._kept.popitem(last=False)
-        return kept.run(inputs, outputs, context)
-
-    def serialize(self) -> None:
-        """There is no one model.
-
-        Raises:
-            Declined: always.
-        """
-        raise ep.Declined(
-            ep.Reason(
-                ep.RefusalCode.OTHER,
-                "with disable_dynamic_shapes it is compiled for shapes that runs bring",
-            )
-        )
-
-    def _specialise(self, shapes: Sequence[Sequence[int]]) -> OpenVINOPartition:
-        model = self._model.clone()
-        model.reshape(
-            {
-                port: openvino.PartialShape(list(shape))
-                for port, shape in zip(model.inputs, shapes, strict=True)
-            }
-        )
-        return OpenVINOPartition(self._compiler(model), self._types, self._weights)
-
-    def close(self) -> None:
-        """Release the models of every shape."""
-        with self._lock:
-            for kept in self._kept.values():
-                kept.close()
-            self._kept.clear()
-            self._model = None
-            self._weights = ()

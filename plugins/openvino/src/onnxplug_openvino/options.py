@@ -49,6 +49,12 @@ OPTIONS: Final[dict[str, Option]] = {
         compiled_in=False,
         doc="A folder that keeps compiled models for later processes.",
     ),
+    "cache": Option(
+        default=False,
+        doc="Keep compiled models in onnxplug's cache on disk, for later processes; "
+        "`onnxplug cache ls --compiled` lists them.",
+        compiled_in=False,
+    ),
     "load_config": Option(
         default="",
         doc="OpenVINO's own properties by device, as JSON or the path of a JSON file; "
@@ -127,6 +133,7 @@ class Settings:
         shapes: shapes to compile for, by input, in OpenVINO's notation.
         static: compile for each set of shapes.
         trust_int64: take int64 for granted to fit in 32 bits.
+        caches: keep what is compiled in the host's cache.
     """
 
     device: str
@@ -135,6 +142,7 @@ class Settings:
     shapes: Mapping[str, str] = field(default_factory=dict)
     static: bool = False
     trust_int64: bool = False
+    caches: bool = False
 
     @property
     def base_devices(self) -> tuple[str, ...]:
@@ -199,6 +207,7 @@ def read_settings(
         shapes=_read_shapes(str(options["reshape_input"])),
         static=bool(options["disable_dynamic_shapes"]),
         trust_int64=bool(options["int64_in_32_bits"]),
+        caches=bool(options["cache"]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -11,27 +12,35 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_openvino.capability import judge
-from onnxplug_openvino.compiled import (
-    Compiler,
-    OpenVINOPartition,
-    PortTypes,
-    ShapedPartition,
-)
+from onnxplug_openvino.compiled import Compiler, OpenVINOPartition, PortTypes
 from onnxplug_openvino.model import ConversionFailed, element_type, read_partition
 from onnxplug_openvino.options import Settings
+
+_SHAPES_KEPT: Final = 8
+"""Sets of input shapes for which compiled models are kept, if each has its own."""
 
 
 class OpenVINOProvider(ep.ExecutionProvider):
     """Takes the nodes that OpenVINO was measured to compute as ONNX defines them."""
 
+    # it finds pairs of quantising and dequantising itself, and runs integers
+    preferences = ep.Preferences(keeps_qdq=True)
+    pads = True
+
     def __init__(self, core: Any, settings: Settings, logger: logging.Logger) -> None:
         self._core = core
         self._settings = settings
         self._logger = logger
+        self.caches = settings.caches
+        self.specialises = _SHAPES_KEPT if settings.static else 0
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Claim what the allow-list holds; see :mod:`onnxplug_openvino.capability`."""
         return judge(graph, trust_int64=self._settings.trust_int64)
+
+    def examine(self, partition: ep.Partition) -> None:
+        """Decline what OpenVINO cannot convert, whatever the shapes."""
+        self._read(partition)
 
     def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The partition as a compiled model.
@@ -40,24 +49,9 @@ class OpenVINOProvider(ep.ExecutionProvider):
             Declined: OpenVINO cannot convert or compile it, or would give outputs of
                 another type or shape than ONNX's; it names the nodes where it can.
         """
+        model, weights, types = self._read(partition)
         try:
-            model, weights = read_partition(self._core, partition)
-        except ConversionFailed as error:
-            _decline(str(error), _named_in(str(error), partition))
-        shapes = {
-            name: self._settings.shapes[name]
-            for name in partition.inputs
-            if name in self._settings.shapes
-        }
-        if shapes:
-            model.reshape(shapes)
-        types = _check_ports(model, partition)
-        _check_outputs_are_made(model, partition)
-        compiler = Compiler(self._core, self._settings)
-        if self._settings.static and model.is_dynamic():
-            return ShapedPartition(compiler, model, types, weights)
-        try:
-            compiled = compiler(model)
+            compiled = self._compiler(model)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             _decline(f"OpenVINO cannot compile it: {reason}")
@@ -66,6 +60,10 @@ class OpenVINOProvider(ep.ExecutionProvider):
             len(partition.nodes), self._settings.device, len(weights),
         )  # fmt: skip
         return OpenVINOPartition(compiled, types, weights)
+
+    @functools.cached_property
+    def _compiler(self) -> Compiler:
+        return Compiler(self._core, self._settings)
 
     def restore(
         self, partition: ep.Partition, data: memoryview
@@ -77,11 +75,38 @@ class OpenVINOProvider(ep.ExecutionProvider):
         """
         blob = np.frombuffer(data, np.uint8)
         try:
-            compiled = Compiler(self._core, self._settings).restore(blob)
+            compiled = self._compiler.restore(blob)
         except RuntimeError as error:
             _decline(f"OpenVINO cannot import it: {_summary(error)}")
         types = _check_ports(compiled, partition)
         return OpenVINOPartition(compiled, types, [blob])
+
+    def _read(self, partition: ep.Partition) -> tuple[Any, Sequence[Any], PortTypes]:
+        """OpenVINO's model, the weights whose memory it uses, and the ports' types.
+
+        Raises:
+            Declined: OpenVINO cannot convert it, or would give outputs of another type
+                or shape than ONNX's; it names the nodes where it can.
+        """
+        try:
+            model, weights = read_partition(self._core, partition)
+        except ConversionFailed as error:
+            _decline(str(error), _named_in(str(error), partition))
+        shapes = {
+            name: self._settings.shapes[name]
+            for name in partition.inputs
+            if name in self._settings.shapes and not _is_static(partition.value(name))
+        }
+        if shapes:
+            model.reshape(shapes)
+        types = _check_ports(model, partition)
+        _check_outputs_are_made(model, partition)
+        return model, weights, types
+
+
+def _is_static(value: ep.ValueInfo) -> bool:
+    shape = value.shape
+    return shape is not None and all(isinstance(size, int) for size in shape)
 
 
 def _summary(error: RuntimeError) -> str:

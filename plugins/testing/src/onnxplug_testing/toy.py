@@ -60,7 +60,7 @@ class ToyFactory(ep.EpFactory):
         devices: Sequence[ep.EpDevice],
         options: Mapping[str, ep.OptionValue],
         session: ep.SessionContext,
-    ) -> ToyExecutionProvider:
+    ) -> ep.ExecutionProvider:
         return ToyExecutionProvider()
 
 

@@ -13,7 +13,8 @@ from onnxplug.cli.doctor.domains import DomainCheckup
 from onnxplug.cli.doctor.report import Report
 from onnxplug.cli.families import device_data, other_texts, passed_text, trial_text
 from onnxplug.cli.names import name_to_write
-from onnxplug.cli.text import NO_BREAK, duration, plural, print_table, say
+from onnxplug.cli.text import NO_BREAK, plural, print_table, say
+from onnxplug.duration import duration
 from onnxplug.ep import HardwareDevice, Level
 from onnxplug.plugins import PluginState
 

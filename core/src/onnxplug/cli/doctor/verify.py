@@ -11,7 +11,8 @@ from onnxplug.cli.devices import description, hardware_data
 from onnxplug.cli.failure import CommandFailed
 from onnxplug.cli.families import trial_text, tried_on
 from onnxplug.cli.progress import Progress
-from onnxplug.cli.text import duration, print_json, print_table, say
+from onnxplug.cli.text import print_json, print_table, say
+from onnxplug.duration import duration
 from onnxplug.hardware import discover
 from onnxplug.plugins import registry
 from onnxplug.selection.available import find_factory, no_device

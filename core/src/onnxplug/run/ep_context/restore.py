@@ -28,7 +28,7 @@ from onnxplug.errors import (
     UnassignedNode,
 )
 from onnxplug.operators import is_ep_context
-from onnxplug.run.compile_partition import checked, compile_partition, declined_reason
+from onnxplug.run.compile_partition import checked, declined_reason
 from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.contexts import REMEDY, Contexts, FoundContext, damaged
 from onnxplug.run.ep_context.node import ContextNode
@@ -134,18 +134,18 @@ class Restorer:
                 return ContextPartition(graph, nodes, origin=origin, **more)
         return GraphPartition(graph, nodes, **more)
 
-    def compile(
+    def restore(
         self, candidate: Candidate, partition: GraphPartition
-    ) -> CompiledPartition:
-        """What the EP restores, or else compiles.
+    ) -> CompiledPartition | None:
+        """What the EP restores; ``None`` if it has to compile.
 
         Raises:
             ContextError: what was compiled is damaged.
             ContextMismatch: it was compiled by another EP or engine, for another
                 device, or with other options.
             ModelRequiresCompilation: the EP has to compile, and may not.
-            Declined, SessionRefused, LoadCancelled, EpError, OutOfMemory: as of
-                ``compile_partition``.
+            SessionRefused, LoadCancelled: the EP says so.
+            EpError, OutOfMemory: it failed, or what it made is malformed.
         """
         if self._contexts is not None and isinstance(partition, ContextPartition):
             found = self._contexts.find(partition.nodes[0])
@@ -160,7 +160,7 @@ class Restorer:
                 f"{describe(partition.nodes[0])} on.  Compile the model ahead, by "
                 "`onnxplug compile`, or leave out session.disable_model_compile"
             )
-        return compile_partition(candidate, partition)
+        return None
 
     def _check(
         self,

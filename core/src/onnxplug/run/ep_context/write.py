@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from onnxplug.graph import Model
+    from onnxplug.graph import Model, Weight
     from onnxplug.run.model import BuiltModel
     from onnxplug.selection import ChosenEp
 
@@ -241,6 +241,7 @@ class _Writer:
                 weights="external" if outside else "inline",
                 inline_up_to=settings.threshold if settings.locate is None else -1,
                 ir_version=self._model.ir_version,
+                recomputes=True,
             )
         except ModelError as error:
             raise ModelError(
@@ -305,18 +306,18 @@ class _Writer:
 
     # initializers
 
-    def _place(self, graph: onnx.GraphProto, weights: Any) -> None:
+    def _place(self, graph: onnx.GraphProto, weights: Mapping[str, Weight]) -> None:
         """Put the external initializers where they were asked to be."""
         parts: list[bytes | memoryview] = []
         end = 0
         for tensor in _external(graph):
-            content = weights[tensor.external_data[0].value]
+            content = weights[tensor.external_data[0].value].raw()
             place: Place | None
             if self._settings.locate is not None:
                 place = self._settings.locate(tensor.name, _array(tensor, content))
             else:
                 start = -(-end // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
-                parts += [bytes(start - end), memoryview(content).cast("B")]
+                parts += [bytes(start - end), content.data]
                 end = start + content.nbytes
                 place = self._initializers, start, content.nbytes
             del tensor.external_data[:]

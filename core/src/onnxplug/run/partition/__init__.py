@@ -1,6 +1,6 @@
 """Decides which EP runs which nodes, and cuts the graph accordingly."""
 
-from onnxplug.run.partition.assign import Assignment, Candidate, assign
+from onnxplug.run.partition.assign import Assignment, Candidate, ask, assign
 from onnxplug.run.partition.cost import find_unprofitable
 from onnxplug.run.partition.cut import Cut, cut
 from onnxplug.run.partition.partition import GraphPartition
@@ -10,6 +10,7 @@ __all__ = [
     "Candidate",
     "Cut",
     "GraphPartition",
+    "ask",
     "assign",
     "cut",
     "find_unprofitable",

@@ -7,7 +7,6 @@ those that it does not get is kept.  An atomic group is given whole or not at al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import (
@@ -27,7 +26,10 @@ from onnxplug.run.partition.report import GivenBack, PassedOver
 from onnxplug.selection.choose import Veto, allow_all
 
 if TYPE_CHECKING:
+    from onnxplug.ep import Costs
     from onnxplug.graph import Graph, Node
+    from onnxplug.run.cache import CompiledCache
+    from onnxplug.selection import ChosenEp
 
 
 class Candidate(Record):
@@ -37,15 +39,22 @@ class Candidate(Record):
         name: the EP's name.
         device: the device it drives, in words.
         provider: the EP.
-        costs: metadata of the pair: what copies cost (see ``cost``).
+        costs: of its copies and nodes; ``None``: the defaults.
         veto: which nodes it is not to have whatever it claims.
+        cache: what it compiled before, if it asked for that.
     """
 
     name: str
     device: str
     provider: ExecutionProvider
-    costs: Mapping[str, str] = MappingProxyType({})
+    costs: Costs | None = None
     veto: Veto = allow_all
+    cache: CompiledCache | None = None
+
+    @classmethod
+    def of(cls, ep: ChosenEp) -> Candidate:
+        """*ep* as partitioning knows it."""
+        return cls(ep.name, ep.device, ep.provider, ep.devices[0].costs, ep.veto)
 
 
 class Claim(Record):
@@ -65,12 +74,14 @@ class Assignment(Record):
             that were still free.
         passed_over: for each node, the EPs that were asked and do not run it.
         given_back: groups that were claimed and are not run by the EP.
+        claimed: how many nodes each EP claimed, whoever has them.
     """
 
     owner: list[int | None]
     claims: list[Claim]
     passed_over: list[list[PassedOver]]
     given_back: list[GivenBack]
+    claimed: list[int]
 
     @property
     def unassigned(self) -> list[int]:
@@ -78,11 +89,10 @@ class Assignment(Record):
         return [node for node, ep in enumerate(self.owner) if ep is None]
 
 
+GetReport: TypeAlias = "Callable[[Graph, Candidate], CapabilityReport]"
+
 Exclusions: TypeAlias = "Mapping[tuple[int, Node], Reason]"
 """(EP, node) to why the EP is not to have the node although it claims it."""
-
-Amend: TypeAlias = "Callable[[Graph, Candidate, CapabilityReport], CapabilityReport]"
-"""What an EP says of a graph, changed by the host."""
 
 
 def assign(
@@ -91,25 +101,29 @@ def assign(
     *,
     where: str = "",
     excluded: Exclusions | None = None,
-    amend: Amend | None = None,
+    refused: Mapping[Node, Sequence[PassedOver]] | None = None,
+    get_report: GetReport | None = None,
 ) -> Assignment:
     """Ask the *candidates* in order, and give each node to the first that claims it.
 
     Args:
-        amend: changes what they say.
+        where: the way to the graph, for reports.
+        refused: why EPs do not have nodes that the session does without.
+        get_report: asks an EP; :func:`ask` if left out.
 
     Raises:
         EpError: an EP raised, or left a node neither claimed nor refused.
     """
     excluded = excluded or {}
     count = len(graph.nodes)
-    result = Assignment([None] * count, [], [[] for _ in range(count)], [])
+    get_report, refused = get_report or ask, refused or {}
+    passed_over = [list(refused.get(node, ())) for node in graph.nodes]
+    result = Assignment([None] * count, [], passed_over, [], [])
     contraction = Contraction(graph)
     graph.assignments.clear()
     for position, candidate in enumerate(candidates):
-        report = ask(graph, candidate)
-        if amend is not None:
-            report = amend(graph, candidate, report)
+        report = get_report(graph, candidate)
+        result.claimed.append(sum(len(claim.nodes) for claim in report.claims))
         for refusal in report.refusals:
             _pass_over(result, refusal.node, candidate.name, refusal.reason)
         for capability in report.claims:
@@ -171,6 +185,18 @@ def ask(graph: Graph, candidate: Candidate) -> CapabilityReport:
                 "and must be in exactly one",
             )
     return report
+
+
+def claimed(graph: Graph, candidate: Candidate) -> set[Node]:
+    """The nodes of *graph* that *candidate* claims, and may have.
+
+    Raises:
+        EpError: as :func:`ask`.
+    """
+    graph.assignments.clear()
+    claims = ask(graph, candidate).claims
+    nodes = (graph.nodes[index] for claim in claims for index in claim.nodes)
+    return {node for node in nodes if candidate.veto(graph, node) is None}
 
 
 def _contract_broken(candidate: Candidate, what: str) -> EpError:

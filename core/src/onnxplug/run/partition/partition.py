@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
+from onnxplug.ep.locks import new_lock
 
 if TYPE_CHECKING:
     from onnxplug import ep
     from onnxplug.ep import WeightSource
     from onnxplug.graph import Graph, Node
+    from onnxplug.graph.export import ExportedGraph
+
+_MOST_SPECIALISED: Final = 16
+"""Sets of shapes for which a partition keeps what it is with them."""
+
+_specialising: Final = new_lock()
 
 
 class GraphPartition:
@@ -53,6 +61,7 @@ class GraphPartition:
         if given is None:
             given = set(graph.outputs)
         self.inputs, self.outputs = _border(graph, self.nodes, uses, given)
+        self._specialised: dict[object, GraphPartition] | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -82,10 +91,72 @@ class GraphPartition:
         """
         return _rules()(node, inputs, self.graph.opset())
 
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        """The partition where inputs have these *shapes*, with static types.
+
+        Raises:
+            ValueError: an input has no such shape.
+            InvalidModel: a node cannot run with these shapes; the error names it.
+        """
+        from onnxplug.shapes.specialise import check_shapes
+
+        shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        types = {name: self.value(name).type for name in self.inputs}
+        check_shapes(types, shapes)
+        return self.for_shapes(shapes)
+
+    def for_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        """As :meth:`specialise`, for shapes that inputs do have, whatever is stated."""
+        key = tuple(map(shapes.get, self.inputs))
+        with _specialising:
+            if self._specialised is None:
+                self._specialised = {}
+            found = self._specialised.pop(key, None)
+            if found is not None:
+                self._specialised[key] = found
+                return found
+        made = self._made_for(shapes)
+        with _specialising:
+            self._specialised[key] = made
+            if len(self._specialised) > _MOST_SPECIALISED:
+                del self._specialised[next(iter(self._specialised))]
+        return made
+
+    def _made_for(self, shapes: Mapping[str, tuple[int, ...]]) -> GraphPartition:
+        from onnxplug.shapes.specialise import specialised
+
+        graph = specialised(
+            self.graph,
+            self.nodes,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            shapes=shapes,
+        )
+        return GraphPartition(
+            graph,
+            graph.nodes,
+            label=self.label,
+            covers_model=self.covers_model,
+            uses={},
+            given=frozenset(self.outputs),
+            is_cancelled=self._is_cancelled,
+        )
+
+    def cancelled_by(self, is_cancelled: Callable[[], bool]) -> GraphPartition:
+        """The same partition, whose session is not wanted when *is_cancelled* says."""
+        other = copy.copy(self)
+        other._is_cancelled = is_cancelled
+        return other
+
     def to_model(
         self, weights: Literal["inline", "external"] = "inline"
     ) -> ExportedModel:
         """The partition as a self-contained model."""
+        exported = self._export(weights)
+        buffers = {name: weight.raw() for name, weight in exported.weights.items()}
+        return ExportedModel(exported.model, buffers)
+
+    def _export(self, weights: Literal["inline", "external"]) -> ExportedGraph:
         from onnxplug.graph.export import export_graph
 
         return export_graph(
@@ -98,14 +169,13 @@ class GraphPartition:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the partition's model and the bytes of its weights."""
+        """SHA-256 over the partition's model and what tells its weights from others."""
         import hashlib
 
-        exported = self.to_model("external")
-        digest = hashlib.sha256(exported.model.SerializeToString(deterministic=True))
-        for location in sorted(exported.weights):
-            digest.update(location.encode())
-            digest.update(exported.weights[location])
+        model, weights = self._export("external")
+        digest = hashlib.sha256(model.SerializeToString(deterministic=True))
+        for location, weight in weights.items():
+            digest.update(repr((location, weight.lasting_key())).encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:

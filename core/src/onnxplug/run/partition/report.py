@@ -57,6 +57,33 @@ class NodePlacement(Record):
     note: str = ""
 
 
+class Specialisations(Record):
+    """What was compiled of one partition by input shapes.
+
+    Attributes:
+        limit: for how many sets of shapes the host keeps it.
+        kept: the shapes, in words, latest used last.
+        compiled: how many were compiled, by what asked for it: ``run``, ``prepare`` or
+            ``background``.
+        evicted: how many were closed, as others were used later.
+        failed: how often the EP failed, or declined.
+        waits: how often a run waited while another compiled its shapes.
+        elsewhere: how many runs another EP served meanwhile, by its name.
+        last_failure: the latest, in words; empty if there was none.
+        notes: what is to be said of it, such as why no other EP can serve.
+    """
+
+    limit: int
+    kept: tuple[str, ...]
+    compiled: dict[str, int]
+    evicted: int
+    failed: int
+    waits: int
+    elsewhere: dict[str, int]
+    last_failure: str = ""
+    notes: tuple[str, ...] = ()
+
+
 class PartitionPlacement(Record):
     """One partition.
 
@@ -70,6 +97,10 @@ class PartitionPlacement(Record):
         inputs, outputs: values that come in and go out.
         label: the EP's word for it.
         serialised: the EP runs it once at a time, so concurrent runs wait.
+        cache: whether it was restored from the cache on disk, or is in it now; empty if
+            the EP does not ask for that.
+        specialisations: what was compiled by input shapes; ``None`` where one compiled
+            partition is for all shapes.
         origin: where it was restored from, as it was compiled before; else empty.
     """
 
@@ -84,6 +115,8 @@ class PartitionPlacement(Record):
     outputs: tuple[str, ...]
     label: str = ""
     serialised: bool = False
+    cache: str = ""
+    specialisations: Specialisations | None = None
     origin: str = ""
 
 
@@ -135,11 +168,70 @@ class NotWritten(Record):
 
 
 class Expanded(Record):
-    """A node that every EP refused, replaced by its operator's function body."""
+    """A node that was replaced by its operator's function body.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        refusals: why no EP took it; empty when one did.
+        preferred_by: the EP that would have got it, and would rather have the body.
+    """
 
     graph: str
     node: str
     refusals: tuple[PassedOver, ...]
+    preferred_by: str = ""
+
+
+class Rewritten(Record):
+    """What an EP replaced among the nodes that it got.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        ep: the EP's name.
+        what: what it says that it replaced.
+        undone: why all is as it was before; empty when it is not.
+    """
+
+    graph: str
+    ep: str
+    what: tuple[str, ...]
+    undone: str = ""
+
+
+class LaidOut(Record):
+    """Nodes that have another layout of data for the EP that gets them.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        ep: the EP's name.
+        layout: which.
+        nodes: how many nodes it is.
+        transposes: how many more ``Transpose`` there are for that; less than 0 where
+            some of the model's own went.
+        undone: why all is as it was before; empty when it is not.
+    """
+
+    graph: str
+    ep: str
+    layout: str
+    nodes: int
+    transposes: int
+    undone: str = ""
+
+
+class ComputedOnce(Record):
+    """A node of quantised weights whose result is a constant for EPs that run floats.
+
+    Attributes:
+        graph: as in :class:`NodePlacement`.
+        node: the node in words.
+        is_kept: it is in a partition, too, of an EP that keeps it.
+    """
+
+    graph: str
+    node: str
+    is_kept: bool
 
 
 class EpOutcome(Record):
@@ -148,41 +240,65 @@ class EpOutcome(Record):
     Attributes:
         ep: the EP's name.
         device: the device it drives, in words.
-        state: ``used``; ``unused``, as nothing was left for it; ``claimed nothing``;
-            ``given back``, when it claimed nodes and runs none; or ``failed``.
+        state: ``used``; ``not needed``, as nothing was left for it; ``claimed
+            nothing``; ``given back``, when it claimed nodes and runs none; or
+            ``failed``.  Of what a policy was offered also ``passed over``, when it
+            would run nothing and the session does without it; and ``not chosen``.
         reason: why, when it failed or runs nothing.
+        claimed: how many nodes it claimed, whoever runs them.
     """
 
     ep: str
     device: str
     state: str
     reason: str = ""
+    claimed: int = 0
 
 
 class Explanation:
     """All decisions of one session; ``str()`` of it is for people.
 
     Attributes:
-        eps: what became of each EP.
+        policy: the name of the policy that chose the EPs; empty if none did.
+        eps: what became of each EP, in the order of preference.
+        claimed: how many nodes each of the session's EPs claimed, by its name.
         partitions, nodes, copies: where everything runs, in order of execution.
         given_back: what EPs claimed and do not run.
         expanded: nodes that became their operators' function bodies.
+        computed_once: nodes of quantised weights that became constants, which are
+            computed when an EP asks for them.
+        rewritten: what EPs replaced among the nodes that they got.
+        laid_out: what has another layout for the EP that got it.
         passes: for each pass over the graph, what it changed.
         not_folded: nodes of constants that are computed in each run, and why.
         not_written: partitions that are nodes in the compiled model that was written.
     """
 
     def __init__(self) -> None:
+        self.policy = ""
         self.eps: list[EpOutcome] = []
+        self.claimed: Counter[str] = Counter()
         self.partitions: list[PartitionPlacement] = []
         self.nodes: list[NodePlacement] = []
         self.copies: list[CopyPlacement] = []
         self.given_back: list[GivenBack] = []
         self.expanded: list[Expanded] = []
+        self.computed_once: list[ComputedOnce] = []
+        self.rewritten: list[Rewritten] = []
+        self.laid_out: list[LaidOut] = []
         self.passes: dict[str, list[str]] = {}
         self.not_folded: list[Left] = []
         self.not_written: list[NotWritten] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
+
+    def of_changes(self) -> Explanation:
+        """What is said here of how graphs were changed, and nothing else."""
+        explanation = Explanation()
+        explanation.expanded = self.expanded
+        explanation.computed_once = self.computed_once
+        explanation.rewritten = self.rewritten
+        explanation.laid_out = self.laid_out
+        return explanation
 
     def ask_again(
         self, number: int, compiled: CompiledPartition, places: Sequence[int]
@@ -200,7 +316,8 @@ class Explanation:
         for number, compiled, places in self._sources:
             with blaming(self.partitions[number].ep, "explain"):
                 self.partitions[number] = self.partitions[number]._replace(
-                    tiers=dict(compiled.tiers)
+                    tiers=dict(compiled.tiers),
+                    specialisations=_specialisations(compiled),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
@@ -216,8 +333,9 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""
         return {
+            "policy": self.policy,
             "eps": [item._asdict() for item in self.eps],
-            "partitions": [item._asdict() for item in self.partitions],
+            "partitions": [_partition(item) for item in self.partitions],
             "nodes": [
                 item._asdict() | {"passed_over": _reasons(item.passed_over)}
                 for item in self.nodes
@@ -231,6 +349,9 @@ class Explanation:
                 item._asdict() | {"refusals": _reasons(item.refusals)}
                 for item in self.expanded
             ],
+            "computed_once": [item._asdict() for item in self.computed_once],
+            "rewritten": [item._asdict() for item in self.rewritten],
+            "laid_out": [item._asdict() for item in self.laid_out],
             "passes": self.passes,
             "not_folded": [item._asdict() for item in self.not_folded],
             "not_written": [
@@ -245,9 +366,13 @@ class Explanation:
         Each is in one line, whatever names are in it.
         """
         lines = [_plural(len(self.nodes), "node") + _on_what(self)]
+        if self.policy:
+            lines.append(f"  EPs by the policy {self.policy}:")
         for outcome in self.eps:
-            if outcome.state != "used":
-                reason = f": {outcome.reason}" if outcome.reason else ""
+            reason = f": {outcome.reason}" if outcome.reason else ""
+            if self.policy and outcome.state == "used":
+                reason = f": claims {_plural(outcome.claimed, 'node')}"
+            if self.policy or outcome.state != "used":
                 lines.append(f"  {outcome.ep} {outcome.state}{reason}")
         for part in self.partitions:
             operators = ", ".join(
@@ -256,11 +381,14 @@ class Explanation:
             )
             more = ", …" if len(part.operators) > 6 else ""
             where = f" in {part.graph}" if part.graph else ""
+            cache = f", {part.cache}" if part.cache else ""
             lines.append(
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
-                f"{_plural(part.nodes, 'node')} ({operators}{more})"
+                f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
                 + (f", restored from what is {part.origin}" if part.origin else "")
             )
+            if part.specialisations is not None:
+                lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:
             size = "" if copy.nbytes is None else f", {copy.nbytes} bytes"
             lines.append(f"  copy {copy.value}: {copy.source} → {copy.target}{size}")
@@ -275,6 +403,21 @@ class Explanation:
         )
         for (ep, op_type, reason), count in counts.most_common(10):
             lines.append(f"  not on {ep}: {op_type}×{count} ({reason})")
+        for each in self.rewritten:
+            what = ", ".join(each.what)
+            undone = f"; undone: {each.undone}" if each.undone else ""
+            lines.append(f"  rewritten by {each.ep}: {what}{undone}")
+        for laid in self.laid_out:
+            undone = f"; undone: {laid.undone}" if laid.undone else ""
+            lines.append(
+                f"  {laid.layout} for {laid.ep}: {_plural(laid.nodes, 'node')}, "
+                f"{laid.transposes:+} Transpose{undone}"
+            )
+        if self.computed_once:
+            others = len(self.computed_once) - 1
+            more = f" and {others} more" if others else ""
+            first = self.computed_once[0].node
+            lines.append(f"  computed once: {first}{more} (quantised weights)")
         reasons = Counter(left.reason for left in self.not_folded)
         for reason, count in reasons.most_common(5):
             first = next(x.node for x in self.not_folded if x.reason == reason)
@@ -286,6 +429,42 @@ class Explanation:
                 f"({left.reason})"
             )
         return "\n".join(map(escape, lines))
+
+
+def _specialisations(compiled: CompiledPartition) -> Specialisations | None:
+    # what the host makes of an EP's partition may have them
+    found = getattr(compiled, "specialisations", None)
+    return found if isinstance(found, Specialisations) else None
+
+
+def _partition(part: PartitionPlacement) -> dict[str, Any]:
+    found = part.specialisations
+    return part._asdict() | {
+        "specialisations": None if found is None else found._asdict()
+    }
+
+
+def _lines(found: Specialisations) -> list[str]:
+    """What is said of *found* in a summary."""
+    compiled = sum(found.compiled.values())
+    by = ", ".join(f"{n} by {what}" for what, n in found.compiled.items() if n)
+    line = (
+        f"by input shapes: {len(found.kept)} kept of at most {found.limit}, "
+        f"{compiled} compiled" + (f" ({by})" if by else "")
+    )
+    for count, what in (
+        (found.evicted, "evicted"),
+        (found.failed, "failed"),
+        (found.waits, "runs waited"),
+    ):
+        if count:
+            line += f", {count} {what}"
+    for ep, count in found.elsewhere.items():
+        line += f", {_plural(count, 'run')} on {ep} meanwhile"
+    lines = [line]
+    if found.last_failure:
+        lines.append(f"last failure: {found.last_failure}")
+    return [*lines, *found.notes]
 
 
 def _on_what(explanation: Explanation) -> str:

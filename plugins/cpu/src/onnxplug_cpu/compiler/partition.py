@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.segment import Compiler, Segment
 from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
 from onnxplug_cpu.serialise import decline_to_serialise
-from onnxplug_cpu.settled import NOTE, FindFunction, settle
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel
+
+FindFunction: TypeAlias = (
+    "Callable[[ep.Graph, ep.Node], Callable[..., Any] | ep.Reason]"
+)
 
 MOST_REFUSED: Final = 16
 """Nodes of one operator that may turn out, one after the other, not to be compilable;
@@ -52,7 +55,6 @@ class ProgramPartition(ep.CompiledPartition):
     ) -> None:
         self._threads = threads
         self._places = {node.index: n for n, node in enumerate(partition.nodes)}
-        partition, self._settled = settle(partition, find_function)
         self._partition = partition
         self._compiler = compiler
         self._lock = new_lock()
@@ -94,16 +96,14 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
-        self.notes = dict.fromkeys((self._places[node] for node in self._settled), NOTE)
-        self.notes |= {
+        self.notes = {
             self._places[node]: reason
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
         }
-        on_arrays = [*self._settled]
-        for unit in built.units:
-            if not unit.compiled:
-                on_arrays.append(unit.calls[0].nodes[0])
+        on_arrays = [
+            unit.calls[0].nodes[0] for unit in built.units if not unit.compiled
+        ]
         self.node_tiers = dict.fromkeys(range(len(self._places)), "compiled")
         self.node_tiers |= dict.fromkeys(
             (self._places[node] for node in on_arrays), "array"
@@ -173,6 +173,21 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _kind(self, node: int) -> tuple[str, str]:
         return self._nodes[node].domain, self._nodes[node].op_type
+
+    def prepare(self, partition: ep.Partition) -> bool:
+        """Plan for the shapes that *partition* states."""
+        segments = self._built.segments
+        ready = bool(segments)
+        for segment in segments:
+            shapes = [partition.value(name).shape for name in segment.inputs]
+            if not all(shape is not None and _is_static(shape) for shape in shapes):
+                ready = False
+                continue
+            try:
+                segment.plan(tuple(shapes))  # type: ignore[arg-type]
+            except (NotCompiled, KernelUnavailable):
+                ready = False  # the first run finds out, and what to do then
+        return ready
 
     def serialize(self) -> None:
         """Machine code is in no model.

@@ -171,6 +171,7 @@ class Segment:
         self._nodes = nodes
         self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
         self._lock = new_lock()
+        self._making = new_lock()
         self._latest: LinkedPlan | None = None
 
     def plan(
@@ -185,14 +186,26 @@ class Segment:
             NotCompiled: the array tier has to compute some call.
             KernelUnavailable: a kernel cannot be compiled here.
         """
+        plan = self._found(shapes)
+        if plan is not None:
+            return plan
+        with self._making:  # runs of shapes that have a plan go on meanwhile
+            plan = self._found(shapes)
+            if plan is None:
+                plan = self._make(shapes, look)
+                with self._lock:
+                    self._plans[shapes] = self._latest = plan
+                    if len(self._plans) > MAX_PLANS:
+                        self._plans.popitem(last=False)
+            return plan
+
+    def _found(self, shapes: Shapes) -> LinkedPlan | None:
+        """The plan for inputs of these shapes, if it is there."""
         with self._lock:
             plan = self._plans.get(shapes)
-            if plan is None:
-                plan = self._plans[shapes] = self._make(shapes, look)
-                if len(self._plans) > MAX_PLANS:
-                    self._plans.popitem(last=False)
-            self._plans.move_to_end(shapes)
-            self._latest = plan
+            if plan is not None:
+                self._plans.move_to_end(shapes)
+                self._latest = plan
             return plan
 
     def close(self) -> None:

@@ -98,11 +98,8 @@ class SimulatedFactory(ep.EpFactory):
                 ep_name=self.name,
                 ep_vendor=self.vendor,
                 device=device,
-                metadata={
-                    "version": self.version,
-                    "ordinal": str(ordinal),
-                    **self.knobs.device_metadata,
-                },
+                metadata={"version": self.version, "ordinal": str(ordinal)},
+                costs=self.knobs.costs,
             )
             for ordinal, device in enumerate(suitable[: self.knobs.device_count])
         ]

@@ -33,11 +33,8 @@ class SimulatedFailure(RuntimeError):
     """Raised because ``Knobs.fail_at`` says so."""
 
 
-FREE_COPIES: Final[Mapping[str, str]] = {
-    "copy_cost_us": "0",
-    "copy_cost_us_per_mib": "0",
-}
-"""Device metadata by which the host gives nothing back because of its copies."""
+FREE_COPIES: Final = ep.Costs(seconds_per_copy=0, seconds_per_byte=0)
+"""Costs by which the host gives nothing back because of its copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +49,9 @@ class Knobs:
         virtual: the devices are its own, with metadata ``is_virtual``; otherwise it
             takes those that the host found.
         refused: kinds of devices that it refuses, and why, and what to do about it.
-        device_metadata: facts about each pair of EP and device.
+        costs: what each pair says of copies and nodes.
+        seconds: how long it estimates that a node takes, by operator, 0 for those that
+            are not named; ``None``: it does not estimate.
         findings: what it reports to ``onnxplug doctor``.
 
         ops: operators it takes, ``domain.Name`` outside ONNX's domain.  What it has no
@@ -75,6 +74,8 @@ class Knobs:
 
         decline_ops: ``compile`` gives back its nodes of these operators.
         decline_partitions: which calls of ``compile`` give back all, counted from 0.
+        specialises: for how many sets of shapes it has its partitions kept; 0: one is
+            for all.
         refuse_session: why ``compile`` refuses the session; empty: it does not.
 
         serialises: its partitions can be serialised, as models; those that compute by
@@ -110,7 +111,8 @@ class Knobs:
     device_count: int = 1
     virtual: bool = True
     refused: Mapping[ep.DeviceType, tuple[str, str]] = field(default_factory=dict)
-    device_metadata: Mapping[str, str] = field(default_factory=lambda: FREE_COPIES)
+    costs: ep.Costs | None = FREE_COPIES
+    seconds: Mapping[str, float] | None = None
     findings: tuple[ep.Finding, ...] = ()
 
     ops: frozenset[str] = frozenset(KERNELS)
@@ -137,6 +139,7 @@ class Knobs:
 
     decline_ops: frozenset[str] = frozenset()
     decline_partitions: frozenset[int] = frozenset()
+    specialises: int = 0
     refuse_session: str = ""
 
     serialises: bool = True

@@ -57,8 +57,15 @@ class SimulatedPartition(ep.CompiledPartition):
         self._is_warm = False
         self._inputs = tuple(partition.inputs)
         self._outputs = tuple(partition.outputs)
-        self.input_locations = self._locations(partition, self._inputs)
-        self.output_locations = self._locations(partition, self._outputs)
+        locations = value_locations(partition, knobs, context)
+        assert locations.inputs is not None
+        assert locations.outputs is not None
+        self.input_locations = locations.inputs
+        self.output_locations = locations.outputs
+        self._static = tuple(
+            shape if _is_static(shape) else None
+            for shape in (partition.value(name).shape for name in self._inputs)
+        )
         nodes = partition.nodes if model is None else model.graph.node
         ops = {operator(node) for node in nodes}
         self.in_words = f"a partition of {', '.join(sorted(ops))}"
@@ -202,22 +209,18 @@ class SimulatedPartition(ep.CompiledPartition):
         stream.enqueue(work)
         return arrays
 
-    def _locations(
-        self, partition: ep.Partition, names: Sequence[str]
-    ) -> Sequence[ep.MemoryLocation]:
-        return [
-            ep.HOST
-            if partition.value(name).dtype in self._knobs.on_host
-            else self._context.location
-            for name in names
-        ]
-
     def _sources(self, inputs: Sequence[Any]) -> list[Storage]:
         sources: list[Storage] = []
-        for name, location, array in zip(
-            self._inputs, self.input_locations, inputs, strict=True
+        for name, location, shape, array in zip(
+            self._inputs, self.input_locations, self._static, inputs, strict=True
         ):
             _require(name, location, array)
+            if shape is not None and tuple(array.shape) != shape:
+                raise RuntimeError(
+                    f"{name!r} has the shape {list(array.shape)}, and a partition of "
+                    f"{self._knobs.name} was compiled for {list(shape)}; the host must "
+                    "run what is compiled for the shapes that it has"
+                )
             # an input on the host is read now, as the arguments of a kernel are
             on_host = location == ep.HOST
             sources.append(Storage(np.array(array)) if on_host else array.storage)
@@ -254,6 +257,26 @@ class SimulatedPartition(ep.CompiledPartition):
             return np.empty_like(like)
         dtype = ep.DataType.from_numpy(like.dtype)
         return self._context.device.empty(like.shape, dtype, stream)
+
+
+def value_locations(
+    partition: ep.Partition, knobs: Knobs, context: SimulatedContext
+) -> ep.ValueLocations:
+    """Where a partition's values are, which their element types say."""
+
+    def places(names: Sequence[str]) -> list[ep.MemoryLocation]:
+        return [
+            ep.HOST
+            if partition.value(name).dtype in knobs.on_host
+            else context.location
+            for name in names
+        ]
+
+    return ep.ValueLocations(places(partition.inputs), places(partition.outputs))
+
+
+def _is_static(shape: Sequence[ep.Dimension] | None) -> bool:
+    return shape is not None and all(isinstance(size, int) for size in shape)
 
 
 def _arithmetic(partition: ep.Partition, knobs: Knobs, has_functions: bool) -> _Compute:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 from onnxplug import ep
 from onnxplug_testing.simulated.capability import judge, operator
 from onnxplug_testing.simulated.context import SimulatedContext
 from onnxplug_testing.simulated.image import read_model
 from onnxplug_testing.simulated.knobs import Knobs, Stage
-from onnxplug_testing.simulated.partition import SimulatedPartition
+from onnxplug_testing.simulated.partition import (
+    SimulatedPartition,
+    value_locations,
+)
 
 
 class SimulatedExecutionProvider(ep.ExecutionProvider):
@@ -30,18 +34,28 @@ class SimulatedExecutionProvider(ep.ExecutionProvider):
         self.location = context.location
         self.options = dict(options)
         self.captures = bool(options.get("enable_graph_capture"))
+        self.specialises = knobs.specialises
         self.partitions: list[SimulatedPartition] = []
         self.closed = False
         self._knobs = knobs
         self._context = context
-        self._compilations = 0
+        self._compilations = itertools.count()
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         self._knobs.check(Stage.GET_CAPABILITY)
         return judge(graph, self._knobs)
 
+    def estimate(self, graph: ep.Graph, nodes: Sequence[ep.Node]) -> float | None:
+        seconds = self._knobs.seconds
+        if seconds is None:
+            return None
+        return sum(seconds.get(operator(node), 0.0) for node in nodes)
+
+    def examine(self, partition: ep.Partition) -> ep.ValueLocations:
+        return value_locations(partition, self._knobs, self._context)
+
     def compile(self, partition: ep.Partition) -> SimulatedPartition:
-        count, self._compilations = self._compilations, self._compilations + 1
+        count = next(self._compilations)
         self._knobs.check(Stage.COMPILE)
         if self._knobs.refuse_session:
             raise ep.SessionRefused(self._knobs.refuse_session)

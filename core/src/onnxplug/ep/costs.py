@@ -1,0 +1,29 @@
+"""What an EP says that copies and nodes cost, for the host to weigh partitions by.
+
+Of use to few EPs, so not imported by :mod:`onnxplug.ep` until it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What work on an EP's device is taken to cost.
+
+    The host gives a partition that is in a memory of its own to the next EP if copies
+    to and from other partitions cost more than its nodes gain.  All are finite and
+    not less than 0.
+
+    Attributes:
+        seconds_per_copy: of each copy, whatever its size.
+        seconds_per_byte: of each byte that is copied, besides.
+        seconds_gained_per_node: how much sooner a node is done here than by the EP that
+            would have it instead; 20 times that if it is compute-intensive, such as
+            ``MatMul``.  Only where ``ExecutionProvider.estimate`` says nothing.
+    """
+
+    seconds_per_copy: float = 15e-6
+    seconds_per_byte: float = 1e-10
+    seconds_gained_per_node: float = 20e-6

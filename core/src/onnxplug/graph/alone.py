@@ -1,0 +1,30 @@
+"""A node of constants as a graph of its own, which EPs compute ahead of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxplug.graph import Graph, Node, Weight
+from onnxplug.graph.scopes import outermost
+
+
+def alone(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
+    """A graph of a copy of *node* of *graph*, whose inputs are *weights*."""
+    copy = Node(
+        node.op_type,
+        node.inputs,
+        node.outputs,
+        node.typed_attributes,
+        domain=node.domain,
+        name=node.name,
+    )
+    alone = Graph(
+        graph.name,
+        inputs=(),
+        outputs=[name for name in node.outputs if name],
+        nodes=[copy],
+        constants=weights,
+        opset_imports=graph.opset_imports,
+    )
+    alone.plugins = outermost(graph).plugins
+    return alone

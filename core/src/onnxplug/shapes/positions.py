@@ -1,0 +1,544 @@
+"""Whether nodes compute each position of a dimension from that position alone.
+
+If they do, the dimension may be made longer, and what comes of the positions that were
+there before is the same.  It is proven node by node: of each value it is known along
+which axis the positions are, or that it depends on nothing but how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from onnxplug.ep import DataType, Dimension, describe
+from onnxplug.ep.bounds import OutOfBounds, normal_axis
+from onnxplug.ep.size import Size, names_in, product
+from onnxplug.graph import Graph, Node
+
+COUNT: Final = -1
+"""In place of an axis: sizes that depend on how many positions there are."""
+
+State: TypeAlias = int | None
+"""The axis of the positions, or :data:`COUNT`; ``None``: it depends on neither."""
+
+
+class Mixed(Exception):
+    """Positions depend on each other, or may; the text says where."""
+
+
+def axes_of_positions(
+    graph: Graph, inputs: Sequence[str], outputs: Sequence[str], dimension: str
+) -> dict[str, int]:
+    """The axis that *dimension* is in each input and output that has it.
+
+    Args:
+        graph: of types that follow from operators.
+
+    Raises:
+        Mixed: it is not proven that positions are computed by themselves.
+    """
+    found = {name: _axis_in(graph, name, dimension) for name in inputs}
+    states = {name: axis for name, axis in found.items() if axis is not None}
+    for node in graph.nodes:
+        call = _Call(graph, node, states)
+        if not call.depends:
+            continue
+        for name, state in zip(node.outputs, _states(call), strict=False):
+            if not name:
+                continue
+            if state >= 0 and _axis_in(graph, name, dimension) != state:
+                raise Mixed(
+                    f"{describe(node)} makes {name!r} of shape "
+                    f"{_listed(graph.value(name).shape)}, where {dimension!r} is not "
+                    f"followed to axis {state}"
+                )
+            states[name] = state
+    for name in outputs:
+        if states.get(name) == COUNT:
+            raise Mixed(f"output {name!r} depends on the size of {dimension!r}")
+    return {name: states[name] for name in (*inputs, *outputs) if name in states}
+
+
+def _axis_in(graph: Graph, name: str, dimension: str) -> int | None:
+    """The axis of a value that is *dimension*.
+
+    Raises:
+        Mixed: it is several, or another size is computed from it.
+    """
+    shape = graph.value(name).shape or ()
+    axes = [axis for axis, size in enumerate(shape) if size == dimension]
+    mentions = [size for size in shape if dimension in _names(size)]
+    if len(mentions) > 1 or len(mentions) != len(axes):
+        raise Mixed(
+            f"{name!r} has the shape {_listed(shape)}, in which {dimension!r} is not "
+            "one dimension"
+        )
+    return axes[0] if axes else None
+
+
+def _names(size: Dimension) -> set[str]:
+    if not isinstance(size, str):
+        return set()
+    parsed = Size.parse(size)
+    return {size} if parsed is None else names_in(parsed)
+
+
+def _listed(shape: Sequence[Dimension] | None) -> str:
+    return "that is not known" if shape is None else str(list(shape))
+
+
+class _Call:
+    """A node, and what is known of its inputs."""
+
+    def __init__(self, graph: Graph, node: Node, states: Mapping[str, int]) -> None:
+        self.graph = graph
+        self.node = node
+        self.states: list[State] = [
+            None if name is None else states.get(name) for name in node.inputs
+        ]
+        captured = [states.get(name) for name in node.captures]
+        self.depends = any(state is not None for state in (*self.states, *captured))
+
+    def state(self, position: int) -> State:
+        return self.states[position] if position < len(self.states) else None
+
+    def shape(self, position: int = 0) -> tuple[Dimension, ...]:
+        """The shape of an input.
+
+        Raises:
+            Mixed: its rank is not known.
+        """
+        name = self.node.inputs[position]
+        shape = None if name is None else self.graph.value(name).shape
+        if shape is None:
+            raise Mixed(f"the rank of {name!r} is not known")
+        return shape
+
+    def has(self, position: int) -> bool:
+        inputs = self.node.inputs
+        return position < len(inputs) and inputs[position] is not None
+
+    def constant(self, position: int) -> Any | None:
+        name = self.node.inputs[position] if self.has(position) else None
+        return None if name is None else self.graph.constant(name)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.node.attributes.get(name, default)
+
+    def axis(self, default: int, rank: int, name: str = "axis") -> int:
+        return normal_axis(self.attribute(name, default), rank)
+
+    def only(self, *positions: int) -> None:
+        """Check that only these inputs depend on positions or their number.
+
+        Raises:
+            Mixed: another one does.
+        """
+        for position, state in enumerate(self.states):
+            if state is not None and position not in positions:
+                raise Mixed(f"its input {position} depends on it")
+
+    def positions(self, position: int = 0) -> int:
+        """The axis of an input.
+
+        Raises:
+            Mixed: it has none.
+        """
+        state = self.state(position)
+        if state is None or state == COUNT:
+            raise Mixed("it computes with sizes")
+        return state
+
+    def axes(self, position: int) -> list[int] | None:
+        """Axes of the first input that an attribute or an input names; ``None``: all.
+
+        Raises:
+            Mixed: they are not known.
+        """
+        stated = self.attribute("axes")
+        if stated is None and self.has(position):
+            stated = self.constant(position)
+            if stated is None:
+                raise Mixed("its axes are not known")
+        if stated is None:
+            return None
+        rank = len(self.shape())
+        return [normal_axis(int(axis), rank) for axis in stated]
+
+
+Rule: TypeAlias = Callable[[_Call], int]
+"""The state of the outputs of a node with an input that has one."""
+
+
+def _states(call: _Call) -> list[int]:
+    node = call.node
+    rule = _RULES.get((node.domain, node.op_type))
+    try:
+        # operators of before opset 7 broadcast, and train, by attributes
+        if rule is None or node.subgraphs or call.graph.opset() < 7:
+            raise Mixed("it may compute positions from each other")
+        return [rule(call)] * len(node.outputs)
+    except OutOfBounds as error:
+        raise Mixed(f"{describe(node)}: {error}") from error
+    except Mixed as error:
+        raise Mixed(f"{describe(node)}: {error}") from None
+
+
+def _unless(condition: bool, why: str) -> None:
+    if not condition:
+        raise Mixed(why)
+
+
+def _aligned(call: _Call) -> int:
+    """Operators that broadcast: positions are compared with positions."""
+    if all(state in (COUNT, None) for state in call.states):
+        return _counting(call)
+    inputs = range(len(call.node.inputs))
+    shapes = {at: call.shape(at) for at in inputs if call.has(at)}
+    _unless(COUNT not in call.states, "it computes with sizes")
+    found = {
+        state - len(shapes[position])
+        for position in inputs
+        if (state := call.state(position)) is not None
+    }
+    _unless(len(found) == 1, "it has positions along several axes")
+    (from_end,) = found
+    for position, shape in shapes.items():
+        if call.state(position) is None and len(shape) >= -from_end:
+            _unless(shape[from_end] == 1, f"its input {position} has no positions")
+    return max(map(len, shapes.values())) + from_end
+
+
+def _same(call: _Call) -> int:
+    """Operators that are element-wise in their first input."""
+    if call.state(0) == COUNT:
+        return _counting(call)
+    call.only(0)
+    return call.positions()
+
+
+def _counting(call: _Call) -> int:
+    """What is computed of sizes is of sizes, as long as it is integers."""
+    values = [call.graph.value(name) for name in call.node.outputs if name]
+    _unless(
+        all(state in (COUNT, None) for state in call.states)
+        and all(value.dtype in _INTEGERS for value in values)
+        and all(value.shape is not None and len(value.shape) < 2 for value in values),
+        "it computes with sizes",
+    )
+    return COUNT
+
+
+_INTEGERS: Final = frozenset({DataType.INT64, DataType.INT32})
+
+
+def _sizes(call: _Call) -> int:
+    """Shape and Size."""
+    return COUNT
+
+
+def _without(axis: int, axes: Container[int]) -> int:
+    _unless(axis not in axes, "it computes along it")
+    return axis
+
+
+def _softmax(call: _Call) -> int:
+    call.only(0)
+    axis, rank = call.positions(), len(call.shape())
+    if call.graph.opset() >= 13:
+        return _without(axis, [call.axis(-1, rank)])
+    return _without(axis, range(call.axis(1, rank), rank))
+
+
+def _normalised(call: _Call) -> int:
+    """LayerNormalization and its kin, along the last axes."""
+    call.only(0)
+    rank = len(call.shape())
+    return _without(call.positions(), range(call.axis(-1, rank), rank))
+
+
+def _skip_normalised(call: _Call) -> int:
+    call.only(0, 1)
+    axis, rank = call.positions(), len(call.shape())
+    _unless(call.state(1) in (None, axis), "it has positions along several axes")
+    if call.state(1) is None:
+        _unless(len(call.shape(1)) < rank - axis, "its input 1 has no positions")
+    _unless(not any(call.node.outputs[1:3]), "it gives out what it computes along axes")
+    return _without(axis, [rank - 1])
+
+
+def _along(default: int) -> Rule:
+    def rule(call: _Call) -> int:
+        call.only(0)
+        rank = len(call.shape())
+        return _without(call.positions(), [call.axis(default, rank)])
+
+    return rule
+
+
+def _first_axis(*inputs: int) -> Rule:
+    """Operators of which the first axis is a batch, in the ONNX specification."""
+
+    def rule(call: _Call) -> int:
+        call.only(*inputs)
+        _unless(call.positions() == 0, "it computes along it")
+        _unless(not call.attribute("training_mode", 0), "it trains")
+        return 0
+
+    return rule
+
+
+def _matmul(call: _Call) -> int:
+    call.only(0, 1)
+    shapes = call.shape(0), call.shape(1)
+    ranks = len(shapes[0]), len(shapes[1])
+    _unless(min(ranks) >= 2, "one of its inputs is a vector")
+    _unless(COUNT not in call.states, "it computes with sizes")
+    ends = {}
+    for position in (0, 1):
+        state = call.state(position)
+        if state is not None:
+            ends[position] = state - ranks[position]
+    _unless(ends.get(0) != -1 and ends.get(1) != -2, "it adds up along it")
+    if len(set(ends.values())) == 2 or (len(ends) == 2 and max(ends.values()) >= -2):
+        raise Mixed("it has positions along several axes")
+    (from_end,) = set(ends.values())
+    if from_end < -2:
+        for position in (0, 1):
+            if position not in ends and ranks[position] >= -from_end:
+                size = shapes[position][from_end]
+                _unless(size == 1, f"its input {position} has no positions")
+    return max(ranks) + from_end
+
+
+def _gemm(call: _Call) -> int:
+    call.only(0)
+    rows = 1 if call.attribute("transA", 0) else 0
+    _unless(call.positions() == rows, "it adds up along it")
+    if call.has(2):
+        shape = call.shape(2)
+        _unless(len(shape) < 2 or shape[0] == 1, "its input 2 has no positions")
+    return 0
+
+
+def _transpose(call: _Call) -> int:
+    rank = len(call.shape())
+    order = call.attribute("perm", tuple(reversed(range(rank))))
+    return [int(axis) for axis in order].index(call.positions())
+
+
+def _reshaped(call: _Call) -> int:
+    """The axis before which there are as many elements as before."""
+    if call.state(0) == COUNT:
+        return _counting(call)
+    _unless(call.state(1) in (COUNT, None), "its input 1 depends on positions")
+    axis, shape = call.positions(), call.shape()
+    name = call.node.outputs[0]
+    new = None if name is None else call.graph.value(name).shape
+    if new is None:
+        raise Mixed("the shape that it gives is not known")
+    places = [at for at, size in enumerate(new) if size == shape[axis]]
+    _unless(len(places) == 1, f"it gives the shape {list(new)}")
+    before, after = _elements(shape[:axis]), _elements(new[: places[0]])
+    _unless(before is not None and before == after, f"it gives the shape {list(new)}")
+    return places[0]
+
+
+def _elements(shape: Sequence[Dimension]) -> Any:
+    sizes = [Size.parse(size) if isinstance(size, str) else size for size in shape]
+    known = [size for size in sizes if size is not None]
+    return product(known) if len(known) == len(sizes) else None
+
+
+def _expand(call: _Call) -> int:
+    shape = call.shape()
+    name = call.node.outputs[0]
+    new = None if name is None else call.graph.value(name).shape
+    if new is None or not name:
+        raise Mixed("the shape that it gives is not known")
+    _unless(call.state(1) in (COUNT, None), "its input 1 depends on positions")
+    if call.state(0) is not None:
+        return len(new) - len(shape) + call.positions()
+    return _filled(call, shape, new)
+
+
+def _filled(call: _Call, shape: Sequence[Dimension], new: Sequence[Dimension]) -> int:
+    """The axis along which the same is repeated, when sizes say how often."""
+    name = call.node.outputs[0]
+    unknown = [
+        axis
+        for axis, size in enumerate(new)
+        if isinstance(size, str)
+        and (axis < len(new) - len(shape) or shape[axis - len(new)] == 1)
+    ]
+    _unless(len(unknown) == 1, f"it makes {name!r} of shape {list(new)}")
+    return unknown[0]
+
+
+def _constant_of_shape(call: _Call) -> int:
+    _unless(call.state(0) == COUNT, "its input depends on positions")
+    name = call.node.outputs[0]
+    new = None if name is None else call.graph.value(name).shape
+    if new is None:
+        raise Mixed("the shape that it gives is not known")
+    return _filled(call, (), new)
+
+
+def _concat(call: _Call) -> int:
+    if all(state in (COUNT, None) for state in call.states):
+        return _counting(call)
+    axes = set(call.states)
+    _unless(len(axes) == 1 and COUNT not in axes, "not all its inputs have positions")
+    (axis,) = axes
+    assert axis is not None
+    return _without(axis, [normal_axis(call.attribute("axis", 1), len(call.shape()))])
+
+
+def _split(call: _Call) -> int:
+    if call.state(0) == COUNT:
+        return _counting(call)
+    call.only(0)
+    return _without(call.positions(), [call.axis(0, len(call.shape()))])
+
+
+def _slice(call: _Call) -> int:
+    if call.state(0) == COUNT:
+        return _counting(call)
+    call.only(0)
+    axis = call.positions()
+    if call.graph.opset() < 10:
+        starts = call.attribute("starts")
+        stated = call.attribute("axes")
+    else:
+        starts, stated = call.constant(1), call.constant(3)
+        _unless(stated is not None or not call.has(3), "its axes are not known")
+    if starts is None and stated is None:
+        raise Mixed("its axes are not known")
+    axes = range(len(starts)) if stated is None else stated
+    rank = len(call.shape())
+    return _without(axis, [normal_axis(int(each), rank) for each in axes])
+
+
+def _gather(call: _Call) -> int:
+    if all(state in (COUNT, None) for state in call.states):
+        return _counting(call)
+    call.only(0, 1)
+    _unless(COUNT not in call.states, "it computes with sizes")
+    rank, indices = len(call.shape()), len(call.shape(1))
+    along = call.axis(0, rank)
+    if call.state(0) is None:
+        return along + call.positions(1)
+    _unless(call.state(1) is None, "it has positions along several axes")
+    axis = _without(call.positions(), [along])
+    return axis if axis < along else axis - 1 + indices
+
+
+def _reduce(call: _Call) -> int:
+    call.only(0)
+    axes = call.axes(1)
+    if axes is None:
+        is_nothing = call.attribute("noop_with_empty_axes", 0)
+        axes = [] if is_nothing else list(range(len(call.shape())))
+    elif not axes and not call.attribute("noop_with_empty_axes", 0):
+        axes = list(range(len(call.shape())))
+    axis = _without(call.positions(), axes)
+    if call.attribute("keepdims", 1):
+        return axis
+    return axis - sum(each < axis for each in axes)
+
+
+def _arg(call: _Call) -> int:
+    call.only(0)
+    along = call.axis(0, len(call.shape()))
+    axis = _without(call.positions(), [along])
+    return axis if call.attribute("keepdims", 1) else axis - (along < axis)
+
+
+def _pad(call: _Call) -> int:
+    call.only(0)
+    axis, rank = call.positions(), len(call.shape())
+    _unless(not call.has(3), "it names axes")
+    pads = call.attribute("pads")
+    pads = call.constant(1) if pads is None else pads
+    if pads is None or len(pads) != 2 * rank:
+        raise Mixed("its pads are not known")
+    _unless(pads[axis] == 0 == pads[axis + rank], "it pads it")
+    return axis
+
+
+def _dropout(call: _Call) -> int:
+    call.only(0)
+    _unless(not call.has(2), "it may train")
+    return call.positions()
+
+
+def _quantized(call: _Call) -> int:
+    """QuantizeLinear and DequantizeLinear, with a scale that is none of positions."""
+    call.only(0)
+    axis = call.positions()
+    shape = call.shape(1)
+    if len(shape) == 1 and shape[0] != 1:
+        return _without(axis, [call.axis(1, len(call.shape()))])
+    _unless(len(shape) < 2, "its scales are of blocks")
+    return axis
+
+
+_ELEMENTWISE: Final = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp "
+    "Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not "
+    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt "
+    "Swish Tan Tanh ThresholdedRelu Cast"
+).split()
+
+_BROADCASTING: Final = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Clip Div Equal Greater "
+    "GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where "
+    "Xor"
+).split()
+
+_REDUCTIONS: Final = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
+    "ReduceProd ReduceSum ReduceSumSquare"
+).split()
+
+_BATCHES: Final = (
+    "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool "
+    "GlobalLpPool GlobalMaxPool GroupNormalization InstanceNormalization LpPool "
+    "MaxPool SpaceToDepth"
+).split()
+
+_RULES: Final[dict[tuple[str, str], Rule]] = {
+    **dict.fromkeys((("", name) for name in _ELEMENTWISE), _same),
+    **dict.fromkeys((("", name) for name in _BROADCASTING), _aligned),
+    **dict.fromkeys((("", name) for name in _REDUCTIONS), _reduce),
+    **dict.fromkeys((("", name) for name in _BATCHES), _first_axis(0)),
+    **dict.fromkeys((("", "Softmax"), ("", "LogSoftmax"), ("", "Hardmax")), _softmax),
+    **dict.fromkeys(
+        (("", "LayerNormalization"), ("", "RMSNormalization")), _normalised
+    ),
+    **dict.fromkeys((("", "ArgMax"), ("", "ArgMin")), _arg),
+    **dict.fromkeys(
+        (("", "Reshape"), ("", "Flatten"), ("", "Squeeze"), ("", "Unsqueeze")),
+        _reshaped,
+    ),
+    **dict.fromkeys((("", "Shape"), ("", "Size")), _sizes),
+    **dict.fromkeys((("", "QuantizeLinear"), ("", "DequantizeLinear")), _quantized),
+    ("", "Concat"): _concat,
+    ("", "ConstantOfShape"): _constant_of_shape,
+    ("", "Dropout"): _dropout,
+    ("", "Expand"): _expand,
+    ("", "Gather"): _gather,
+    ("", "Gemm"): _gemm,
+    ("", "LpNormalization"): _along(-1),
+    ("", "MatMul"): _matmul,
+    ("", "Pad"): _pad,
+    ("", "Slice"): _slice,
+    ("", "Split"): _split,
+    ("", "Transpose"): _transpose,
+    ("com.microsoft", "FastGelu"): _aligned,
+    ("com.microsoft", "BiasGelu"): _aligned,
+    ("com.microsoft", "Gelu"): _same,
+    ("com.microsoft", "QuickGelu"): _same,
+    ("com.microsoft", "SkipLayerNormalization"): _skip_normalised,
+}
+"""Operators of which it is known what they do to positions."""
