@@ -19,6 +19,8 @@ from onnxplug.ep import (
     Declined,
     MemoryLocation,
     Partition,
+    Reason,
+    RefusalCode,
     SessionRefused,
     TensorType,
     ValueLocations,
@@ -414,6 +416,16 @@ class SpecialisedPartition(CompiledPartition):
             logging.getLogger("onnxplug.session").warning(
                 "%s", ep_failure(self._candidate.name, "close", error)
             )
+
+    def serialize(self) -> None:
+        """There is no one compiled partition.
+
+        Raises:
+            Declined: always.
+        """
+        raise Declined(
+            Reason(RefusalCode.OTHER, "it is compiled for the shapes that runs bring")
+        )
 
     def close(self) -> None:
         """Close what is kept.
