@@ -342,7 +342,7 @@ class SpecialisedPartition(CompiledPartition):
                     self._last_failure = str(compilation.error)
                 if self._compiling.get(shapes) is compilation:
                     del self._compiling[shapes]
-                compilation.is_done = True
+                compilation.end()
                 self._changed.notify_all()
             for each in retired:
                 self._retire(each)
