@@ -4,7 +4,7 @@
 #   make demo             classify a handwritten digit
 #   make test             run all tests but the next two, in several processes; with
 #                         ARGS='…', what pytest is told to, in one process
-#   make test-exhaustive  run more random models, and all of ONNX's suite on OpenVINO
+#   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make lint             check style and types
 #   make bench            run the benchmarks
