@@ -238,6 +238,7 @@ class _Writer:
                 weights="external" if outside else "inline",
                 inline_up_to=settings.threshold if settings.locate is None else -1,
                 ir_version=self._model.ir_version,
+                recomputes=True,
             )
         except ModelError as error:
             raise ModelError(

@@ -22,10 +22,11 @@ Time and memory grow linearly with nodes and edges, and nothing is recursive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep.record import Record
+from onnxplug.operators import DEQUANTIZE
 from onnxplug.run.partition.assign import Assignment, Claim
 from onnxplug.run.partition.contract import Contraction
 
@@ -74,6 +75,8 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         if claim.capability.atomic and len(claim.nodes) > 1:
             whole = contraction.contract(claim.nodes)
             assert whole, "assign accepted a group that closes a cycle"
+    for group in _with_weights(graph, assignment, claim_of):
+        contraction.contract(group)
     colour: dict[int, int] = {}
     for group in contraction.members:
         ep = assignment.owner[group]
@@ -88,6 +91,41 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         cuts.append(Cut(assignment.owner[nodes[0]], nodes, tuple(claims.values())))
     _verify(contraction, cuts)
     return cuts
+
+
+def _with_weights(
+    graph: Graph, assignment: Assignment, claim_of: Mapping[int, Claim]
+) -> Iterable[Set[int]]:
+    """Nodes, each with those of quantised weights that it alone reads.
+
+    An EP that has both is to see them together.  By themselves those could run at any
+    time before, and would be in the EP's first partition.
+    """
+    if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+        return ()
+    readers = graph.uses()
+    # nodes that only depend on constants, with those that they alone read
+    settled: dict[str, set[int]] = {}
+    found: dict[int, set[int]] = {}
+    for node in graph.nodes:
+        read = [name for name in node.inputs if name]
+        own = {node.index}.union(*(settled[name] for name in read if name in settled))
+        claim = claim_of.get(node.index)
+        if claim is None or claim.capability.atomic:
+            continue
+        own = {
+            each for each in own if assignment.owner[each] == assignment.owner[node.index]
+        }
+        begins = node.op_type == DEQUANTIZE
+        if not (begins or len(own) > 1):
+            continue
+        if all(name in settled or graph.weight(name) is not None for name in read):
+            (name, *_) = node.outputs
+            if name and len(readers.get(name, ())) == 1 and name not in graph.outputs:
+                settled[name] = own
+        elif len(own) > 1:
+            found[node.index] = own
+    return found.values()
 
 
 def _divide(
