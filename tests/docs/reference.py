@@ -44,6 +44,13 @@ PAGES = {
                 "ModelMetadata", "Explanation",
             ),
             "Values": ("OrtValue", "IOBinding"),
+            "Compiling ahead": (
+                "ModelCompiler", "OrtCompileApiFlags", "OrtCompiledModelCompatibility",
+                "get_model_compatibility_for_ep_devices",
+                "get_compatibility_info_from_model",
+                "get_compatibility_info_from_model_bytes", "OrtEpContextData",
+                "OrtEpContextDataBuffer", "OrtExternalInitializerInfo",
+            ),
             "Choosing EPs": (
                 "provider", "set_default_providers", "get_default_providers",
                 "OrtExecutionProviderDevicePolicy",

@@ -19,6 +19,8 @@ from onnxplug.ep import (
     Declined,
     MemoryLocation,
     Partition,
+    Reason,
+    RefusalCode,
     SessionRefused,
     TensorType,
     ValueLocations,
@@ -340,7 +342,7 @@ class SpecialisedPartition(CompiledPartition):
                     self._last_failure = str(compilation.error)
                 if self._compiling.get(shapes) is compilation:
                     del self._compiling[shapes]
-                compilation.is_done = True
+                compilation.end()
                 self._changed.notify_all()
             for each in retired:
                 self._retire(each)
@@ -414,6 +416,16 @@ class SpecialisedPartition(CompiledPartition):
             logging.getLogger("onnxplug.session").warning(
                 "%s", ep_failure(self._candidate.name, "close", error)
             )
+
+    def serialize(self) -> None:
+        """There is no one compiled partition.
+
+        Raises:
+            Declined: always.
+        """
+        raise Declined(
+            Reason(RefusalCode.OTHER, "it is compiled for the shapes that runs bring")
+        )
 
     def close(self) -> None:
         """Close what is kept.

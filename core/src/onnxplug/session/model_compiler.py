@@ -159,7 +159,7 @@ class ModelCompiler:
             if OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags:
                 raise Fail(
                     f"Failed to generate EP context model since the file {path!r} "
-                    "exist already."
+                    "exists already; remove it to compile the model anew"
                 )
             source = self._request.source
             if isinstance(source, str) and os.path.samefile(path, source):
