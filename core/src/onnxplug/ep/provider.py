@@ -182,8 +182,8 @@ class ExecutionProvider(ABC):
     """In what form it wants the nodes that it gets.
 
     For EPs that do not keep quantised weights the last EP that works on the host
-    computes them when their content is asked for: its ``get_capability`` and ``compile``
-    are then called for a node by itself, from the thread that asks.
+    computes them when their content is asked for: its ``get_capability`` and
+    ``compile`` are then called for a node by itself, from the thread that asks.
     """
 
     specialises: int = 0

@@ -22,7 +22,7 @@ Time and memory grow linearly with nodes and edges, and nothing is recursive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep.record import Record
@@ -75,8 +75,8 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         if claim.capability.atomic and len(claim.nodes) > 1:
             whole = contraction.contract(claim.nodes)
             assert whole, "assign accepted a group that closes a cycle"
-    for group in _with_weights(graph, assignment, claim_of):
-        contraction.contract(group)
+    for together in _with_weights(graph, assignment, claim_of):
+        contraction.contract(together)
     colour: dict[int, int] = {}
     for group in contraction.members:
         ep = assignment.owner[group]
@@ -95,7 +95,7 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
 
 def _with_weights(
     graph: Graph, assignment: Assignment, claim_of: Mapping[int, Claim]
-) -> Iterable[Set[int]]:
+) -> Sequence[Set[int]]:
     """Nodes, each with those of quantised weights that it alone reads.
 
     An EP that has both is to see them together.  By themselves those could run at any
@@ -103,29 +103,28 @@ def _with_weights(
     """
     if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
         return ()
-    readers = graph.uses()
-    # nodes that only depend on constants, with those that they alone read
+    readers, outputs = graph.uses(), set(graph.outputs)
+    # by the value that they make, nodes that only read constants and each other
     settled: dict[str, set[int]] = {}
-    found: dict[int, set[int]] = {}
+    found: list[set[int]] = []
     for node in graph.nodes:
-        read = [name for name in node.inputs if name]
-        own = {node.index}.union(*(settled[name] for name in read if name in settled))
-        claim = claim_of.get(node.index)
-        if claim is None or claim.capability.atomic:
+        index, read = node.index, [name for name in node.inputs if name]
+        claim = claim_of.get(index)
+        if claim is None or claim.capability.atomic or not read or node.captures:
             continue
+        weights = [settled[name] for name in read if name in settled]
         own = {
-            each for each in own if assignment.owner[each] == assignment.owner[node.index]
+            each
+            for each in {index}.union(*weights)
+            if assignment.owner[each] == assignment.owner[index]
         }
-        begins = node.op_type == DEQUANTIZE
-        if not (begins or len(own) > 1):
-            continue
         if all(name in settled or graph.weight(name) is not None for name in read):
-            (name, *_) = node.outputs
-            if name and len(readers.get(name, ())) == 1 and name not in graph.outputs:
+            name = node.outputs[0] or ""
+            if len(readers.get(name, ())) == 1 and name not in outputs:
                 settled[name] = own
         elif len(own) > 1:
-            found[node.index] = own
-    return found.values()
+            found.append(own)
+    return found
 
 
 def _divide(
