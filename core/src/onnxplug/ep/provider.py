@@ -179,7 +179,12 @@ class ExecutionProvider(ABC):
     much sooner done than compiling."""
 
     preferences: Preferences = Preferences()
-    """In what form it wants the nodes that it gets."""
+    """In what form it wants the nodes that it gets.
+
+    For EPs that do not keep quantised weights the last EP that works on the host
+    computes them when their content is asked for: its ``get_capability`` and
+    ``compile`` are then called for a node by itself, from the thread that asks.
+    """
 
     specialises: int = 0
     """For how many sets of input shapes the host keeps what the EP compiles, for each
