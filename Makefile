@@ -27,8 +27,8 @@ PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 ALONE := \
   plugins/cpu/tests/test_interrupts.py \
   plugins/cpu/tests/test_profiling.py \
-  plugins/cpu/tests/compiler/test_pool.py \
-  plugins/cpu/tests/compiler/test_profile.py \
+  plugins/cpu/tests/compiler/runtime/test_pool.py \
+  plugins/cpu/tests/compiler/runtime/test_profile.py \
   tests/third_party/test_broken_neighbours.py
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 

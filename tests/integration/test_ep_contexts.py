@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -318,6 +319,55 @@ def test_sessions_share_what_is_the_same(
 
 def more_text() -> str:
     return SANDWICH.replace("[fifth] y = Mul (d, v)", "[fifth] y = Sub (d, v)")
+
+
+def test_a_session_that_is_made_anew_writes_nothing_again(
+    simulated, source: str, tmp_path: Path
+) -> None:
+    simulated(ops=ON_DEVICE)
+    said = options(ep_context_enable="1", ep_context_file_path=str(tmp_path / "c.onnx"))
+    with onnxplug.InferenceSession(source, said, [EP]) as session:
+        with pickle.loads(pickle.dumps(session)) as copy:
+            assert copy.run(None, FEED)[0].shape == (2, 4)
+        session.set_providers([CPU])
+        assert session.run(None, FEED)[0].shape == (2, 4)
+    assert len(contexts(tmp_path / "c.onnx")) == 2
+
+
+def test_a_compiled_partition_stays_where_it_is_whatever_its_copies_cost(
+    simulated, source: str, tmp_path: Path
+) -> None:
+    """Nobody else could run it."""
+    simulated(ops=ON_DEVICE)
+    target = compile_ahead(source, tmp_path / "c.onnx")
+    onnxplug.plugins.registry.remove(EP)
+    simulated(ops=ON_DEVICE, costs=ep.Costs(seconds_per_copy=1, seconds_per_byte=1))
+    with onnxplug.InferenceSession(target, providers=[EP]) as session:
+        owners = [node.ep for node in session.explain().nodes]
+        found = session.run(None, FEED)[0]
+    assert owners == [EP, CPU, EP]
+    np.testing.assert_allclose(found, expected(SANDWICH, FEED), rtol=1e-6)
+
+
+def test_what_is_shared_is_not_looked_for_in_a_file_written_over(
+    simulated, source: str, tmp_path: Path
+) -> None:
+    simulated(ops=ON_DEVICE)
+    target = tmp_path / "c.onnx"
+    compile_ahead(source, target, ep_share_ep_contexts="1")
+    target.unlink()
+    compile_ahead(save(BRANCHES, tmp_path / "b.onnx"), target)
+    again = compile_ahead(source, tmp_path / "d.onnx", ep_share_ep_contexts="1")
+    (tmp_path / f"d_{EP}.bin").unlink()
+    last = compile_ahead(
+        source,
+        tmp_path / "e.onnx",
+        ep_share_ep_contexts="1",
+        ep_stop_share_ep_contexts="1",
+    )
+    files = {attribute(node, "ep_cache_context") for node in contexts(again)}
+    assert files == {f"d_{EP}.bin".encode()}
+    np.testing.assert_allclose(run(last), expected(SANDWICH, FEED), rtol=1e-6)
 
 
 # what is not written

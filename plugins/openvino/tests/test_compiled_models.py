@@ -262,7 +262,7 @@ def test_a_damaged_file_never_reaches_openvino(
 def test_what_is_compiled_for_shapes_that_runs_bring_stays_nodes(
     model: onnx.ModelProto, tmp_path: Path
 ) -> None:
-    with pytest.warns(EpWarning, match="compiled for shapes that runs bring"):
+    with pytest.warns(EpWarning, match="compiled for the shapes that runs bring"):
         options = onnxplug.SessionOptions()
         options.add_session_config_entry("ep.context_enable", "1")
         options.add_session_config_entry("ep.context_file_path", str(tmp_path / "c"))

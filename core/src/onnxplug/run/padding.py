@@ -195,6 +195,10 @@ class PaddedPartition(CompiledPartition):
         }
         return self._padded.prepare(self._partition.for_shapes(padded))
 
+    def serialize(self) -> bytes | memoryview | None:
+        """As what is fed the padded arrays."""
+        return self._padded.serialize()
+
     def close(self) -> None:
         """Close what is fed."""
         self._padded.close()

@@ -97,8 +97,11 @@ def open_model(
                 _write(built.graph, path)
             if finish is not None:
                 finish(built, model)
-            elif request.options.config["ep.context_enable"] == "1":
-                _write_compiled(built, model, request.options, extra_outputs)
+            elif (
+                request.options.config["ep.context_enable"] == "1"
+                and request.files is None  # not when a session is made anew
+            ):
+                _write_compiled(built, model, request.options)
             _log_placement(request.options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
@@ -244,12 +247,10 @@ def _write_compiled(
     built: BuiltModel,
     model: Model,
     options: SessionOptions,
-    extra_outputs: Sequence[str],
 ) -> None:
-    if not extra_outputs:  # a variant of a session whose model is written already
-        from onnxplug.session.compiled_model import write_as_asked
+    from onnxplug.session.compiled_model import write_as_asked  # seldom asked for
 
-        write_as_asked(built, model, options)
+    write_as_asked(built, model, options)
 
 
 def _log_placement(options: SessionOptions, explanation: Explanation) -> None:

@@ -53,8 +53,11 @@ class SessionRequest(Record):
             )
         source = self.source
         plain = source.tobytes() if isinstance(source, memoryview) else source
+        # what this session has written is not written again
+        options = self.options.snapshot()
+        options.add_session_config_entry("ep.context_enable", "0")
         # elsewhere the same files are others
-        return self._replace(source=plain, files=None)
+        return self._replace(source=plain, options=options, files=None)
 
     def unpickled(self) -> SessionRequest:
         """The request that :meth:`pickled` was made from."""

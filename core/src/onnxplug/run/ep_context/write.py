@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from onnxplug.compatibility import INFO
@@ -109,7 +109,7 @@ def write_compiled(
         )
     writer = _Writer(model, settings, entries, built.chosen)
     writer.check()
-    locations = writer.store_entries()
+    locations = writer.locations()
     proto = writer.model(built, locations)
     try:
         data = proto.SerializeToString()
@@ -119,6 +119,7 @@ def write_compiled(
             "ep.context_embed_mode '0', and set "
             "ep.context_model_external_initializers_file_name"
         ) from error
+    writer.store(locations)
     if settings.path is not None:
         write_whole(settings.path, [data])
     return CompiledModel(data, len(entries))
@@ -158,42 +159,44 @@ class _Writer:
 
     # what EPs compiled
 
-    def store_entries(self) -> dict[str, str]:
-        """Write the files of all EPs; where each entry is, by its name."""
+    def locations(self) -> dict[str, str]:
+        """Where each entry is to be, by its name."""
         if self._settings.embed:
             return {}
-        locations: dict[str, str] = {}
-        by_ep: dict[str, dict[str, Entry]] = {}
-        for entry in self._entries.values():
-            by_ep.setdefault(entry.ep, {})[entry.name] = entry
-        for ep, entries in by_ep.items():
-            name = f"{self._stem}_{ep}.bin"
-            with _shared_lock:
-                there = self._shared(entries) if self._settings.share else {}
-                locations |= there
-                new = [each for key, each in entries.items() if key not in there]
-                if new:
-                    self._store(name, new)
-                    locations |= {each.name: name for each in new}
-                if self._settings.share:
-                    for each in new:
-                        _shared[self._folder, each.name] = name
-        if self._settings.stop_sharing:
-            with _shared_lock:
-                _shared.clear()
-        return locations
-
-    def _shared(self, entries: Iterable[str]) -> dict[str, str]:
-        """Entries that sessions before this one have written to the folder."""
         found = {}
-        for entry in entries:
-            name = _shared.get((self._folder, entry))
-            if name is not None and (
-                self._settings.write_data is not None
-                or os.path.exists(os.path.join(self._folder or "", name))
-            ):
-                found[entry] = name
+        with _shared_lock:
+            for entry in self._entries.values():
+                there = self._shared_file(entry) if self._settings.share else None
+                found[entry.name] = there or f"{self._stem}_{entry.ep}.bin"
         return found
+
+    def _shared_file(self, entry: Entry) -> str | None:
+        """The file in which a session before this one has written an entry."""
+        name = _shared.get((self._folder, entry.name))
+        if name is None or self._settings.write_data is not None:
+            return name
+        there = os.path.exists(os.path.join(self._folder or "", name))
+        return name if there else None
+
+    def store(self, locations: Mapping[str, str]) -> None:
+        """Write the files of all EPs, but for what is in those of other models."""
+        files: dict[str, dict[str, Entry]] = {}
+        for entry in self._entries.values():
+            if entry.name in locations:
+                entries = files.setdefault(locations[entry.name], {})
+                entries[entry.name] = entry
+        with _shared_lock:
+            for name, entries in files.items():
+                if all(_shared.get((self._folder, key)) == name for key in entries):
+                    continue
+                for key in [key for key in _shared if key[0] == self._folder]:
+                    if _shared[key] == name:  # what was there is written over
+                        del _shared[key]
+                self._store(name, [*entries.values()])
+                if self._settings.share:
+                    _shared.update(((self._folder, key), name) for key in entries)
+            if self._settings.stop_sharing:
+                _shared.clear()
 
     def _store(self, name: str, entries: Sequence[Entry]) -> None:
         parts = pack(entries)
@@ -238,6 +241,7 @@ class _Writer:
                 weights="external" if outside else "inline",
                 inline_up_to=settings.threshold if settings.locate is None else -1,
                 ir_version=self._model.ir_version,
+                recomputes=True,
             )
         except ModelError as error:
             raise ModelError(
