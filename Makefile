@@ -1,13 +1,14 @@
 # The commands that people and CI use.  They need Python 3.11 or newer with its venv
 # module; everything else is installed into .venv.
 #
-#   make demo            classify a handwritten digit
-#   make test            run all tests but those of exporters, in several processes;
-#                        with ARGS='…', what pytest is told to, in one process
-#   make test-exporters  run models as PyTorch, scikit-learn and others export them
-#   make lint            check style and types
-#   make bench           run the benchmarks
-#   make clean           remove what the others made
+#   make demo             classify a handwritten digit
+#   make test             run all tests but the next two, in several processes; with
+#                         ARGS='…', what pytest is told to, in one process
+#   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
+#   make test-exporters   run models as PyTorch, scikit-learn and others export them
+#   make lint             check style and types
+#   make bench            run the benchmarks
+#   make clean            remove what the others made
 
 PYTHON ?= python3
 ARGS ?=
@@ -26,14 +27,14 @@ PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 ALONE := \
   plugins/cpu/tests/test_interrupts.py \
   plugins/cpu/tests/test_profiling.py \
-  plugins/cpu/tests/compiler/test_pool.py \
-  plugins/cpu/tests/compiler/test_profile.py \
+  plugins/cpu/tests/compiler/runtime/test_pool.py \
+  plugins/cpu/tests/compiler/runtime/test_profile.py \
   tests/third_party/test_broken_neighbours.py
 EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exporters lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,6 +50,9 @@ ifeq ($(strip $(ARGS)),)
 else
 	$(PYTEST) $(ARGS)
 endif
+
+test-exhaustive: $(VENV)/development.stamp
+	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
 
 test-exporters: $(VENV)/exporters.stamp
 	$(BIN)/python -m pytest tests/exporters $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,30 @@ FLOORS: Final = (
 )
 """A module may import from its own floor and those above it in this list."""
 
+COMPILER: Final = PLUGINS / "cpu" / "src" / "onnxplug_cpu" / "compiler"
+
+COMPILER_FLOORS: Final = (
+    {"target"},
+    {"codegen"},
+    {"ir"},
+    {"kernels", "runtime"},
+    {"frontend"},
+    {"schedule"},
+    {"segmentation", "bf16x3_trial"},
+    {"segment"},
+    {"partition"},
+)
+"""The same of the CPU EP's compiler; rooms of one floor do not import each other."""
+
+FAMILIES: Final = (
+    {"rows", "loop_nest", "horizontal_fusion"},
+    {"movement", "reduction", "normalization"},
+    {"elementwise"},
+    {"matmul"},
+    {"attention"},
+)
+"""The same of what is in ``kernels``."""
+
 
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -56,23 +80,29 @@ def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+def name_of(path: Path) -> str:
+    """The name of the module or package at *path*."""
+    root = next(parent for parent in path.parents if parent.name == "src")
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
 def imports_within(folder: Path) -> dict[str, set[str]]:
     """The modules of a package, and of these the ones that each imports."""
-    paths = {
-        ".".join(path.relative_to(folder.parent).with_suffix("").parts): path
-        for path in sources(folder)
-    }
-    paths = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    paths = {name_of(path): path for path in sources(folder)}
     return {
         name: {other for other in imports(path) if other in paths and other != name}
         for name, path in paths.items()
     }
 
 
-def floor_of(module: str) -> int:
-    room = module.split(".")[1]
-    found = [number for number, rooms in enumerate(FLOORS) if room in rooms]
-    assert found, f"onnxplug.{room} is on no floor; give it one in FLOORS"
+def room_of(module: str, package: str) -> str:
+    return module.removeprefix(f"{package}.").split(".")[0]
+
+
+def floor_of(room: str, floors: Sequence[set[str]] = FLOORS) -> int:
+    found = [number for number, rooms in enumerate(floors) if room in rooms]
+    assert found, f"{room} is on no floor; give it one in the list of floors"
     return found[0]
 
 
@@ -84,8 +114,34 @@ def test_core_imports_go_one_way() -> None:
         f"{name} imports {other}"
         for name, others in found.items()
         for other in others - {"onnxplug"}
-        if floor_of(other) > floor_of(name)
+        if floor_of(room_of(other, "onnxplug")) > floor_of(room_of(name, "onnxplug"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "floors"),
+    [(COMPILER, COMPILER_FLOORS), (COMPILER / "kernels", FAMILIES)],
+    ids=["rooms", "families"],
+)
+def test_imports_of_the_compiler_go_one_way(
+    folder: Path, floors: Sequence[set[str]]
+) -> None:
+    package = name_of(folder)
+    wrong = []
+    for name, others in imports_within(folder).items():
+        for other in others - {package}:
+            ours, theirs = room_of(name, package), room_of(other, package)
+            if ours != theirs and floor_of(theirs, floors) >= floor_of(ours, floors):
+                wrong.append(f"{name} imports {other}")
+    assert not wrong
+
+
+def test_packages_of_the_compiler_say_what_may_be_in_them() -> None:
+    """And import nothing, so that a process loads only what it uses."""
+    for path in COMPILER.rglob("__init__.py"):
+        if path.parent.name != "math":
+            (only,) = parsed(path).body
+            assert isinstance(only, ast.Expr) and isinstance(only.value, ast.Constant)
 
 
 def test_no_files_of_the_core_import_each_other() -> None:
@@ -263,6 +319,7 @@ def test_a_first_result_imports_what_it_needs(tmp_path: Path) -> None:
     loaded = modules_after(program) - modules_after("import numpy")
     heavy = {"asyncio", "email", "importlib.metadata", "json", "logging", "pathlib"}
     heavy |= {"subprocess", "tempfile", "typing_extensions", "urllib", "pluggy"}
-    writing = {"emit", "elf", "math", "kernels.emitters", "kernels.lanes"}
+    writing = {"codegen.emit", "codegen.lanes", "codegen.math", "runtime.elf"}
+    writing |= {"kernels.elementwise.emitters", "kernels.elementwise.generator"}
     assert not loaded & heavy
     assert not loaded & {f"onnxplug_cpu.compiler.{name}" for name in writing}

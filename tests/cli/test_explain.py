@@ -69,6 +69,7 @@ def test_json_is_the_whole_explanation(cli, mixed) -> None:
         "expanded",
         "computed_once",
         "rewritten",
+        "laid_out",
         "passes",
         "not_folded",
         "not_written",

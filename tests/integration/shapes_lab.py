@@ -24,6 +24,7 @@ class Lab:
 
     Attributes:
         compiled: the shapes of each partition that was compiled, in order.
+        partitions: these.
         gates: by the first size, what a compilation waits for.
         pads: it allows padding.
         fails: by the first size, what a compilation raises.
@@ -32,6 +33,7 @@ class Lab:
 
     def __init__(self) -> None:
         self.compiled: list[tuple[Any, ...]] = []
+        self.partitions: list[ep.Partition] = []
         self.began: dict[int, threading.Event] = {}
         self.gates: dict[int, threading.Event] = {}
         self.fails: dict[int, BaseException] = {}
@@ -103,6 +105,7 @@ class Provider(ep.ExecutionProvider):
         lab = self.lab
         shapes = tuple(partition.value(name).shape for name in partition.inputs)
         lab.compiled.append(shapes)
+        lab.partitions.append(partition)
         size = shapes[0][0] if shapes and shapes[0] else -1
         if size in lab.gates:
             lab.began[size].set()

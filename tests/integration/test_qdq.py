@@ -185,6 +185,61 @@ def test_each_gets_what_it_prefers(factory: Factory) -> None:
     assert_near(c, X @ WIDE)
 
 
+def test_they_are_together_wherever_the_reader_is(factory: Factory) -> None:
+    """A weight that two partitions read is in both, and crosses none's border."""
+    factory.takes = frozenset({"DequantizeLinear", "MatMul", "Transpose"})
+    session = onnxplug.InferenceSession(
+        model(
+            DEQUANTIZE,
+            node("Transpose", "floats", "turned", perm=[1, 0]),
+            node("Abs", "x", "a"),
+            node("MatMul", "a turned", "b"),
+            node("Abs", "b", "c"),
+            node("MatMul", "c floats", "d"),
+            node("Abs", "d", "e"),
+            node("MatMul", "e turned", "y"),
+        ),
+        providers=[NAME, "cpu"],
+    )
+    found = [
+        ([node.op_type for node in partition.nodes], *partition.inputs)
+        for partition in factory.made.partitions
+    ]
+    assert found == [
+        (["DequantizeLinear", "Transpose", "MatMul"], "a"),
+        (["DequantizeLinear", "MatMul"], "c"),
+        (["DequantizeLinear", "Transpose", "MatMul"], "e"),
+    ]
+    assert session.explain().computed_once == []
+    d = np.abs(np.abs(np.abs(X) @ WIDE.T) @ WIDE)
+    assert_near(session.run(None, FEED)[0], d @ WIDE.T)
+
+
+def test_declined_it_is_a_constant_after_all(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Declining(Integer):
+        def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+            named = [each for each in partition.nodes if each.op_type == "MatMul"]
+            if named:
+                raise ep.Declined("not now", nodes=named)
+            return super().compile(partition)
+
+    factory.kind = Declining
+    factory.takes = frozenset({"DequantizeLinear", "MatMul", "Neg"})
+    session = onnxplug.InferenceSession(
+        model(
+            DEQUANTIZE,
+            node("MatMul", "x floats", "a"),
+            node("Neg", "a", "b"),
+            node("MatMul", "b floats", "y"),
+        ),
+        providers=[NAME, "cpu"],
+    )
+    assert placed(session) == [("MatMul", CPU), ("Neg", NAME), ("MatMul", CPU)]
+    assert_near(session.run(None, FEED)[0], -(X @ WIDE) @ WIDE)
+
+
 def test_what_a_body_reads(factory: Factory) -> None:
     inner = helper.make_graph(
         [node("MatMul", "x floats", "inner")],
@@ -213,8 +268,10 @@ def test_what_a_body_reads(factory: Factory) -> None:
     )
     computed = {(each.graph, each.node) for each in session.explain().computed_once}
     assert computed == {
-        ("If giving 'a'.else_branch", "DequantizeLinear giving 'again'")
+        ("", "DequantizeLinear giving 'floats'"),
+        ("If giving 'a'.else_branch", "DequantizeLinear giving 'again'"),
     }
+    assert placed(session).count(("DequantizeLinear", NAME)) == 1
     for yes in (True, False):
         a, b = session.run(None, {**FEED, "yes": np.array(yes)})
         expected = WIDE if yes else WEIGHT * SCALE[:, None]

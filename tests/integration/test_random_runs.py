@@ -28,8 +28,12 @@ from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.random_models import MATRIX, RandomModel, draw_model
 
 SCHEDULES = ("late", "threaded")
-MODELS = 400
 CHUNK = 20
+CHUNKS = [
+    pytest.param(chunk, marks=[pytest.mark.exhaustive] if chunk >= 6 else [])
+    for chunk in range(20)
+]
+"""Of so many models each."""
 OPERATORS = Knobs().ops | {"ReduceSum"}
 MakeSimulated = Callable[..., SimulatedFactory]
 Feeds = Mapping[str, np.ndarray]
@@ -200,7 +204,7 @@ def pick(session: onnxplug.InferenceSession, feeds: Feeds) -> dict[str, np.ndarr
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("chunk", range(MODELS // CHUNK))
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_random_models_run_right(
     simulated: MakeSimulated, schedule: str, chunk: int
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +205,22 @@ def test_a_compilation_that_nobody_wants_any_more_is_cancelled(lab: Lab) -> None
     assert isinstance(outcome[0], RunCancelled) and "terminate" in str(outcome[0])
     lab.gates[9].set()
     run(session, 9)
+
+
+def test_how_its_first_run_ends_does_not_matter_later(lab: Lab) -> None:
+    session = onnxplug.InferenceSession(DOUBLE, providers=[EP])
+    options = onnxplug.RunOptions()
+    run(session, 7, options)
+    (partition,) = lab.partitions
+    options.terminate = True
+    assert not partition.cancelled
+    reference = weakref.ref(partition)
+    del partition
+    lab.partitions.clear()
+    session.close()
+    del session
+    gc.collect()
+    assert reference() is None
 
 
 def test_closing_while_another_thread_compiles(lab: Lab) -> None:

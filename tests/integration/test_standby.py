@@ -99,6 +99,23 @@ def test_what_is_declined_is_asked_once(lab: Lab) -> None:
     assert counted(session).elsewhere == {CPU: 6}
 
 
+def test_threads_that_are_not_to_be_had(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened()
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", start)
+        run(session, 7)
+        run(session, 7)
+    assert not lab.compiled
+    run(session, 7)
+    until(lambda: counted(session).kept)
+
+
 @pytest.mark.parametrize("asks", [False, True], ids=["waits", "cancels"])
 def test_closing_ends_what_is_compiled(lab: Lab, asks: bool) -> None:
     session = opened()

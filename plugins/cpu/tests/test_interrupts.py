@@ -11,9 +11,9 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug_cpu.compiler.parts import estimated_seconds
-from onnxplug_cpu.compiler.program import Program
-from onnxplug_cpu.compiler.record import LONGEST_CHUNK
+from onnxplug_cpu.compiler.ir.commands import LONGEST_CHUNK
+from onnxplug_cpu.compiler.runtime.program import Program
+from onnxplug_cpu.compiler.runtime.time_slices import estimated_seconds
 
 PRODUCT = """
 import os, signal, sys, threading, time
@@ -137,8 +137,8 @@ def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None
 ANYWHERE = """
 import os, random, signal, threading, time
 import numpy as np, onnx, onnxplug
-from onnxplug_cpu.compiler.jit import Library
-from onnxplug_cpu.compiler.pool import shared_pool
+from onnxplug_cpu.compiler.runtime.jit import Library
+from onnxplug_cpu.compiler.runtime.pool import shared_pool
 
 # which a process that a shell put into the background would ignore
 signal.signal(signal.SIGINT, signal.default_int_handler)

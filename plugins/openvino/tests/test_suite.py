@@ -24,16 +24,23 @@ def has_avx512() -> bool:
 
 
 @pytest.mark.slow
-def test_no_case_is_lost_and_most_run_wholly_on_openvino(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "every", [4, pytest.param(1, marks=pytest.mark.exhaustive)], ids="every {}".format
+)
+def test_no_case_is_lost_and_most_run_wholly_on_openvino(
+    tmp_path: Path, every: int
+) -> None:
     file = tmp_path / "counts.json"
     # two processes take half as long, and one that crashes is not this one
     command = [sys.executable, TOOL, "--quick", "--jobs", "2", "--json", file]
+    command += ["--every", str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert file.exists(), done.stderr
     counts = json.loads(file.read_text(encoding="utf-8"))
-    assert counts["cases"] > 2000
+    assert counts["cases"] > 2000 / every
     lost = set() if has_avx512() else LOST_WITHOUT_AVX512
-    assert counts["pass on the CPU EP only"].keys() == lost
+    found = counts["pass on the CPU EP only"].keys()
+    assert found == lost if every == 1 else found <= lost
     assert counts["run wholly on OpenVINO and fail"] == {}
-    assert counts["pass wholly on OpenVINO"] >= 900, counts
-    assert done.returncode == bool(lost)
+    assert counts["pass wholly on OpenVINO"] >= 900 / every, counts
+    assert done.returncode == bool(found)

@@ -1,6 +1,6 @@
 """Counts the ONNX backend suite's cases through the OpenVINO EP.
 
-    python tools/run_suite.py [--jobs N] [--quick] [--json FILE] [CASE …]
+    python tools/run_suite.py [--jobs N] [--quick] [--every N] [--json FILE] [CASE …]
 
 Prints what passes on the CPU EP alone, what passes on [OpenVINO, CPU], what passes
 wholly on OpenVINO, with the CPU EP switched off, and how many nodes OpenVINO ran; then
@@ -204,14 +204,19 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="do not count what the CPU EP passes"
     )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="run every Nth case only"
+    )
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("cases", nargs="*")
     arguments = parser.parse_intermixed_args()
     if arguments.jobs > 1:
         given = [*arguments.cases, *(["--quick"] if arguments.quick else [])]
+        given += ["--every", str(arguments.every)]
         found = measure_in_parts(arguments.jobs, given)
     else:
         names = arguments.cases or list(load_suite().load_cases(Reference))
+        names = names[:: arguments.every]
         if arguments.part:
             first, step = arguments.part
             names = names[first::step]

@@ -231,9 +231,10 @@ def _map(file: int, size: int) -> mmap.mmap:
 
 def _digest(name: str, parts: Sequence[bytes | memoryview]) -> bytes:
     if sum(map(len, parts)) > _LARGE:
-        from onnxplug.ep.digest import digest_of_pieces
+        from onnxplug.ep.checksum import Checksum
 
-        content = digest_of_pieces([memoryview(part) for part in parts])
+        views = [memoryview(part) for part in parts]
+        content = Checksum(*views).digits().encode()
     else:
         content = b"".join(parts)
     # the name is in it, so that an entry under another's name is none

@@ -179,7 +179,12 @@ class ExecutionProvider(ABC):
     much sooner done than compiling."""
 
     preferences: Preferences = Preferences()
-    """In what form it wants the nodes that it gets."""
+    """In what form it wants the nodes that it gets.
+
+    For EPs that do not keep quantised weights the last EP that works on the host
+    computes them when their content is asked for: its ``get_capability`` and
+    ``compile`` are then called for a node by itself, from the thread that asks.
+    """
 
     specialises: int = 0
     """For how many sets of input shapes the host keeps what the EP compiles, for each
@@ -187,9 +192,10 @@ class ExecutionProvider(ABC):
 
     A partition whose inputs have sizes that are not known is then not compiled when the
     session is made, but for each set of shapes in the first run that has it,
-    specialised to these.  ``compile`` is called from any thread, several times at once,
-    and never under a lock of the host's.  What was not used for longest is closed, once
-    no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
+    specialised to these.  ``compile``, ``restore`` and ``serialize`` are called from
+    any thread, several times at once, and never under a lock of the host's.  What was
+    not used for longest is closed, once no run is in it and what it queued is done.
+    Before, :meth:`examine` is asked."""
 
     pads: bool = False
     """The host may pad what is compiled by input shapes, in dimensions that the user

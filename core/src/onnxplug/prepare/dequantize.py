@@ -105,7 +105,7 @@ def dequantize(
             del graph.types[name]
         if name in read or node not in kept:
             settled.append(Settled(node, node in kept))
-    graph.replace_nodes(nodes)
+    graph.replace_nodes([*nodes, *_copies(graph, nodes, kept)])
     return settled
 
 
@@ -193,6 +193,45 @@ def _named(graph: Graph, makers: Mapping[str, Node], kept: Set[Node]) -> dict[st
         name: new.fresh(f"{name}_constant") if new and node in kept else name
         for name, node in makers.items()
     }
+
+
+def _copies(graph: Graph, nodes: Sequence[Node], kept: Set[Node]) -> list[Node]:
+    """Copies of *kept*, so that each is read by one node, which reads these then.
+
+    The two are to be in one partition, wherever the reader is.
+    """
+    if not kept:
+        return []
+    readers: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in dict.fromkeys(filter(None, node.inputs)):
+            readers.setdefault(name, []).append(node)
+    captured = {name for node in nodes for name in node.captures}
+    new = Names(graph)
+    copies: list[Node] = []
+    for node in reversed(nodes):
+        if node not in kept:
+            continue
+        target = _made_by(node)
+        # the first reads the original, unless a body does
+        for reader in readers.get(target, [])[0 if target in captured else 1 :]:
+            name = new.fresh(target)
+            graph.types[name] = graph.types[target]
+            copy = Node(
+                node.op_type,
+                node.inputs,
+                (name,),
+                node.typed_attributes,
+                domain=node.domain,
+                name=node.name,
+            )
+            reader.inputs = tuple(
+                name if each == target else each for each in reader.inputs
+            )
+            copies.append(copy)
+            for each in dict.fromkeys(filter(None, node.inputs)):
+                readers.setdefault(each, []).append(copy)
+    return copies
 
 
 # their results

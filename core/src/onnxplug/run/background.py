@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
@@ -58,10 +59,13 @@ class Background(Generic[Key]):
                 self._waiting[key] = None
             if not is_alive:
                 # a daemon, as sessions are closed after others have been waited for
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._go_on, name="onnxplug-compile", daemon=True
                 )
-                self._thread.start()
+                # where there are no more threads, it is tried when it is wanted again
+                with contextlib.suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
 
     def _go_on(self) -> None:
         while True:

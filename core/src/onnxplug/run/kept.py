@@ -135,7 +135,7 @@ class Compilation:
     """
 
     def __init__(self, context: Wanting | None) -> None:
-        self.contexts = [context]
+        self.contexts: list[Wanting | None] = [context]
         self.process = os.getpid()
         self.is_done = False
         self.error: Exception | None = None
@@ -146,3 +146,8 @@ class Compilation:
         return all(
             context is not None and context.cancelled for context in self.contexts
         )
+
+    def end(self) -> None:
+        """Let it be done, and keep nothing of the runs that wanted it."""
+        self.contexts = [None]  # what was compiled is not cancelled with its runs
+        self.is_done = True

@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from onnxplug.run.ep_context.checksum import Checksum
+from onnxplug.ep.checksum import Checksum
 from onnxplug.run.ep_context.container import MAGIC, Damaged, Entry, pack, unpack
 
 
@@ -158,3 +158,12 @@ def test_a_checksum_is_that_of_the_content_alone(size: int) -> None:
         changed = bytearray(data)
         changed[place] ^= 0x10
         assert Checksum(memoryview(changed)).digits() != digits
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 << 20, 17 << 20])
+def test_a_checksum_is_that_of_the_parts_together(size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    whole = Checksum(memoryview(content)).digits()
+    for place in (0, size // 3, size):
+        parts = content[:place], content[place:]
+        assert Checksum(*map(memoryview, parts)).digits() == whole

@@ -86,9 +86,9 @@ class CpuFactory(ep.EpFactory):
 
 
 def _compiled_tier() -> Iterable[ep.Finding]:
-    from onnxplug_cpu.compiler.cores import default_workers
-    from onnxplug_cpu.compiler.isa import amx_problem
-    from onnxplug_cpu.compiler.jit import Library, machine_code_unavailable
+    from onnxplug_cpu.compiler.runtime.jit import Library, machine_code_unavailable
+    from onnxplug_cpu.compiler.target.cores import default_workers
+    from onnxplug_cpu.compiler.target.isa import amx_problem
 
     reason = machine_code_unavailable()
     if reason is not None:

@@ -184,9 +184,9 @@ def _is_compiled(
     outputs: Sequence[np.dtype[Any]],
 ) -> bool:
     """What the compiled tier says of a call with inputs and outputs of these types."""
-    from onnxplug_cpu.compiler.call import Call
-    from onnxplug_cpu.compiler.operations.registry import find_operation
-    from onnxplug_cpu.compiler.units import analyse
+    from onnxplug_cpu.compiler.frontend.call import Call
+    from onnxplug_cpu.compiler.schedule.operations.registry import find_operation
+    from onnxplug_cpu.compiler.segmentation import analyse
 
     names = tuple(f"x{position}" for position in range(len(inputs)))
     results = tuple(f"y{position}" for position in range(len(outputs)))
@@ -212,7 +212,7 @@ def _is_compiled(
 
 def _attributes(schema: Any, kernel: Kernel) -> dict[str, Any]:
     """The defaults, and some value for attributes that have none."""
-    from onnxplug_cpu.compiler.call import attribute_defaults
+    from onnxplug_cpu.compiler.frontend.call import attribute_defaults
 
     attributes = dict(attribute_defaults(kernel.function))
     for name, attribute in schema.attributes.items():

@@ -15,7 +15,7 @@ from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import is_refusal
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.arena import Arenas
+    from onnxplug_cpu.compiler.runtime.arena import Arenas
     from onnxplug_cpu.compiler.segment import Compiler
 
 _FASTER_AS_FUNCTIONS: Final = frozenset({"RotaryEmbedding"})
@@ -82,7 +82,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         return ArrayPartition(partition, self.threads, self._find)
 
     def _compile(self, partition: ep.Partition) -> ep.CompiledPartition:
-        from onnxplug_cpu.compiler.jit import (
+        from onnxplug_cpu.compiler.runtime.jit import (
             KernelUnavailable,
             machine_code_unavailable,
             warn_of_arrays,
@@ -126,7 +126,7 @@ def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     """Whether the host should replace *node* by its body, which it can."""
     if node.domain:
         return False
-    from onnxplug_cpu.compiler.jit import machine_code_unavailable
+    from onnxplug_cpu.compiler.runtime.jit import machine_code_unavailable
 
     x = graph.value(node.inputs[0]) if node.inputs[0] else None
     return (

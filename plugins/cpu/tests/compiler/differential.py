@@ -16,8 +16,8 @@ import onnx
 from onnx import helper
 
 import onnxplug
-from onnxplug_cpu.compiler import partition, units
-from onnxplug_cpu.compiler.call import Call
+from onnxplug_cpu.compiler import partition, segmentation
+from onnxplug_cpu.compiler.frontend.call import Call
 
 from .random_graphs import MAX_MAGNITUDE, Array, Case
 
@@ -27,14 +27,14 @@ COMPILE = "ONNXPLUG_CPU_COMPILE"
 @contextmanager
 def refusing(share: float, seed: int) -> Iterator[None]:
     """A context in which some nodes of new sessions are not compiled."""
-    analyse = units.analyse
+    analyse = segmentation.analyse
 
     def analyse_less(
         calls: Sequence[Call],
         dtypes: Any,
         constants: Any,
         refused: Mapping[int, str],
-    ) -> units.Analysis:
+    ) -> segmentation.Analysis:
         choose = random.Random(seed)
         more = {
             node: "chosen by the test"
@@ -58,7 +58,7 @@ def refusing_nothing_more() -> Iterator[None]:
         dtypes: Any,
         constants: Any,
         refused: Mapping[int, str],
-    ) -> units.Analysis:
+    ) -> segmentation.Analysis:
         assert not refused, f"a call is not compiled: {refused}"
         return analyse(calls, dtypes, constants, refused)
 

@@ -10,11 +10,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from onnxplug.ep.entries import Cache
-from onnxplug_cpu.compiler.emit import Module
-from onnxplug_cpu.compiler.isa import AVX2, AVX512, NEON, Isa, host_isa
-from onnxplug_cpu.compiler.jit import Library
-from onnxplug_cpu.compiler.kernel import Kernel
-from onnxplug_cpu.compiler.record import (
+from onnxplug_cpu.compiler.codegen.emit import Module
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Buffer,
     Code,
@@ -24,11 +22,13 @@ from onnxplug_cpu.compiler.record import (
     Input,
     Output,
     Packed,
-    Recorder,
-    View,
     Word,
     Words,
 )
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.runtime.jit import Library
+from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, Isa, host_isa
 
 from . import emulator
 

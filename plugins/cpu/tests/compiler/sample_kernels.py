@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_cpu.compiler.emit import F32, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.isa import Isa
-from onnxplug_cpu.compiler.kernel import Kernel, KernelFunction
-from onnxplug_cpu.compiler.record import Input, Output, View
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.ir.commands import Input, Output
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.target.isa import Isa
 
 
 def _write_add(module: Module, name: str, isa: Isa) -> None:

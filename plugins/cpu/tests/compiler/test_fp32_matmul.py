@@ -17,15 +17,15 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxplug
 from onnxplug.ep.entries import Cache
 from onnxplug.errors import OptionError
-from onnxplug_cpu.compiler import program as program_module
-from onnxplug_cpu.compiler import trial
-from onnxplug_cpu.compiler.arena import Arenas
-from onnxplug_cpu.compiler.isa import AMX, AVX512, Isa
-from onnxplug_cpu.compiler.jit import Library
-from onnxplug_cpu.compiler.kernels import matmul_bf16x3_tile
-from onnxplug_cpu.compiler.record import Packed
+from onnxplug_cpu.compiler import bf16x3_trial as trial
+from onnxplug_cpu.compiler.bf16x3_trial import splits_well
+from onnxplug_cpu.compiler.ir.commands import Packed
+from onnxplug_cpu.compiler.kernels.matmul import bf16x3_tile as matmul_bf16x3_tile
+from onnxplug_cpu.compiler.runtime import program as program_module
+from onnxplug_cpu.compiler.runtime.arena import Arenas
+from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.segment import Compiler
-from onnxplug_cpu.compiler.trial import splits_well
+from onnxplug_cpu.compiler.target.isa import AMX, AVX512, Isa
 
 from . import tiled
 from .interpreter import ISAS
@@ -233,7 +233,7 @@ def test_wrong_products_are_found(
 
 
 def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
-    module = "onnxplug_cpu.compiler.kernels.matmul_bf16x3_tile.multiply_add"
+    module = "onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile.multiply_add"
     with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
         assert not splits_well(library())
     assert "infinity and NaN" in caplog.text
@@ -349,8 +349,8 @@ def test_what_is_kept_for_tiles_is_kept_apart(
 def test_processors_without_tiles_do_not_import_what_is_for_them() -> None:
     program = (
         "import sys, numpy, onnxplug\n"
-        "from onnxplug_cpu.compiler.isa import host_isa\n"
+        "from onnxplug_cpu.compiler.target.isa import host_isa\n"
         "import onnxplug_cpu.compiler.segment\n"
-        "assert not [m for m in sys.modules if 'bf16x3' in m or '.tiles' in m]"
+        "assert not [m for m in sys.modules if 'bf16x3' in m or 'tile_registers' in m]"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

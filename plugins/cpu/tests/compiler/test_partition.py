@@ -16,9 +16,9 @@ import pytest
 import onnxplug
 from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
 from onnxplug_cpu.compiler import segment
-from onnxplug_cpu.compiler.call import NotCompiled
-from onnxplug_cpu.compiler.jit import KernelUnavailable, Library
-from onnxplug_cpu.compiler.operations import rows
+from onnxplug_cpu.compiler.frontend.call import NotCompiled
+from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
+from onnxplug_cpu.compiler.schedule.operations import rows
 
 from .differential import COMPILE, session
 from .lowered import events, graph, lowered, random

@@ -215,7 +215,7 @@ class Records(logging.Handler):
 told = []
 logging.getLogger("onnxplug.cpu").addHandler(Records())
 {preparation}
-from onnxplug_cpu.compiler import jit
+from onnxplug_cpu.compiler.runtime import jit
 jit.source_state = lambda: "this source"  # somebody may be editing
 from compiler import test_sessions as t
 from compiler.differential import session
@@ -328,7 +328,7 @@ opened, os.open = os.open, refuse
 def test_a_cache_that_is_deleted_meanwhile(cache: Path, expected: list[Any]) -> None:
     preparation = f"""
 import shutil
-from onnxplug_cpu.compiler import jit
+from onnxplug_cpu.compiler.runtime import jit
 add = jit.Library._add
 def delete_and_add(self, kernels, check):
     shutil.rmtree({str(cache)!r}, ignore_errors=True)
@@ -396,7 +396,7 @@ def test_without_llvmlite_and_a_part_of_the_cache(
 def test_where_memory_cannot_be_executed(cache: Path, expected: list[Any]) -> None:
     preparation = """
 import ctypes
-from onnxplug_cpu.compiler import code_memory
+from onnxplug_cpu.compiler.runtime import code_memory
 REFUSE, GAIN = 65, 1  # prctl's PR_SET_MDWE, since Linux 6.3
 prctl = getattr(ctypes.CDLL(None), "prctl", None)
 if prctl is None or prctl(REFUSE, GAIN, 0, 0, 0):

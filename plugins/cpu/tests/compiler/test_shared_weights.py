@@ -21,10 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.weights import SharedWeights
-from onnxplug_cpu.compiler.isa import Isa
-from onnxplug_cpu.compiler.kernel import Kernel
-from onnxplug_cpu.compiler.packed_layout import layout_name
-from onnxplug_cpu.compiler.record import (
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Code,
     Command,
@@ -33,6 +31,8 @@ from onnxplug_cpu.compiler.record import (
     Temporary,
     Words,
 )
+from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
+from onnxplug_cpu.compiler.target.isa import Isa
 
 from . import tiled
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from onnxplug_cpu.compiler import isa as isa_module
-from onnxplug_cpu.compiler import jit, trial
-from onnxplug_cpu.compiler.isa import Isa
+from onnxplug_cpu.compiler import bf16x3_trial as trial
+from onnxplug_cpu.compiler.runtime import jit
+from onnxplug_cpu.compiler.target import isa as isa_module
+from onnxplug_cpu.compiler.target.isa import Isa
 
 from .interpreter import ISAS
 

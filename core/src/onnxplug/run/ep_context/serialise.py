@@ -12,11 +12,11 @@ from onnxplug.ep import (
     RefusalCode,
     describe,
 )
+from onnxplug.ep.checksum import Checksum
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.compile_partition import declined_reason
-from onnxplug.run.ep_context.checksum import Checksum
 from onnxplug.run.ep_context.container import Entry
 from onnxplug.run.ep_context.signature import signature
 from onnxplug.run.partition.report import NotWritten

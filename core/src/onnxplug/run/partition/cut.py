@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep.record import Record
+from onnxplug.operators import DEQUANTIZE
 from onnxplug.run.partition.assign import Assignment, Claim
 from onnxplug.run.partition.contract import Contraction
 
@@ -74,6 +75,8 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         if claim.capability.atomic and len(claim.nodes) > 1:
             whole = contraction.contract(claim.nodes)
             assert whole, "assign accepted a group that closes a cycle"
+    for together in _with_weights(graph, assignment, claim_of):
+        contraction.contract(together)
     colour: dict[int, int] = {}
     for group in contraction.members:
         ep = assignment.owner[group]
@@ -88,6 +91,40 @@ def cut(graph: Graph, assignment: Assignment) -> list[Cut]:
         cuts.append(Cut(assignment.owner[nodes[0]], nodes, tuple(claims.values())))
     _verify(contraction, cuts)
     return cuts
+
+
+def _with_weights(
+    graph: Graph, assignment: Assignment, claim_of: Mapping[int, Claim]
+) -> Sequence[Set[int]]:
+    """Nodes, each with those of quantised weights that it alone reads.
+
+    An EP that has both is to see them together.  By themselves those could run at any
+    time before, and would be in the EP's first partition.
+    """
+    if not any(node.op_type == DEQUANTIZE for node in graph.nodes):
+        return ()
+    readers, outputs = graph.uses(), set(graph.outputs)
+    # by the value that they make, nodes that only read constants and each other
+    settled: dict[str, set[int]] = {}
+    found: list[set[int]] = []
+    for node in graph.nodes:
+        index, read = node.index, [name for name in node.inputs if name]
+        claim = claim_of.get(index)
+        if claim is None or claim.capability.atomic or not read or node.captures:
+            continue
+        weights = [settled[name] for name in read if name in settled]
+        own = {
+            each
+            for each in {index}.union(*weights)
+            if assignment.owner[each] == assignment.owner[index]
+        }
+        if all(name in settled or graph.weight(name) is not None for name in read):
+            name = node.outputs[0] or ""
+            if len(readers.get(name, ())) == 1 and name not in outputs:
+                settled[name] = own
+        elif len(own) > 1:
+            found.append(own)
+    return found
 
 
 def _divide(

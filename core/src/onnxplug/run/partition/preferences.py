@@ -61,11 +61,12 @@ def _dequantize(
         return False
     from onnxplug.prepare.dequantize import dequantize
 
+    before = graph.nodes
     settled = dequantize(graph, changes.evaluator, *keeps)
     explanation.computed_once += [
         ComputedOnce(where, describe(each.node), each.is_kept) for each in settled
     ]
-    return bool(settled)
+    return bool(settled) or graph.nodes != before
 
 
 class Preferred:

@@ -11,11 +11,11 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug.ep.record import Record
-from onnxplug_cpu.compiler.call import Call, NotCompiled, call_of, numpy_dtype
-from onnxplug_cpu.compiler.constants import Constants
-from onnxplug_cpu.compiler.jit import KernelUnavailable, warn_of_arrays
+from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
+from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
+from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.segment import Compiler, Segment
-from onnxplug_cpu.compiler.units import Analysis, Unit, analyse, split
+from onnxplug_cpu.compiler.segmentation import Analysis, Unit, analyse, split
 from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
 from onnxplug_kernels import find_kernel

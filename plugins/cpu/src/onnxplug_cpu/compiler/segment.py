@@ -15,18 +15,19 @@ from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug.ep.record import Record
 from onnxplug.ep.room import check_left
-from onnxplug_cpu.compiler.arena import Arenas
-from onnxplug_cpu.compiler.call import Abstract, Call
-from onnxplug_cpu.compiler.constants import Constants
-from onnxplug_cpu.compiler.cores import default_workers
-from onnxplug_cpu.compiler.jit import Library, warn_of_amx
-from onnxplug_cpu.compiler.link import ArraySpec
-from onnxplug_cpu.compiler.operations.elementwise import StepForm
-from onnxplug_cpu.compiler.plan import Planned, Result, make_plan
-from onnxplug_cpu.compiler.program import PackingRefused, Program
-from onnxplug_cpu.compiler.record import Check, PackedConstants, Recorder
-from onnxplug_cpu.compiler.shortage import out_of_memory
-from onnxplug_cpu.compiler.watched import WatchedProgram
+from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+from onnxplug_cpu.compiler.frontend.elementwise import StepForm
+from onnxplug_cpu.compiler.ir.commands import Check
+from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.runtime.arena import Arenas
+from onnxplug_cpu.compiler.runtime.instrumented import WatchedProgram
+from onnxplug_cpu.compiler.runtime.jit import Library, warn_of_amx
+from onnxplug_cpu.compiler.runtime.link import ArraySpec
+from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
+from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
+from onnxplug_cpu.compiler.schedule.constants import Constants
+from onnxplug_cpu.compiler.schedule.plan import Planned, Result, make_plan
+from onnxplug_cpu.compiler.target.cores import default_workers
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -46,7 +47,7 @@ class Compiler(Record):
         workers: threads of a run.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
-        may_split: see :class:`~.record.Recorder`.
+        may_split: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
     """
 
@@ -83,7 +84,7 @@ class Compiler(Record):
         library = Library.host()
         may_split: Callable[[], bool] = bool
         if splits and library.isa.tiles:
-            from onnxplug_cpu.compiler.trial import splits_well
+            from onnxplug_cpu.compiler.bf16x3_trial import splits_well
 
             may_split = functools.partial(splits_well, library)
         elif splits:

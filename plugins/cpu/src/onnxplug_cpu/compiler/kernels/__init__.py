@@ -1,1 +1,1 @@
-"""Generators of kernels, and what records their calls."""
+"""Kernels by family: what generates their code, and what records calls of them."""

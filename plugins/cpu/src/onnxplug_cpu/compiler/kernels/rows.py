@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from onnxplug_cpu.compiler import emit
-from onnxplug_cpu.compiler.emit import I64, PTR, Function, Number, Type, Value
-from onnxplug_cpu.compiler.isa import LANES
-from onnxplug_cpu.compiler.kernel import KernelFunction
-from onnxplug_cpu.compiler.record import View, Word, fewest_chunks
+from onnxplug_cpu.compiler.codegen import emit
+from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
+from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.target.isa import LANES
 
 _CHUNK_NANOSECONDS = 20_000
 """Work below this is not worth a second thread."""
@@ -351,7 +352,7 @@ _ELEMENTS = {
 
 
 def element_of(view: View) -> str:
-    """The element type of a view as :class:`~.emit.Type` names it.
+    """The element type of a view as :class:`~..codegen.emit.Type` names it.
 
     Raises:
         ValueError: kernels of rows do not compute in its dtype.

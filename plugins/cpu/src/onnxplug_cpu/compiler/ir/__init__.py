@@ -1,0 +1,1 @@
+"""What passes from one room to another: chains, buffers, views and commands."""

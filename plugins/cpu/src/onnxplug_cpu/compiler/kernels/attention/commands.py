@@ -1,0 +1,459 @@
+"""Scaled dot product attention: how it is divided, and the commands that compute it.
+
+Many queries: keys and values are packed into panels, then all scores of some queries
+of one head, their softmax, and the products with the values are computed, in scratch
+memory that stays in the second-level cache.  The rows are whole, so
+that the softmax is the plain one, without the corrections of an online softmax.
+
+Few queries, as in the generation of one token: keys and values are read once, where
+they are.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.attention.block import BlockForm, block_kernel
+from onnxplug_cpu.compiler.kernels.attention.few import FewForm, few_kernel
+from onnxplug_cpu.compiler.kernels.attention.scores import Undefined
+from onnxplug_cpu.compiler.kernels.matmul.pack import (
+    pack_kernel,
+    panel_kernel,
+    panel_way,
+)
+from onnxplug_cpu.compiler.kernels.matmul.tile import tile_kernel, tile_shape
+from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+
+_SCORE_BYTES = 64 << 10
+"""Scratch memory for the scores of a chunk, but for a last tile."""
+_FEW_QUERIES = 6
+"""Up to so many queries of a key head it does not pay to pack keys and values."""
+_CHUNK_FLOPS = 4e6
+_FLOPS = 40e9  # of one thread, a second: to guess how long work takes
+
+
+def record_attention(
+    recorder: Recorder,
+    q: View,
+    k: View,
+    v: View,
+    out: View,
+    *,
+    scale: float,
+    mask: View | None = None,
+    causal: bool = False,
+    past_length: int = 0,
+    softcap: float = 0.0,
+    undefined: Undefined = "masked_zero",
+    hides: bool = False,
+    fill: float = -math.inf,
+    label: str = "",
+) -> None:
+    """``softmax(q k^T * scale + mask) v`` for every head.
+
+    Args:
+        q: f32 [B, H, S, D]; all views may have any strides but 1 in the last axis.
+        k: f32 [B, Hkv, T, D]; H is a multiple of Hkv, and each key head serves H / Hkv
+            consecutive query heads.
+        v: f32 [B, Hkv, T, Dv].
+        out: f32 [B, H, S, Dv]; overlaps nothing else.
+        scale: multiplied with *q*.
+        mask: f32 to add, or bool: which keys a query sees; broadcast to
+            [B, H, S, T], any strides.
+        causal: query i sees the keys up to ``past_length + i`` only.
+        past_length: how many keys precede the first query, where *causal*; not
+            negative.
+        softcap: where not 0, scores become ``softcap * tanh(scores / softcap)`` before
+            they are masked.
+        undefined: what queries give that have no softmax.
+        hides: a bool mask has the keys that a query does not see.
+        fill: what a bool mask puts in the place of scores.
+        label: for profiles.
+
+    Raises:
+        ValueError: shapes do not fit, another dtype, or a last axis is strided.
+    """
+    _check(q, k, v, out)
+    if not out.size:
+        return
+    sizes = _Sizes.of(q, k, v)
+    if mask is not None:
+        mask = mask.broadcast_to((*q.shape[:3], k.shape[2]))
+    label = label or (
+        f"Attention {sizes.batches}×{sizes.heads}×{sizes.queries}×{sizes.keys}"
+        f"×{sizes.size}"
+    )
+    work = _Work(recorder, sizes, q, k, v, out, mask, scale, softcap, label)
+    work.causal, work.past = causal, past_length
+    work.undefined, work.hides, work.fill = undefined, hides, fill
+    if sizes.queries * (sizes.group if sizes.queries == 1 else 1) <= _FEW_QUERIES:
+        work.record_few()
+    else:
+        work.record_blocks()
+
+
+def _check(q: View, k: View, v: View, out: View) -> None:
+    for name, view in (("q", q), ("k", k), ("v", v), ("out", out)):
+        if view.dtype_name != "float32" or len(view.shape) != 4:
+            raise ValueError(
+                f"{name} of attention is {view.dtype} {view.shape}; expected float32 "
+                f"of rank 4"
+            )
+        if view.shape[3] > 1 and view.strides[3] != 1:
+            raise ValueError(
+                f"{name} of attention has the strides {view.strides}; expected 1 in "
+                f"the last axis: copy it"
+            )
+    batches, heads, queries, size = q.shape
+    _, kv_heads, keys, width = v.shape
+    if (
+        k.shape != (batches, kv_heads, keys, size)
+        or v.shape[0] != batches
+        or out.shape != (batches, heads, queries, width)
+        or (heads and (not kv_heads or heads % kv_heads))
+    ):
+        raise ValueError(
+            f"attention of {q.shape}, {k.shape} and {v.shape} does not give {out.shape}"
+        )
+
+
+class _Sizes(NamedTuple):
+    batches: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    size: int
+    width: int
+
+    @classmethod
+    def of(cls, q: View, k: View, v: View) -> _Sizes:
+        batches, heads, queries, size = q.shape
+        return cls(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3])
+
+    @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def flops(self) -> int:
+        """Operations of the two products."""
+        rows = self.batches * self.heads * self.queries
+        return 2 * rows * self.keys * (self.size + self.width)
+
+
+class _Work:
+    """Attention while it is recorded."""
+
+    causal = False
+    past = 0
+    undefined: Undefined = "nan"
+    hides = False
+    fill = -math.inf
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        sizes: _Sizes,
+        q: View,
+        k: View,
+        v: View,
+        out: View,
+        mask: View | None,
+        scale: float,
+        softcap: float,
+        label: str,
+    ) -> None:
+        self.recorder, self.sizes = recorder, sizes
+        self.q, self.k, self.v, self.out, self.mask = q, k, v, out, mask
+        self.scale, self.softcap = scale, softcap
+        self.label = label
+
+    def _mask_operand(self) -> Operand | None:
+        return None if self.mask is None else Operand.of("mask", self.mask, 3)
+
+    def _mask_words(self) -> dict[str, Word]:
+        if self.mask is None:
+            return {}
+        strides = byte_strides(self.mask)
+        return {
+            "mask": self.mask.address,
+            "mask_batch": strides[0],
+            "mask_head": strides[1],
+            "mask_row": strides[2],
+            "mask_spacing": strides[3],
+        }
+
+    def _strides(self, name: str, view: View) -> dict[str, Word]:
+        batch, head, row, _ = byte_strides(view)
+        return {
+            name: view.address,
+            f"{name}_batch": batch,
+            f"{name}_head": head,
+            f"{name}_row": row,
+        }
+
+    def _nbytes(self) -> int:
+        return self.q.nbytes + self.k.nbytes + self.v.nbytes + self.out.nbytes
+
+    # few queries
+
+    def record_few(self) -> None:
+        """One command that reads keys and values where they are."""
+        sizes = self.sizes
+        heads, group, queries = sizes.heads, sizes.group, sizes.queries
+        q, out, mask = self.q, self.out, self.mask
+        if queries == 1 and group > 1:
+            # the query heads of a key head are its queries
+            q, out = (_grouped(view, group) for view in (q, out))
+            mask = None if mask is None else _grouped(mask, group)
+            heads, queries, group = sizes.kv_heads, group, 1
+        self.q, self.out, self.mask = q, out, mask
+        row = _padded_row(sizes.keys)
+        scratch, distance = self.recorder.scratch(4 * row * queries)
+        grouped = self.sizes.queries == 1
+        form = FewForm(
+            self.causal and not grouped,
+            self.softcap != 0.0,
+            self.undefined,
+            self._mask_operand(),
+            self.hides,
+            self.fill,
+        )
+        keys = sizes.keys
+        if self.causal and grouped:
+            keys = min(keys, self.past + 1)
+        words: dict[str, Word] = {
+            **self._strides("q", q),
+            **self._strides("k", self.k),
+            **self._strides("v", self.v),
+            **self._strides("out", out),
+            **self._mask_words(),
+            "heads": heads,
+            "group": group,
+            "queries": queries,
+            "keys": keys,
+            "size": sizes.size,
+            "width": sizes.width,
+            "past": self.past,
+            "scale": _bits(self.scale),
+            "softcap": _bits(self.softcap),
+            "scores": scratch,
+            "scores_distance": distance,
+            "score_row": 4 * row,
+        }
+        self.recorder.call(
+            few_kernel(form),
+            words,
+            chunks=sizes.batches * heads,
+            label=self.label,
+            flops=sizes.flops,
+            nbytes=self._nbytes(),
+        )
+
+    # many queries
+
+    def record_blocks(self) -> None:
+        """A chunk packs the keys and values of a head and computes all its queries; or,
+        where there are too few heads for the threads, all are packed first, and a chunk
+        computes some queries."""
+        recorder, sizes = self.recorder, self.sizes
+        shape = tile_shape(recorder.isa)
+        panel = shape.vectors * VECTOR_BYTES
+        keys = _Packing(self.k.transpose((0, 1, 3, 2)), panel)
+        values = _Packing(self.v, panel)
+        tiles = -(-sizes.queries // shape.rows)
+        tile_rows = -(-sizes.queries // tiles)
+        tall_tiles = sizes.queries - tiles * (tile_rows - 1)
+        row = _padded_row(-(-4 * sizes.keys // panel) * panel // 4)
+        parts = self._parts(tiles, tile_rows, 4 * row)
+        rows = -(-tiles // parts) * tile_rows
+        q_row = _padded_row(sizes.size)
+        kv_heads = sizes.batches * sizes.kv_heads
+        together = kv_heads >= max(
+            fewest_chunks(sizes.flops / _FLOPS),
+            4 * recorder.workers if recorder.workers > 1 else 1,
+        )
+        room = 4 * rows * (q_row + row) + tile_rows * panel
+        packed: dict[str, Word]
+        if together:
+            room += keys.nbytes + values.nbytes
+            packed = {
+                "packed_keys": 0,
+                "packed_values": 0,
+                "pack_keys": Code(keys.kernel),
+                "pack_values": Code(values.kernel),
+            }
+        else:
+            packed = {
+                "packed_keys": keys.record(recorder, f"{self.label}: pack keys"),
+                "packed_values": values.record(recorder, f"{self.label}: pack values"),
+                "pack_keys": 0,
+                "pack_values": 0,
+            }
+        scratch, distance = recorder.scratch(room)
+        low = tile_rows - 1 if tall_tiles < tiles else tile_rows
+
+        def tile(rows: int, nbytes: int) -> Code:
+            return Code(tile_kernel("f32", max(rows, 1), nbytes // VECTOR_BYTES))
+
+        words: dict[str, Word] = {
+            **self._strides("q", self.q),
+            **self._strides("out", self.out),
+            **self._strides("k", self.k),
+            **self._strides("v", self.v),
+            **self._mask_words(),
+            **packed,
+            "heads": sizes.heads,
+            "group": sizes.group,
+            "kv_heads": sizes.kv_heads,
+            "queries": sizes.queries,
+            "keys": sizes.keys,
+            "size": sizes.size,
+            "width": sizes.width,
+            "past": self.past,
+            "scale": _bits(self.scale),
+            "softcap": _bits(self.softcap),
+            "parts": parts,
+            "tiles": tiles,
+            "tall_tiles": tall_tiles,
+            "tile_rows": tile_rows,
+            "panel": panel,
+            "chunk_heads": sizes.group if together else 1,
+            "chunk_parts": parts if together else 1,
+            "prefetch": int(
+                together and 4 * (keys.nbytes + values.nbytes) <= recorder.isa.l2
+            ),
+            "keys_head": keys.nbytes,
+            "keys_tail": keys.tail,
+            "values_head": values.nbytes,
+            "values_tail": values.tail,
+            "tile": tile(tile_rows, panel),
+            "tile_low": tile(low, panel),
+            "keys_tile": tile(tile_rows, keys.tail),
+            "keys_tile_low": tile(low, keys.tail),
+            "values_tile": tile(tile_rows, values.tail),
+            "values_tile_low": tile(low, values.tail),
+            "scratch": scratch,
+            "scratch_distance": distance,
+            "scratch_rows": rows,
+            "q_row_packed": 4 * q_row,
+            "score_row": 4 * row,
+        }
+        form = BlockForm(
+            self.causal,
+            self.softcap != 0.0,
+            self.undefined,
+            self._mask_operand(),
+            self.hides,
+            self.fill,
+        )
+        recorder.call(
+            block_kernel(form),
+            words,
+            chunks=kv_heads if together else sizes.batches * sizes.heads * parts,
+            label=self.label,
+            flops=sizes.flops,
+            nbytes=self._nbytes(),
+        )
+
+    def _parts(self, tiles: int, tile_rows: int, row_bytes: int) -> int:
+        """Into how many chunks the queries of a head are divided."""
+        sizes, workers = self.sizes, self.recorder.workers
+        most = max(1, _SCORE_BYTES // (tile_rows * row_bytes))
+        parts = -(-tiles // most)
+        wanted = fewest_chunks(sizes.flops / _FLOPS)
+        if workers > 1:
+            wanted = max(wanted, min(4 * workers, int(sizes.flops / _CHUNK_FLOPS)))
+        parts = max(parts, -(-wanted // (sizes.batches * sizes.heads)))
+        return min(parts, tiles)
+
+
+class _Packing:
+    """How [B, Hkv, rows, columns] is packed into panels of columns.
+
+    Attributes:
+        nbytes: of a packed matrix, a multiple of 64.
+        tail: bytes of a row of the last panel.
+        kernel: packs a panel.
+    """
+
+    def __init__(self, matrix: View, panel: int) -> None:
+        self.matrix, self.panel = matrix, panel
+        _, _, rows, columns = matrix.shape
+        self.panels = max(1, -(-4 * columns // panel))
+        left = max(1, 4 * columns - (self.panels - 1) * panel)
+        self.tail = -(-left // VECTOR_BYTES) * VECTOR_BYTES
+        self.nbytes = rows * ((self.panels - 1) * panel + self.tail)
+        way = panel_way("f32", matrix.strides[2], matrix.strides[3], columns)
+        self.kernel = panel_kernel("f32", way)
+
+    def record(self, recorder: Recorder, label: str) -> Address:
+        """Pack all matrices; the address of the first one."""
+        batches, heads, rows, columns = self.matrix.shape
+        strides = byte_strides(self.matrix)
+        target = recorder.temporary(
+            np.dtype(np.float32), (batches * heads, self.nbytes // 4)
+        )
+        wanted = min(4 * recorder.workers, max(1, self.matrix.nbytes >> 16))
+        parts = min(self.panels, -(-wanted // (batches * heads)))
+        recorder.call(
+            pack_kernel(),
+            {
+                "source": self.matrix.address,
+                "batch0": strides[0],
+                "batch1": strides[1],
+                "row": strides[2],
+                "column": strides[3],
+                "target": target.address,
+                "target_batch": self.nbytes,
+                "rows": rows,
+                "rows_together": max(rows, 1),
+                "columns": columns,
+                "panel": self.panel,
+                "element": 4,
+                "batches1": heads,
+                "parts": parts,
+                "function": Code(self.kernel),
+            },
+            chunks=batches * heads * parts,
+            label=label,
+            nbytes=2 * self.matrix.nbytes,
+        )
+        return target.address
+
+
+def _grouped(view: View, group: int) -> View:
+    """[B, H, 1, n] as [B, H / group, group, n]."""
+    batches, heads, _, size = view.shape
+    batch, head, _, step = view.strides
+    return View(
+        view.buffer,
+        view.offset,
+        view.dtype,
+        (batches, heads // group, group, size),
+        (batch, head * group, head, step),
+    )
+
+
+def _padded_row(elements: int) -> int:
+    """Elements from one row of scratch memory to the next.
+
+    Rows that begin at the same place of different pages would share a few sets of the
+    first-level cache.
+    """
+    row = -(-elements // 16) * 16
+    return row + 16 if row % 128 == 0 else row
+
+
+def _bits(number: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", number))[0])

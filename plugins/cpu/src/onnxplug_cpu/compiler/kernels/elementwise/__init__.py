@@ -1,0 +1,1 @@
+"""Chains of element-wise operators, 16 elements at a time."""

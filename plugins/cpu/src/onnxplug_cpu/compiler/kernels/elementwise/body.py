@@ -1,0 +1,81 @@
+"""The steps of a chain as instructions, for 16 elements at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnxplug_cpu.compiler.codegen.emit import Function, Value
+from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.kernels.elementwise.emitters import emit_step
+from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
+from onnxplug_cpu.compiler.kernels.elementwise.step import literal
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
+
+
+class ChainBody:
+    """Emits the steps of one chain, as far as the values they need are there.
+
+    Attributes:
+        width: lanes of the vectors to compute.
+        live: numbers of the values that outputs need.
+    """
+
+    def __init__(self, f: Function, isa: Isa, chain: Chain) -> None:
+        self.width = chain_width(isa, chain)
+        self.f = f
+        self.isa = isa
+        self.chain = chain
+        self.live = _live_values(chain)
+
+    def constants(self) -> dict[int, Value]:
+        """The chain's constants, by value number."""
+        start = len(self.chain.inputs)
+        return {
+            number: literal(self.f, scalar, self.width)
+            for number, scalar in enumerate(self.chain.constants, start)
+        }
+
+    def advance(self, values: dict[int, Value]) -> dict[int, Value]:
+        """*values* and all that can be computed from them."""
+        values = dict(values)
+        start = len(self.chain.inputs) + len(self.chain.constants)
+        for number, step in enumerate(self.chain.steps, start):
+            if number in values or number not in self.live:
+                continue
+            if any(o >= 0 and o not in values for o in step.operands):
+                continue
+            operands = [values[o] if o >= 0 else None for o in step.operands]
+            values[number] = emit_step(self.f, self.isa, step, operands)
+        return values
+
+
+def chain_width(isa: Isa, chain: Chain) -> int:
+    """Lanes to compute a chain with.
+
+    The schedulers of processors do not look far enough ahead to overlap the long
+    dependent sequences of one vector with the next one's, so these are computed for two
+    registers at a time.
+    """
+    wide = any(
+        chain.element(value) in ("f64", "i64", "u64") for value in _values(chain)
+    )
+    if wide or isa.registers_per_vector > 1 or isa.registers < 32:
+        return LANES
+    return 2 * LANES if chain_cost(chain) >= LONG else LANES
+
+
+def _values(chain: Chain) -> range:
+    return range(len(chain.inputs) + len(chain.constants) + len(chain.steps))
+
+
+LONG: Final = 20
+"""Vector instructions from which on a chain is long."""
+
+
+def _live_values(chain: Chain) -> frozenset[int]:
+    start = len(chain.inputs) + len(chain.constants)
+    live = set(chain.outputs)
+    for number in range(start + len(chain.steps) - 1, start - 1, -1):
+        if number in live:
+            live.update(chain.steps[number - start].operands)
+    return frozenset(live)

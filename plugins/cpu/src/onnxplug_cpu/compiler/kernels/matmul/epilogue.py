@@ -1,0 +1,225 @@
+"""Chains applied to a tile of a product while it is in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
+from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
+from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
+from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
+from onnxplug_cpu.compiler.target.isa import Isa
+
+
+class Epilogue(NamedTuple):
+    """Two words of a kernel that computes tiles of a matrix.
+
+    The function is ``void (ptr words, i64 batch0, i64 batch1, i64 row, i64 rows, i64
+    column, i64 columns, ptr tile, i64 tile_stride)``: *tile* has *rows* × *columns*
+    finished f32 elements of the result, from (row, column) on, with *tile_stride*
+    elements from row to row.
+
+    Attributes:
+        code: the function.
+        words: its first argument.
+    """
+
+    code: Code
+    words: Words
+
+
+class _Operand(NamedTuple):
+    """What code depends on of an operand or output.
+
+    Attributes:
+        element: its element type.
+        columns: how it lies along a row.
+        repeats: all rows are one.
+    """
+
+    element: str
+    columns: str
+    repeats: bool
+
+
+def epilogue(
+    recorder: Recorder,
+    chain: Chain,
+    operands: Sequence[View],
+    outputs: Sequence[View],
+) -> Epilogue:
+    """What applies *chain* to each tile of a matrix product.
+
+    Args:
+        chain: its value 0 is the tile, an f32.
+        operands: the other inputs, of shape ``[batch0, batch1, M, N]``, broadcast
+            already; any strides.
+        outputs: one view per output of the chain, of the same shape; the tile may lie
+            in one of them, where this output's element is stored.
+
+    Raises:
+        ValueError: the chain does not begin with f32, or views do not fit.
+    """
+    if chain.inputs[0] != "f32":
+        raise ValueError(f"a tile is f32; the chain takes {chain.inputs[0]}")
+    if len(operands) + 1 != len(chain.inputs) or len(outputs) != len(chain.outputs):
+        raise ValueError(
+            f"the chain has {len(chain.inputs) - 1} inputs beside the tile and "
+            f"{len(chain.outputs)} outputs; got {len(operands)} and {len(outputs)}"
+        )
+    views = [*operands, *outputs]
+    if any(view.shape != outputs[0].shape or len(view.shape) != 4 for view in views):
+        raise ValueError(
+            "views of one shape [batch0, batch1, M, N] are expected; got "
+            f"{[view.shape for view in views]}"
+        )
+    inputs = [
+        _operand(view, element)
+        for view, element in zip(operands, chain.inputs[1:], strict=True)
+    ]
+    results = [
+        _operand(view, chain.element(value))._replace(repeats=False)
+        for view, value in zip(outputs, chain.outputs, strict=True)
+    ]
+    words: list[Word] = []
+    for view in views:
+        words.append(view.address)
+        words.extend(stride * view.dtype.itemsize for stride in view.strides)
+    return Epilogue(Code(_kernel(chain, inputs, results)), Words(tuple(words)))
+
+
+def _operand(view: View, element: str) -> _Operand:
+    rows, columns = view.shape[2:]
+    stride = 1 if columns == 1 else view.strides[3]
+    kind = {0: SPLAT, 1: UNIT}.get(stride, STRIDED)
+    return _Operand(element, kind, rows > 1 and view.strides[2] == 0)
+
+
+_FIELDS = 5  # words of an operand: its address and strides in bytes
+
+
+def _kernel(
+    chain: Chain, inputs: Sequence[_Operand], outputs: Sequence[_Operand]
+) -> Kernel:
+    operands = [*inputs, *outputs]
+    kinds = ",".join(f"{o.element}{o.columns}{'r' * o.repeats}" for o in operands)
+    fields = ("", "_batch0", "_batch1", "_row", "_column")
+    return Kernel(
+        f"epilogue {kinds} {chain.key}",
+        tuple(f"{n}{field}" for n in range(len(operands)) for field in fields),
+        lambda module, name, isa: _write(module, name, isa, chain, inputs, outputs),
+    )
+
+
+def _write(
+    module: Module,
+    name: str,
+    isa: Isa,
+    chain: Chain,
+    inputs: Sequence[_Operand],
+    outputs: Sequence[_Operand],
+) -> None:
+    places = ("batch0", "batch1", "row", "rows", "column", "columns")
+    f = module.function(
+        name,
+        [
+            ("words", PTR),
+            *((place, I64) for place in places),
+            ("tile", PTR),
+            ("tile_stride", I64),
+        ],
+    )
+    words, batch0, batch1, row, rows, column, columns, tile, tile_stride = f.parameters
+    body = ChainBody(f, isa, chain)
+    lanes = Lanes(f, isa, body.width)
+    operands = [*inputs, *outputs]
+    for operand in operands:
+        lanes.reserve_for(operand.element, operand.columns == STRIDED)
+    lanes.reserve_for("f32", False)
+    bases: list[Value] = []
+    row_steps: list[Value] = [tile_stride * F32.nbytes]
+    column_steps: list[Value | None] = []
+    for number, operand in enumerate(operands):
+        at = [
+            f.load(
+                f.at(words, number * _FIELDS + field, I64), PTR if not field else I64
+            )
+            for field in range(_FIELDS)
+        ]
+        offset = batch0 * at[1] + batch1 * at[2] + row * at[3] + column * at[4]
+        bases.append(f.at(at[0], offset, I8))
+        row_steps.append(at[3])
+        column_steps.append(at[4] if operand.columns == STRIDED else None)
+
+    def strip(start: Value, part: Part) -> None:
+        """A vector's columns of all rows."""
+
+        def placed(number: int) -> Value:
+            operand, step = operands[number], column_steps[number]
+            if operand.columns == SPLAT:
+                return bases[number]
+            if step is None:
+                return f.at(bases[number], start, stored(operand.element))
+            return f.at(bases[number], start * step, I8)
+
+        def load(number: int, pointer: Value) -> Value:
+            operand = inputs[number]
+            if operand.columns == SPLAT:
+                return lanes.load_splat(operand.element, pointer)
+            return lanes.load(operand.element, pointer, part, column_steps[number])
+
+        fixed = body.constants()
+        moving: list[int] = []
+        for number, operand in enumerate(inputs):
+            if number + 1 not in body.live:
+                continue
+            if operand.repeats:
+                fixed[number + 1] = load(number, placed(number))
+            else:
+                moving.append(number)
+        fixed = body.advance(fixed)
+        moving += range(len(inputs), len(operands))
+        steps = [row_steps[0], *(row_steps[number + 1] for number in moving)]
+
+        def one(_: Value, tile: Value, *pointers: Value) -> list[Value]:
+            values = fixed | {0: lanes.load("f32", tile, part)}
+            for number, pointer in zip(moving, pointers, strict=True):
+                if number < len(inputs):
+                    values[number + 1] = load(number, pointer)
+            values = body.advance(values)
+            for operand, value, pointer, number in zip(
+                outputs,
+                chain.outputs,
+                pointers[len(pointers) - len(outputs) :],
+                range(len(inputs), len(operands)),
+                strict=True,
+            ):
+                lanes.store(
+                    operand.element,
+                    values[value],
+                    pointer,
+                    part,
+                    column_steps[number],
+                )
+            return [
+                f.at(pointer, step, I8)
+                for pointer, step in zip([tile, *pointers], steps, strict=True)
+            ]
+
+        begin = [f.at(tile, start, F32), *(placed(number) for number in moving)]
+        f.loop(rows, one, begin)
+
+    width = lanes.width
+    if lanes.has_masks:
+        f.loop(columns, lambda j: strip(j, lanes.first(columns - j)), step=width)
+    else:
+        full = columns & -width
+        f.loop(full, lambda j: strip(j, lanes.whole()), step=width)
+        f.branch(full < columns, lambda: strip(full, lanes.first(columns - full)))
+    f.finish()

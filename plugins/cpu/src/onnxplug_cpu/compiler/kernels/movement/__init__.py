@@ -1,0 +1,1 @@
+"""Copies, gathers, scatters and sequences: elements that are only moved or counted."""

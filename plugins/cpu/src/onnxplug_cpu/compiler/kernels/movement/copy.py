@@ -1,0 +1,405 @@
+"""Copies between strided arrays of one shape: transposition, slices, concatenation.
+
+Elements are moved as bits, so a kernel depends on their size and on the structure of
+the strides only.  Four ways, by what is left of the axes after collapsing:
+
+- *rows*: both arrays have runs of neighbouring bytes;
+- *repeated*: the target has runs, in which the source repeats one element;
+- *transposed*: the target's runs cross the source's; square blocks are transposed in
+  registers by exchanging one bit of the row with one bit of the column per step
+  (Eklundh 1972, "A fast computer method for matrix transposing");
+- *strided*: element after element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.row_copy import (
+    copy_row,
+    from_memory,
+    move_type,
+    repeated,
+    row_class,
+)
+from onnxplug_cpu.compiler.ir.commands import fewest_chunks
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
+from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
+from onnxplug_cpu.compiler.kernels.loop_nest import merge as merge_axes
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
+
+_LINE = 64
+_LONG_ROW = 64 << 10  # bytes from which a row is worth cutting for several workers
+
+
+def record_copy(
+    recorder: Recorder, source: View, target: View, *, label: str = "Copy"
+) -> None:
+    """Copy *source* to *target*.
+
+    Args:
+        source: any strides.
+        target: the same shape and dtype; any strides, but no element twice, and no
+            byte of the source.
+
+    Raises:
+        ValueError: The shapes or dtypes differ, or the target repeats an element.
+    """
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        raise ValueError(
+            f"a copy takes two arrays of one shape and dtype; got {source.dtype} "
+            f"{source.shape} and {target.dtype} {target.shape}"
+        )
+    if target.size == 0:
+        return
+    layout, itemsize = _widened(collapse((target, source)), target.dtype.itemsize)
+    if any(axis.strides[0] == 0 for axis in layout.axes):
+        raise ValueError(f"a copy's target repeats elements: strides {target.strides}")
+    _Copy(recorder, layout, itemsize, f"{label} {_sizes(target.shape)}").record()
+
+
+def record_fill(
+    recorder: Recorder,
+    value: np.ndarray[Any, Any],
+    target: View,
+    *,
+    label: str = "Fill",
+) -> None:
+    """Write *value*, an array of one element of the target's dtype, everywhere.
+
+    Args:
+        target: any strides, but no element twice.
+    """
+    scalar = recorder.constant(value.reshape(()))
+    everywhere = scalar.broadcast_to(target.shape)
+    record_copy(recorder, everywhere, target, label=label)
+
+
+def record_concat(
+    recorder: Recorder,
+    sources: Sequence[View],
+    target: View,
+    axis: int,
+    *,
+    label: str = "Concat",
+) -> None:
+    """Write *sources* one after another along *axis* of *target*, in one command.
+
+    Args:
+        sources: any strides; of the target's dtype, and of its shape except along
+            *axis*, where their sizes add up to its size.
+        target: as for :func:`record_copy`.
+
+    Raises:
+        ValueError: Shapes or dtypes do not fit.
+    """
+    axis %= len(target.shape)
+    if sum(source.shape[axis] for source in sources) != target.shape[axis]:
+        raise ValueError(
+            f"sources of sizes {[source.shape[axis] for source in sources]} along "
+            f"axis {axis} do not fill a target of size {target.shape[axis]}"
+        )
+
+    def record(inner: Recorder) -> None:
+        start = 0
+        for source in sources:
+            starts = [0] * len(target.shape)
+            sizes = list(target.shape)
+            starts[axis], sizes[axis] = start, source.shape[axis]
+            record_copy(inner, source, target.slice(starts, sizes))
+            start += source.shape[axis]
+
+    record_together(recorder, record, label=f"{label} {_sizes(target.shape)}")
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _widened(layout: Layout, itemsize: int) -> tuple[Layout, int]:
+    """Neighbouring elements that always move together as one of 2, 4 or 8 bytes."""
+    if not layout.axes:
+        return layout, itemsize
+    *outer, inner = layout.axes
+    run = itemsize * inner.size
+    if (
+        run not in (2, 4, 8)
+        or inner.strides != (itemsize, itemsize)
+        or any(stride % run for axis in outer for stride in axis.strides)
+    ):
+        return layout, itemsize
+    return Layout(layout.addresses, merge_axes(outer)), run
+
+
+class _Copy:
+    """One copy, target first, on its way to a command."""
+
+    def __init__(
+        self, recorder: Recorder, layout: Layout, itemsize: int, label: str
+    ) -> None:
+        self.recorder = recorder
+        self.layout = layout
+        self.itemsize = itemsize
+        self.label = label
+        self.nbytes = layout.size * itemsize
+
+    def record(self) -> None:
+        """Choose a way and record it."""
+        axes, width = self.layout.axes, self.itemsize
+        if not axes:
+            self._rows([], Axis(1, (width, width)))
+            return
+        *outer, inner = axes
+        if inner.strides[0] == width:
+            if inner.strides[1] == width:
+                self._rows(outer, inner)
+                return
+            if inner.strides[1] == 0:
+                self._repeated(outer, inner)
+                return
+            # one element of 16 bytes is a register, of which blocks gain nothing
+            for place, axis in enumerate(outer if width <= 8 else ()):
+                if axis.strides[1] == width and min(axis.size, inner.size) >= 4:
+                    rest = [*outer[:place], *outer[place + 1 :]]
+                    self._transposed(rest, axis, inner)
+                    return
+        self._strided(axes)
+
+    def _rows(self, outer: list[Axis], inner: Axis) -> None:
+        nbytes = inner.size * self.itemsize
+        nanoseconds = self.nbytes / 8
+        outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
+        kernel = _rows_kernel(len(outer), row_class(nbytes))
+        self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
+
+    def _repeated(self, outer: list[Axis], inner: Axis) -> None:
+        nbytes = inner.size * self.itemsize
+        nanoseconds = self.nbytes / 12
+        outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
+        kernel = _repeated_kernel(len(outer), self.itemsize, row_class(nbytes))
+        self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
+
+    def _cut(
+        self, outer: list[Axis], inner: Axis, nbytes: int, nanoseconds: float
+    ) -> tuple[list[Axis], int]:
+        """Long rows as several short ones, if there are not enough for all workers, or
+        they take too long for one."""
+        rows = self.layout.size // inner.size
+        wanted = fewest_chunks(1e-9 * nanoseconds)
+        if self.recorder.workers > 1:
+            wanted = max(wanted, 4 * self.recorder.workers)
+        wanted = min(wanted // rows, nbytes // _LONG_ROW)
+        for pieces in range(wanted, 1, -1):
+            if inner.size % pieces == 0:
+                each = inner.size // pieces
+                strides = tuple(stride * each for stride in inner.strides)
+                return [*outer, Axis(pieces, strides)], nbytes // pieces
+        return outer, nbytes
+
+    def _transposed(self, outer: list[Axis], rows: Axis, columns: Axis) -> None:
+        width = self.itemsize
+        block = _block(self.recorder.isa, width, min(rows.size, columns.size))
+        band = max(block, _LINE // width)
+        bands = Axis(
+            -(-rows.size // band), tuple(stride * band for stride in rows.strides)
+        )
+        self._call(
+            _transposed_kernel(len(outer), width, block, band),
+            [*outer, bands],
+            {
+                "rows": rows.size,
+                "columns": columns.size,
+                "target_row": rows.strides[0],
+                "source_column": columns.strides[1],
+            },
+            self.nbytes / 4,
+        )
+
+    def _strided(self, axes: Sequence[Axis]) -> None:
+        inner = len(axes) - 1
+        if axes[inner].size < 8:  # the innermost loop should be a long one
+            inner = max(range(len(axes)), key=lambda axis: axes[axis].size)
+        outer = [*axes[:inner], *axes[inner + 1 :]]
+        step = dict(
+            zip(("target_step", "source_step"), axes[inner].strides, strict=True)
+        )
+        kernel = _strided_kernel(len(outer), self.itemsize)
+        words = {"count": axes[inner].size, **step}
+        self._call(kernel, outer, words, self.nbytes / self.itemsize)
+
+    def _call(
+        self,
+        kernel: tuple[Kernel, Walk],
+        outer: Sequence[Axis],
+        words: dict[str, int],
+        nanoseconds: float,
+    ) -> None:
+        items = Layout((), tuple(outer)).size
+        count, each = chunks(self.recorder, items, nanoseconds)
+        walk = kernel[1].values(self.layout.addresses, outer, each)
+        self.recorder.call(
+            kernel[0],
+            {**walk, **words},
+            chunks=count,
+            label=self.label,
+            nbytes=2 * self.nbytes,
+        )
+
+
+def _rows_kernel(axes: int, class_: str) -> tuple[Kernel, Walk]:
+    walk = Walk(("target", "source"), axes)
+    words = (*walk.words, "nbytes")
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f, nbytes = k.function, k.integer("nbytes")
+
+        def row(pointers: list[Value], _: list[Value]) -> None:
+            target, source = pointers
+            copy_row(f, target, from_memory(f, source), nbytes, class_)
+
+        walk.write(k, row)
+        f.finish()
+
+    return Kernel(f"copy.rows.{axes}.{class_}", words, write), walk
+
+
+def _repeated_kernel(axes: int, itemsize: int, class_: str) -> tuple[Kernel, Walk]:
+    walk = Walk(("target", "source"), axes)
+    words = (*walk.words, "nbytes")
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f, nbytes = k.function, k.integer("nbytes")
+
+        def row(pointers: list[Value], _: list[Value]) -> None:
+            target, source = pointers
+            item = f.load(source, move_type(itemsize), align=1)
+            copy_row(f, target, repeated(f, item), nbytes, class_)
+
+        walk.write(k, row)
+        f.finish()
+
+    return Kernel(f"copy.repeated.{axes}.{itemsize}.{class_}", words, write), walk
+
+
+def _strided_kernel(axes: int, itemsize: int) -> tuple[Kernel, Walk]:
+    walk = Walk(("target", "source"), axes)
+    words = (*walk.words, "count", "target_step", "source_step")
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f, count = k.function, k.integer("count")
+        steps = k.integer("target_step"), k.integer("source_step")
+        element = move_type(itemsize)
+        whole = count & -4
+
+        def move(target: Value, source: Value) -> list[Value]:
+            f.store(f.load(source, element, align=1), target, align=1)
+            return [f.at(target, steps[0], I8), f.at(source, steps[1], I8)]
+
+        def four(_: Value, target: Value, source: Value) -> list[Value]:
+            at = [target, source]
+            for _turn in range(4):
+                at = move(*at)
+            return at
+
+        def row(pointers: list[Value], _: list[Value]) -> None:
+            after = f.loop(whole, four, pointers, step=4)
+            f.loop(count, lambda _, *at: move(*at), after, start=whole)
+
+        walk.write(k, row)
+        f.finish()
+
+    return Kernel(f"copy.strided.{axes}.{itemsize}", words, write), walk
+
+
+def _block(isa: Isa, itemsize: int, smaller: int) -> int:
+    """The side of the square that is transposed in registers."""
+    most = LANES if itemsize in (2, 4) else LANES // 2
+    if isa.registers_per_vector > 1 and itemsize > 1:
+        most //= 2
+    block = 4
+    while block * 2 <= min(most, smaller):
+        block *= 2
+    return block
+
+
+def _transposed_kernel(
+    outer: int, itemsize: int, block: int, band: int
+) -> tuple[Kernel, Walk]:
+    """The last axis of the walk counts bands of *band* rows of the target.
+
+    A band's last block begins where it ends with the array, so blocks may overlap.
+    """
+    walk = Walk(("target", "source"), outer + 1)
+    words = (*walk.words, "rows", "columns", "target_row", "source_column")
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f = k.function
+        last_row = k.integer("rows") - block
+        last_column = k.integer("columns") - block
+        target_row, source_column = k.integer("target_row"), k.integer("source_column")
+        vector = move_type(itemsize).vector(block)
+
+        def one_band(pointers: list[Value], indices: list[Value]) -> None:
+            target, source = pointers
+            first = indices[-1] * band
+            end = f.minimum(k.integer("rows") - first, f.value(band, I64))
+
+            def column(wanted: Value) -> None:
+                j = f.minimum(wanted, last_column)
+                to = f.at(target, j * itemsize, I8)
+                from_ = f.at(source, j * source_column, I8)
+
+                def one_block(wanted: Value) -> None:
+                    i = f.minimum(wanted + first, last_row) - first
+                    at = f.at(from_, i * itemsize, I8)
+                    lines = []
+                    for _ in range(block):
+                        lines.append(f.load(at, vector, align=1))
+                        at = f.at(at, source_column, I8)
+                    at = f.at(to, i * target_row, I8)
+                    for line in _transposed_lines(f, lines):
+                        f.store(line, at, align=1)
+                        at = f.at(at, target_row, I8)
+
+                if band == block:
+                    one_block(f.value(0, I64))
+                else:
+                    f.loop(end, one_block, step=block, nonempty=True)
+
+            f.loop(k.integer("columns"), column, step=block, nonempty=True)
+
+        walk.write(k, one_band)
+        f.finish()
+
+    key = f"copy.transposed.{outer}.{itemsize}.{block}.{band}"
+    return Kernel(key, words, write), walk
+
+
+def _transposed_lines(f: Function, lines: list[Value]) -> list[Value]:
+    """The columns of a square of as many vectors as each has lanes."""
+    size = len(lines)
+    bit = 1
+    while bit < size:
+        lanes = range(size)
+        even = [lane if not lane & bit else size + lane - bit for lane in lanes]
+        odd = [lane + bit if not lane & bit else size + lane for lane in lanes]
+        after = list(lines)
+        for row in range(size):
+            if not row & bit:
+                pair = lines[row], lines[row + bit]
+                after[row] = f.shuffle(*pair, even)
+                after[row + bit] = f.shuffle(*pair, odd)
+        lines = after
+        bit *= 2
+    return lines

@@ -1,0 +1,409 @@
+"""Reading and writing at indices: Gather, GatherElements, GatherND and their inverses.
+
+All are one walk over the elements of the gathered array.  Each has a row of indices,
+which say where along some axes of the data its partner lies; elements that share their
+indices are moved as one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import I8, I32, I64, U64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.row_copy import (
+    copy_row,
+    from_memory,
+    move_type,
+    row_class,
+)
+from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.target.isa import Isa
+
+_OPERANDS = ("dense", "indices", "data")
+
+
+class _Indexed(NamedTuple):
+    """An axis of the data that indices choose from."""
+
+    axis: int
+    size: int
+    stride: int  # bytes
+
+
+def record_gather(
+    recorder: Recorder,
+    data: View,
+    indices: View,
+    target: View,
+    axis: int,
+    *,
+    label: str = "Gather",
+) -> None:
+    """``target = numpy.take(data, indices, axis)``; negative indices count back.
+
+    Args:
+        data: of any dtype and any strides.
+        indices: int32 or int64 of any shape and strides.
+        target: of the data's dtype, shape ``data[:axis] + indices + data[axis + 1:]``,
+            any strides but no element twice.
+        axis: from ``-rank`` to ``rank - 1``.
+
+    Raises:
+        ValueError: Shapes or dtypes do not fit, or the axis is empty and the target
+            is not.
+        IndexError: After a run that met it, an index out of range.
+    """
+    axis %= len(data.shape)
+    lead, rest = data.shape[:axis], data.shape[axis + 1 :]
+    _require(target, data, (*lead, *indices.shape, *rest))
+    repeated = (0,) * len(indices.shape)
+    strides = (*data.strides[:axis], *repeated, *data.strides[axis + 1 :])
+    index_strides = ((0,) * len(lead)) + indices.strides + ((0,) * len(rest))
+    _record(
+        recorder,
+        "gather",
+        target,
+        _viewed(indices, target.shape, index_strides),
+        _viewed(data, target.shape, strides),
+        [_indexed(data, axis)],
+        0,
+        label,
+    )
+
+
+def record_gather_elements(
+    recorder: Recorder,
+    data: View,
+    indices: View,
+    target: View,
+    axis: int,
+    *,
+    label: str = "GatherElements",
+) -> None:
+    """``target[i, j, …] = data[i, indices[i, j, …], …]`` for an *axis* of 1.
+
+    Args:
+        data: of any strides.
+        indices: int32 or int64, no longer than the data along other axes.
+        target: of the data's dtype and the indices' shape.
+        axis: from ``-rank`` to ``rank - 1``.
+
+    Raises:
+        ValueError, IndexError: as :func:`record_gather`.
+    """
+    _require(target, data, indices.shape)
+    axis %= len(data.shape)
+    _record(
+        recorder,
+        "gather",
+        target,
+        indices,
+        _viewed(data, target.shape, _without(data.strides, axis)),
+        [_indexed(data, axis)],
+        0,
+        label,
+    )
+
+
+def record_gather_nd(
+    recorder: Recorder,
+    data: View,
+    indices: View,
+    target: View,
+    batch_dims: int = 0,
+    *,
+    label: str = "GatherND",
+) -> None:
+    """ONNX's GatherND: the last axis of the indices holds one index per data axis.
+
+    Args:
+        data: of any strides.
+        indices: int32 or int64 of shape ``batch + outer + [count]``.
+        target: of the data's dtype and shape
+            ``batch + outer + data[batch_dims + count:]``.
+        batch_dims: leading axes that data and indices share.
+
+    Raises:
+        ValueError, IndexError: as :func:`record_gather`.
+    """
+    *outer, count = indices.shape
+    rest = batch_dims + count
+    _require(target, data, (*outer, *data.shape[rest:]))
+    chosen = len(outer) - batch_dims
+    strides = data.strides[:batch_dims] + (0,) * chosen + data.strides[rest:]
+    _record(
+        recorder,
+        "gather",
+        target,
+        _tuples(indices, target.shape),
+        _viewed(data, target.shape, strides),
+        [_indexed(data, axis) for axis in range(batch_dims, rest)],
+        indices.strides[-1] * indices.dtype.itemsize,
+        label,
+    )
+
+
+def record_scatter_elements(
+    recorder: Recorder,
+    data: View,
+    indices: View,
+    updates: View,
+    target: View,
+    axis: int,
+    *,
+    label: str = "ScatterElements",
+) -> None:
+    """The target is the data, but
+    ``target[i, indices[i, j, …], …] = updates[i, j, …]`` for an *axis* of 1.
+
+    Of elements that are written more than once, one of the values is kept: the last
+    if the updates are contiguous.
+
+    Args:
+        data: of any strides.
+        indices: int32 or int64, no longer than the data along other axes.
+        updates: of the data's dtype and the indices' shape.
+        target: of the data's dtype and shape; if it is the data itself, nothing is
+            copied.
+        axis: from ``-rank`` to ``rank - 1``.
+
+    Raises:
+        ValueError, IndexError: as :func:`record_gather`.
+    """
+    _require(updates, data, indices.shape)
+    _start_from(recorder, data, target, label)
+    axis %= len(data.shape)
+    _record(
+        recorder,
+        "scatter",
+        updates,
+        indices,
+        _viewed(target, updates.shape, _without(target.strides, axis)),
+        [_indexed(target, axis)],
+        0,
+        label,
+    )
+
+
+def record_scatter_nd(
+    recorder: Recorder,
+    data: View,
+    indices: View,
+    updates: View,
+    target: View,
+    *,
+    label: str = "ScatterND",
+) -> None:
+    """ONNX's ScatterND without reduction; of values for one place as in
+    :func:`record_scatter_elements`.
+
+    Args:
+        data: of any strides.
+        indices: int32 or int64 of shape ``outer + [count]``.
+        updates: of the data's dtype and shape ``outer + data[count:]``.
+        target: of the data's dtype and shape; if it is the data itself, nothing is
+            copied.
+
+    Raises:
+        ValueError, IndexError: as :func:`record_gather`.
+    """
+    *outer, count = indices.shape
+    _require(updates, data, (*outer, *data.shape[count:]))
+    _start_from(recorder, data, target, label)
+    strides = (0,) * len(outer) + target.strides[count:]
+    _record(
+        recorder,
+        "scatter",
+        updates,
+        _tuples(indices, updates.shape),
+        _viewed(target, updates.shape, strides),
+        [_indexed(target, axis) for axis in range(count)],
+        indices.strides[-1] * indices.dtype.itemsize,
+        label,
+    )
+
+
+def _start_from(recorder: Recorder, data: View, target: View, label: str) -> None:
+    if target != data:
+        record_copy(recorder, data, target, label=label)
+
+
+def _require(view: View, data: View, shape: Sequence[int]) -> None:
+    if (view.shape, view.dtype) != (tuple(shape), data.dtype):
+        raise ValueError(
+            f"for these indices {data.dtype} {tuple(shape)} is expected; "
+            f"got {view.dtype} {view.shape}"
+        )
+
+
+def _indexed(data: View, axis: int) -> _Indexed:
+    stride = data.strides[axis] * data.dtype.itemsize
+    return _Indexed(axis, data.shape[axis], stride)
+
+
+def _without(strides: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*strides[:axis], 0, *strides[axis + 1 :])
+
+
+def _viewed(view: View, shape: tuple[int, ...], strides: Sequence[int]) -> View:
+    return View(view.buffer, view.offset, view.dtype, shape, tuple(strides))
+
+
+def _tuples(indices: View, shape: tuple[int, ...]) -> View:
+    """The first of each row of indices, for each element of *shape*."""
+    outer = indices.strides[:-1]
+    return _viewed(indices, shape, outer + (0,) * (len(shape) - len(outer)))
+
+
+def _out_of_range(axis: int, size: int) -> Callable[[int], Exception]:
+    return lambda index: IndexError(
+        f"index {index} is out of range for axis {axis} of size {size}; "
+        f"expected {-size} to {size - 1}"
+    )
+
+
+def _record(
+    recorder: Recorder,
+    operation: str,
+    dense: View,
+    indices: View,
+    data: View,
+    indexed: Sequence[_Indexed],
+    index_step: int,
+    label: str,
+) -> None:
+    """Move between *dense* and *data*, both seen in the shape of *dense*."""
+    if indices.dtype_name not in ("int32", "int64"):
+        raise ValueError(f"indices are int32 or int64; got {indices.dtype}")
+    if dense.size == 0:
+        return
+    words: dict[str, Word] = {"index_step": index_step}
+    for number, (axis, size, stride) in enumerate(indexed):
+        words |= {f"limit{number}": size, f"stride{number}": stride}
+        # 0 is in range, so an index that is not can stand for itself
+        words[f"flag{number}"] = recorder.check(_out_of_range(axis, size))
+    layout = collapse((dense, indices, data))
+    axes, itemsize = list(layout.axes), dense.dtype.itemsize
+    row = Axis(1, (itemsize, 0, itemsize))
+    if axes and axes[-1].strides[1] == 0:
+        row = axes.pop()
+    index = I32 if indices.dtype_name == "int32" else I64
+    if row.strides[0] == row.strides[2] == itemsize:
+        class_ = row_class(row.size * itemsize)
+        words["nbytes"] = row.size * itemsize
+    else:
+        class_ = f"strided{itemsize}"
+        words["count"], words["dense_step"], _, words["data_step"] = (
+            row.size,
+            *row.strides,
+        )
+    # single elements are met in an inner loop, which is cheaper than the walk
+    inner = row.size == 1 and len(axes) > 1
+    if inner:
+        each_index = axes.pop()
+        words["run"] = each_index.size
+        for name, stride in zip(_OPERANDS, each_index.strides, strict=True):
+            words[f"{name}_run"] = stride
+    kernel, walk = _kernel(operation, len(axes), index, len(indexed), class_, inner)
+    items = Layout((), tuple(axes)).size
+    bytes_ = dense.nbytes
+    rate = 8 if "nbytes" in words else itemsize
+    # one worker writes all, so that which value stays does not depend on chance
+    places = dense.size // row.size
+    cost = places * 3 + bytes_ / rate if operation == "gather" else 0
+    count, each = chunks(recorder, items, cost)
+    recorder.call(
+        kernel,
+        {**walk.values(layout.addresses, axes, each), **words},
+        chunks=count,
+        label=f"{label} {'×'.join(map(str, dense.shape))}",
+        nbytes=2 * bytes_ + indices.dtype.itemsize * places,
+    )
+
+
+def _kernel(
+    operation: str, axes: int, index: Type, count: int, class_: str, inner: bool
+) -> tuple[Kernel, Walk]:
+    """A kernel and its walk; with *inner* the last axis is a loop in each item."""
+    walk = Walk(_OPERANDS, axes)
+    strided = class_.startswith("strided")
+    moved = ("count", "dense_step", "data_step") if strided else ("nbytes",)
+    run = ("run", *(f"{name}_run" for name in _OPERANDS)) if inner else ()
+    per_index = ("limit", "stride", "flag")
+    words = (
+        *walk.words,
+        "index_step",
+        *moved,
+        *run,
+        *(f"{name}{number}" for number in range(count) for name in per_index),
+    )
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f = k.function
+        # loaded once: nothing moves loads out of loops
+        sizes = {word: k.integer(word) for word in (*moved, *run, "index_step")}
+        limits = [k.integer(f"limit{number}") for number in range(count)]
+        strides = [k.integer(f"stride{number}") for number in range(count)]
+
+        def move(dense: Value, data: Value) -> None:
+            to, from_ = (dense, data) if operation == "gather" else (data, dense)
+            if not strided:
+                copy_row(f, to, from_memory(f, from_), sizes["nbytes"], class_)
+                return
+            steps = sizes["dense_step"], sizes["data_step"]
+            to_step, from_step = steps if operation == "gather" else steps[::-1]
+            element = move_type(int(class_.removeprefix("strided")))
+
+            def one(_: Value, to: Value, from_: Value) -> list[Value]:
+                f.store(f.load(from_, element, align=1), to, align=1)
+                return [f.at(to, to_step, I8), f.at(from_, from_step, I8)]
+
+            f.loop(sizes["count"], one, [to, from_], nonempty=True)
+
+        def choose(number: int, dense: Value, at: Value, data: Value) -> None:
+            """Follow the index numbered *number*, then the others, then move."""
+            if number == count:
+                move(dense, data)
+                return
+            found = f.convert(f.load(at, index, align=1), I64)
+            wrapped = f.select(found < 0, found + limits[number], found)
+            # as unsigned numbers, negative ones are above all limits
+            unsigned = f.bitcast(wrapped, U64)
+
+            def inside() -> None:
+                following = at
+                if number + 1 < count:
+                    following = f.at(at, sizes["index_step"], I8)
+                chosen = f.at(data, wrapped * strides[number], I8)
+                choose(number + 1, dense, following, chosen)
+
+            def outside() -> None:
+                f.store(found, k.pointer(f"flag{number}"))
+
+            f.branch(unsigned < f.bitcast(limits[number], U64), inside, outside)
+
+        def item(pointers: list[Value], _: list[Value]) -> None:
+            if not inner:
+                choose(0, *pointers)
+                return
+
+            def one(_: Value, *at: Value) -> list[Value]:
+                choose(0, *at)
+                moves = zip(at, _OPERANDS, strict=True)
+                return [f.at(p, sizes[f"{name}_run"], I8) for p, name in moves]
+
+            f.loop(sizes["run"], one, pointers, nonempty=True)
+
+        walk.write(k, item)
+        f.finish()
+
+    form = f"{class_}.inner" if inner else class_
+    key = f"{operation}.{axes}.{index.element}.{count}.{form}"
+    return Kernel(key, words, write), walk

@@ -1,0 +1,252 @@
+"""Range, CumSum and Trilu: element after element, for the small arrays they make."""
+
+from __future__ import annotations
+
+from onnxplug_cpu.compiler.codegen.emit import F64, I8, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.row_copy import move_type
+from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
+from onnxplug_cpu.compiler.target.isa import Isa
+
+_ELEMENTS = {
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "float32": "f32",
+    "float64": "f64",
+}
+
+
+def record_range(
+    recorder: Recorder, start: View, delta: View, target: View, *, label: str = "Range"
+) -> None:
+    """``target[i] = start + i * delta``; floats are computed in f64 and rounded once.
+
+    Args:
+        start, delta: one element each, of the target's dtype.
+        target: int16, int32, int64, float32 or float64; of rank 1 and any stride.
+
+    Raises:
+        ValueError: Another dtype.
+    """
+    element = _element(target)
+    if target.size == 0:
+        return
+    (step,) = target.strides
+    axis = Axis(target.size, (step * target.dtype.itemsize,))
+    count, each = chunks(recorder, target.size, 2.0 * target.size)
+    kernel, walk = _range_kernel(element)
+    words: dict[str, Word] = {"start": start.address, "delta": delta.address}
+    recorder.call(
+        kernel,
+        walk.values([target.address], [axis], each) | words,
+        chunks=count,
+        label=f"{label} {target.size}",
+        nbytes=target.nbytes,
+    )
+
+
+def record_cumsum(
+    recorder: Recorder,
+    source: View,
+    target: View,
+    axis: int,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    label: str = "CumSum",
+) -> None:
+    """The sums of the elements up to each one along *axis*, added one by one.
+
+    Args:
+        source: int16, int32, int64, float32 or float64; of any strides.
+        target: of the same shape and dtype; any strides, but no element twice.
+        axis: from ``-rank`` to ``rank - 1``.
+        exclusive: leave out the element itself.
+        reverse: begin at the end.
+
+    Raises:
+        ValueError: Another dtype.
+    """
+    element = _element(target)
+    if target.size == 0:
+        return
+    axis %= len(target.shape)
+    if reverse:
+        source, target = _reversed(source, axis), _reversed(target, axis)
+    layout = collapse((_without(target, axis), _without(source, axis)))
+    count, each = chunks(recorder, layout.size, 1.5 * target.size)
+    kernel, walk = _cumsum_kernel(len(layout.axes), element, exclusive)
+    words: dict[str, Word] = {
+        "count": target.shape[axis],
+        "target_step": target.strides[axis] * target.dtype.itemsize,
+        "source_step": source.strides[axis] * target.dtype.itemsize,
+    }
+    recorder.call(
+        kernel,
+        walk.values(layout.addresses, layout.axes, each) | words,
+        chunks=count,
+        label=f"{label} {'×'.join(map(str, target.shape))}",
+        flops=target.size,
+        nbytes=2 * target.nbytes,
+    )
+
+
+def record_trilu(
+    recorder: Recorder,
+    source: View,
+    target: View,
+    diagonal: int,
+    *,
+    upper: bool,
+    label: str = "Trilu",
+) -> None:
+    """The elements on one side of a diagonal, and on it; zero bits elsewhere.
+
+    Args:
+        source: matrices along the last two axes, of any dtype and any strides.
+        target: of the same shape and dtype; any strides, but no element twice.
+        diagonal: how far the diagonal lies above the main one.
+        upper: keep what is above, not below.
+    """
+    if target.size == 0:
+        return
+    rows, columns = target.shape[-2:]
+    itemsize = target.dtype.itemsize
+    batch = collapse([_of_axes(view, target.shape[:-2]) for view in (target, source)])
+    row, step = (
+        tuple(view.strides[axis] * itemsize for view in (target, source))
+        for axis in (-2, -1)
+    )
+    axes = (*batch.axes, Axis(rows, row))
+    items = Layout((), axes).size
+    count, each = chunks(recorder, items, 1.0 * target.size)
+    kernel, walk = _trilu_kernel(len(axes), itemsize, upper)
+    words: dict[str, Word] = {
+        "columns": columns,
+        # far outside is as good as just outside, and cannot overflow
+        "first": max(-rows, min(diagonal, columns)) + (0 if upper else 1),
+        "target_step": step[0],
+        "source_step": step[1],
+    }
+    recorder.call(
+        kernel,
+        walk.values(batch.addresses, axes, each) | words,
+        chunks=count,
+        label=f"{label} {'×'.join(map(str, target.shape))}",
+        nbytes=2 * target.nbytes,
+    )
+
+
+def _element(view: View) -> str:
+    if view.dtype_name not in _ELEMENTS:
+        raise ValueError(f"expected one of {', '.join(_ELEMENTS)}; got {view.dtype}")
+    return _ELEMENTS[view.dtype_name]
+
+
+def _reversed(view: View, axis: int) -> View:
+    starts, steps = [0] * len(view.shape), [1] * len(view.shape)
+    starts[axis], steps[axis] = view.shape[axis] - 1, -1
+    return view.slice(starts, view.shape, steps)
+
+
+def _without(view: View, axis: int) -> View:
+    return View(
+        view.buffer,
+        view.offset,
+        view.dtype,
+        (*view.shape[:axis], *view.shape[axis + 1 :]),
+        (*view.strides[:axis], *view.strides[axis + 1 :]),
+    )
+
+
+def _of_axes(view: View, shape: tuple[int, ...]) -> View:
+    """The leading axes of *shape* alone."""
+    strides = view.strides[: len(shape)]
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _range_kernel(element: str) -> tuple[Kernel, Walk]:
+    walk = Walk(("target",), 1)
+    words = (*walk.words, "start", "delta")
+    type_ = Type(element)
+    wide = F64 if type_.is_float else type_
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f = k.function
+        start, delta = (
+            f.convert(f.load(k.pointer(word), type_), wide)
+            for word in ("start", "delta")
+        )
+
+        def one(pointers: list[Value], indices: list[Value]) -> None:
+            value = start + f.convert(indices[0], wide) * delta
+            f.store(f.convert(value, type_), pointers[0])
+
+        walk.write(k, one)
+        f.finish()
+
+    return Kernel(f"range.{element}", words, write), walk
+
+
+def _cumsum_kernel(axes: int, element: str, exclusive: bool) -> tuple[Kernel, Walk]:
+    walk = Walk(("target", "source"), axes)
+    words = (*walk.words, "count", "target_step", "source_step")
+    type_ = Type(element)
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f = k.function
+        steps = [k.integer("target_step"), k.integer("source_step")]
+
+        def along(pointers: list[Value], _: list[Value]) -> None:
+            def one(_: Value, to: Value, from_: Value, before: Value) -> list[Value]:
+                after = before + f.load(from_, type_)
+                f.store(before if exclusive else after, to)
+                return [f.at(to, steps[0], I8), f.at(from_, steps[1], I8), after]
+
+            f.loop(k.integer("count"), one, [*pointers, f.zero(type_)], nonempty=True)
+
+        walk.write(k, along)
+        f.finish()
+
+    return Kernel(f"cumsum.{axes}.{element}.{int(exclusive)}", words, write), walk
+
+
+def _trilu_kernel(axes: int, itemsize: int, upper: bool) -> tuple[Kernel, Walk]:
+    """The last axis of the walk counts rows."""
+    walk = Walk(("target", "source"), axes)
+    words = (*walk.words, "columns", "first", "target_step", "source_step")
+    element = move_type(itemsize)
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        f = k.function
+        columns = k.integer("columns")
+        steps = [k.integer("target_step"), k.integer("source_step")]
+
+        def row(pointers: list[Value], indices: list[Value]) -> None:
+            target, source = pointers
+            cut = f.minimum(indices[-1] + k.integer("first"), columns)
+            cut = f.maximum(cut, f.value(0, I64))
+
+            def part(kept: bool, begin: Value, end: Value) -> None:
+                def one(column: Value) -> None:
+                    to = f.at(target, column * steps[0], I8)
+                    from_ = f.at(source, column * steps[1], I8)
+                    value = f.load(from_, element, 1) if kept else f.zero(element)
+                    f.store(value, to, align=1)
+
+                f.loop(end, one, start=begin)
+
+            part(not upper, f.value(0, I64), cut)
+            part(upper, cut, columns)
+
+        walk.write(k, row)
+        f.finish()
+
+    return Kernel(f"trilu.{axes}.{itemsize}.{int(upper)}", words, write), walk

@@ -1,0 +1,1 @@
+"""Norms and softmax, which scale rows by what they sum up to."""

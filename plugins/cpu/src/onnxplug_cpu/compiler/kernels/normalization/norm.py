@@ -1,0 +1,331 @@
+"""Normalisation of rows: LayerNormalization, RMSNormalization and their relatives.
+
+Mean and variance come from two passes over the row in cache, the second of which also
+corrects the mean (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the
+sample variance", 1983), so that no digits cancel.  Several rows go side by side, so
+that no instruction waits for the one before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.rows import (
+    Axes,
+    Operand,
+    Operands,
+    Walk,
+    byte_strides,
+    chunk_size,
+    spread,
+    walk_words,
+)
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
+
+_NANOSECONDS = 0.25
+"""What one element takes, about."""
+_BLOCK = 64 * LANES
+"""Elements whose sum is one addend of the row's, to keep long sums accurate."""
+
+
+def record_norm(
+    recorder: Recorder,
+    x: View,
+    out: View,
+    *,
+    epsilon: float,
+    centered: bool = True,
+    scale: View | None = None,
+    bias: View | None = None,
+    addends: Sequence[View] = (),
+    total: View | None = None,
+    mean: View | None = None,
+    inverse: View | None = None,
+    label: str = "",
+) -> None:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` of each row.
+
+    The row is the last axis: several normalised axes must have been made one by
+    :meth:`View.reshape`.  With *addends*, ``x + addends`` takes the place of x, added
+    from left to right.
+
+    Args:
+        x: f32 [..., n], any strides; fastest with stride 1 in the last axis, as all
+            views.
+        out: f32 of x's shape; may be the same view as x.
+        centered: LayerNormalization; if not, RMSNormalization: the mean is taken to be
+            zero, and the variance is the mean square.
+        scale, bias: f32, broadcast to x's shape.
+        addends: f32, broadcast to x's shape.
+        total: where to write ``x + addends``; f32 of x's shape, or not at all.
+        mean, inverse: where to write the mean and the inverse standard deviation; f32
+            of x's shape but for a last axis of 1.
+        label: for profiles.
+    """
+    if not out.size:
+        return
+    given = [
+        ("x", x),
+        ("out", out),
+        *((f"addend{i}", a.broadcast_to(x.shape)) for i, a in enumerate(addends)),
+        *([] if total is None else [("total", total)]),
+        *(
+            (name, view.broadcast_to(x.shape))
+            for name, view in (("scale", scale), ("bias", bias))
+            if view is not None
+        ),
+    ]
+    columns = [
+        (name, view)
+        for name, view in (("mean", mean), ("inverse", inverse))
+        if view is not None
+    ]
+    for name, view in [*given, *columns]:
+        shape = x.shape if (name, view) in given else (*x.shape[:-1], 1)
+        if view.shape != shape or view.dtype_name != "float32":
+            raise ValueError(
+                f"{name} of a normalisation is {view.dtype} {view.shape}; expected "
+                f"float32 {shape}"
+            )
+    operands = tuple(Operand.of(name, view, -1) for name, view in given)
+    views = [view for _, view in given]
+    rows = Axes.collapsed(
+        x.shape[:-1],
+        [byte_strides(view)[:-1] for view in (*views, *(v for _, v in columns))],
+    )
+    form = _Form(centered, rows.rank, operands, tuple(name for name, _ in columns))
+    each = _NANOSECONDS * x.shape[-1]
+    chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
+    words: dict[str, Word] = {
+        "epsilon": struct.unpack("<I", struct.pack("<f", epsilon))[0],
+        "count": x.shape[-1],
+        "rows": rows.count,
+        "chunk_rows": chunk_rows,
+        **Operands.values(operands, views, -1),
+        **{name: view.address for name, view in columns},
+        **rows.words("row"),
+    }
+    name = "LayerNormalization" if centered else "RMSNormalization"
+    recorder.call(
+        _kernel(form),
+        words,
+        chunks=-(-rows.count // chunk_rows),
+        label=label or f"{name} {'×'.join(map(str, x.shape))}",
+        flops=8 * x.size,
+        nbytes=sum(4 * view.size for view in (x, out, *addends)),
+    )
+
+
+class _Form(NamedTuple):
+    """What the code depends on.
+
+    Attributes:
+        operands: what is read and written along the row; x and out come first.
+        columns: what is written once for a row.
+    """
+
+    centered: bool
+    rank: int
+    operands: tuple[Operand, ...]
+    columns: tuple[str, ...]
+
+    def side(self, isa: Isa) -> int:
+        """How many rows go side by side."""
+        return 4 if isa.registers * isa.vector_bytes >= 2048 else 2
+
+
+def _kernel(form: _Form) -> Kernel:
+    words = (
+        *("epsilon", "count", "rows", "chunk_rows"),
+        *Operands.words(form.operands),
+        *form.columns,
+        *walk_words("row", form.rank, len(form.operands) + len(form.columns)),
+    )
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        _write(KernelFunction(module, name, words), isa, form)
+
+    return Kernel(f"norm {tuple(form)}", words, write)
+
+
+def _write(k: KernelFunction, isa: Isa, form: _Form) -> None:
+    f = k.function
+    operands = Operands(k, form.operands, LANES)
+    count, rows, chunk_rows = (
+        k.integer(name) for name in ("count", "rows", "chunk_rows")
+    )
+    epsilon = f.splat(k.word("epsilon", F32), LANES)
+    begin = k.chunk * chunk_rows
+    end = f.minimum(begin + chunk_rows, rows)
+    names = [*(operand.name for operand in form.operands), *form.columns]
+    walk = Walk(k, "row", form.rank, len(names))
+    size = f.splat(f.convert(count, F32), LANES)
+
+    def side_by_side(number: int) -> Callable[..., list[Value]]:
+        def several(_: Value, *state: Value) -> list[Value]:
+            here = list(state)
+            streams = []
+            for _unused in range(number):
+                streams.append(walk.pointers(here))
+                here = walk.advance(here)
+            _Rows(f, form, names, operands, streams, count, size, epsilon).run()
+            return here
+
+        return several
+
+    number = form.side(isa)
+    many = end - (end - begin) % number
+    state = walk.start([k.pointer(name) for name in names], begin)
+    state = f.loop(many, side_by_side(number), state, start=begin, step=number)
+    f.loop(end, side_by_side(1), state, start=many)
+    f.finish()
+
+
+class _Rows:
+    """Rows side by side; *streams* are their operands' addresses, by *names*."""
+
+    def __init__(
+        self,
+        f: Function,
+        form: _Form,
+        names: Sequence[str],
+        operands: Operands,
+        streams: Sequence[Sequence[Value]],
+        count: Value,
+        size: Value,
+        epsilon: Value,
+    ) -> None:
+        self.f, self.form, self.operands, self.streams = f, form, operands, streams
+        self.count, self.size, self.epsilon = count, size, epsilon
+        self.number = {name: index for index, name in enumerate(names)}
+        self.type = F32.vector(LANES)
+        self.full = count - count % LANES
+        # later passes read the sums where the first one wrote them
+        self.source = 0
+        if "addend0" in self.number:
+            self.source = self.number.get("total", self.number["out"])
+
+    def run(self) -> None:
+        """All passes."""
+        f = self.f
+        zero = f.zero(self.type)
+        each = range(len(self.streams))
+        sums = self._sweep(self._first_turn, [zero] * len(self.streams))
+        means: list[Value] = []
+        squares = self._averages(sums)
+        if self.form.centered:
+            rough = squares
+
+            def deviations(
+                places: Sequence[Sequence[Value]], lanes: Value | None, *sums: Value
+            ) -> list[Value]:
+                xs = [
+                    self.operands.load(self.source, place, lanes) - mean
+                    for place, mean in zip(places, rough, strict=True)
+                ]
+                if lanes is not None:
+                    xs = [f.select(lanes, x, 0.0) for x in xs]
+                return [
+                    *(sums[i] + xs[i] for i in each),
+                    *(f.fma(xs[i], xs[i], sums[len(xs) + i]) for i in each),
+                ]
+
+            found = self._averages(
+                self._sweep(deviations, [zero] * (2 * len(self.streams)))
+            )
+            errors, squares = found[: len(rough)], found[len(rough) :]
+            squares = [s - e * e for s, e in zip(squares, errors, strict=True)]
+            # the rounded square of a rounded mean can be the larger
+            squares = [f.select(s < 0.0, f.zero(s.type), s) for s in squares]
+            means = [mean + e for mean, e in zip(rough, errors, strict=True)]
+        inverses = [1.0 / f.unary("sqrt", square + self.epsilon) for square in squares]
+        for name, values in (("mean", means), ("inverse", inverses)):
+            if name in self.number:
+                for stream, value in zip(self.streams, values, strict=True):
+                    f.store(f.lane(value, 0), stream[self.number[name]])
+
+        def last_turn(
+            places: Sequence[Sequence[Value]], lanes: Value | None
+        ) -> list[Value]:
+            xs = [self.operands.load(self.source, place, lanes) for place in places]
+            if means:
+                xs = [x - mean for x, mean in zip(xs, means, strict=True)]
+            xs = [x * inverse for x, inverse in zip(xs, inverses, strict=True)]
+            scales, biases = (
+                self._load_shared(name, places, lanes) for name in ("scale", "bias")
+            )
+            for x, place, scale, bias in zip(xs, places, scales, biases, strict=True):
+                if scale is not None and bias is not None:
+                    x = f.fma(x, scale, bias)
+                elif scale is not None:
+                    x = x * scale
+                elif bias is not None:
+                    x = x + bias
+                self.operands.store(1, x, place, lanes)
+            return []
+
+        self._sweep(last_turn, [])
+
+    def _load_shared(
+        self, name: str, places: Sequence[Sequence[Value]], lanes: Value | None
+    ) -> list[Value | None]:
+        number = self.number.get(name)
+        if number is None:
+            return [None] * len(places)
+        return [self.operands.load(number, place, lanes) for place in places]
+
+    def _first_turn(
+        self, places: Sequence[Sequence[Value]], lanes: Value | None, *sums: Value
+    ) -> list[Value]:
+        """Sums of the elements or of their squares; writes the sum with addends."""
+        f = self.f
+        after = []
+        for place, total in zip(places, sums, strict=True):
+            x = self.operands.load(0, place, lanes)
+            for name, number in self.number.items():
+                if name.startswith("addend"):
+                    x = x + self.operands.load(number, place, lanes)
+            if self.source:
+                self.operands.store(self.source, x, place, lanes)
+                if lanes is not None:
+                    x = f.select(lanes, x, 0.0)
+            after.append(total + x if self.form.centered else f.fma(x, x, total))
+        return after
+
+    def _averages(self, sums: Sequence[Value]) -> list[Value]:
+        f = self.f
+        return [spread(f, s, lambda a, b: a + b) / self.size for s in sums]
+
+    def _sweep(
+        self, turn: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> list[Value]:
+        """Calls a turn for all elements of the rows; sums what it returns."""
+        f = self.f
+
+        def block(begin: Value, *totals: Value) -> list[Value]:
+            end = f.minimum(begin + _BLOCK, self.full)
+
+            def whole(index: Value, *sums: Value) -> Sequence[Value]:
+                return turn(self._at(index), None, *sums)
+
+            starts = [f.zero(total.type) for total in totals]
+            sums = f.loop(end, whole, starts, start=begin, step=LANES, nonempty=True)
+            return [a + b for a, b in zip(totals, sums, strict=True)]
+
+        def part(index: Value, *sums: Value) -> Sequence[Value]:
+            lanes = f.first_lanes(self.count - index, LANES)
+            return turn(self._at(index), lanes, *sums)
+
+        carried = f.loop(self.full, block, carried, step=_BLOCK)
+        return f.loop(self.count, part, carried, start=self.full, step=LANES)
+
+    def _at(self, index: Value) -> list[list[Value]]:
+        wide = len(self.form.operands)
+        return [self.operands.at(stream[:wide], index) for stream in self.streams]

@@ -1,0 +1,485 @@
+"""Softmax and its logarithm along one axis, with what attention does to scores first.
+
+The largest element is subtracted before the exponential (N. J. Higham et al.,
+"Accurately computing the log-sum-exp and softmax functions", 2021).  Several rows, or
+vectors of columns, go side by side, so that no instruction waits for the one before.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
+from onnxplug_cpu.compiler.codegen.math.logarithm import log
+from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.rows import (
+    Axes,
+    Operand,
+    Operands,
+    Walk,
+    byte_strides,
+    chunk_size,
+    move,
+    spread,
+    walk_words,
+)
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
+
+_NANOSECONDS = 0.4
+"""What one element takes, about."""
+
+
+def record_softmax(
+    recorder: Recorder,
+    x: View,
+    out: View,
+    *,
+    axis: int = -1,
+    log: bool = False,
+    scale: float = 1.0,
+    mask: View | None = None,
+    zero_masked: bool = False,
+    label: str = "",
+) -> None:
+    """Softmax of ``x * scale + mask`` along an axis.
+
+    Exponentials that are no normal numbers are 0.
+
+    Args:
+        x: f32, any strides; fastest where *axis* or another axis has stride 1 in all
+            views.
+        out: f32 of x's shape; the same view as *x* for working in place, else no
+            overlap.
+        axis: which; may be negative.
+        log: give the logarithm instead.
+        scale: multiplied with *x*.
+        mask: f32 to add, or bool: minus infinity where false; broadcast to x's shape.
+        zero_masked: give 0, not NaN, for rows of minus infinity, and ignore NaN where
+            *mask* is minus infinity or false, as ONNX's Attention does.
+        label: for profiles.
+    """
+    if not out.size:
+        return
+    views = [x, out] if mask is None else [x, out, mask.broadcast_to(x.shape)]
+    axis %= len(x.shape)
+    others = [a for a in range(len(x.shape)) if a != axis and x.shape[a] != 1]
+    others.sort(key=lambda a: -abs(x.strides[a]))
+    count = x.shape[axis]
+    down = bool(others) and abs(x.strides[others[-1]]) < abs(x.strides[axis])
+    down = down and count > 1
+    lane_axis = others.pop() if down else axis
+    operands = tuple(
+        Operand.of(name, view, lane_axis)
+        for name, view in zip(("x", "out", "mask"), views, strict=False)
+    )
+    _check(x, views, operands)
+    rows = Axes.collapsed(
+        [x.shape[a] for a in others],
+        [[byte_strides(view)[a] for a in others] for view in views],
+    )
+    held = 0 if down else _held(count, recorder.isa)
+    form = _Form(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
+    words: dict[str, Word] = {
+        "scale": struct.unpack("<I", struct.pack("<f", scale))[0],
+        "count": count,
+        "columns": x.shape[lane_axis] if down else 1,
+        "rows": rows.count,
+        **rows.words("row"),
+        **Operands.values(operands, views, lane_axis),
+    }
+    for operand, view in zip(operands, views, strict=True):
+        words[f"{operand.name}_step"] = byte_strides(view)[axis]
+    each = _NANOSECONDS * count * (x.shape[lane_axis] if down else 1)
+    chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
+    words["chunk_rows"] = chunk_rows
+    recorder.call(
+        _kernel(form),
+        words,
+        chunks=-(-rows.count // chunk_rows),
+        label=label or f"{'Log' * log}Softmax {'×'.join(map(str, x.shape))}",
+        flops=20 * x.size,
+        nbytes=x.nbytes + out.nbytes,
+    )
+
+
+def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
+    for view, operand in zip(views, operands, strict=True):
+        if operand.element != "f32" and (operand.name, operand.element) != (
+            "mask",
+            "i1",
+        ):
+            raise ValueError(
+                f"softmax has no kernel for {operand.name} of {view.dtype}; expected "
+                f"float32"
+            )
+        if view.shape != x.shape:
+            raise ValueError(
+                f"{operand.name} of softmax has the shape {view.shape}; expected "
+                f"{x.shape}: broadcast it"
+            )
+
+
+class _Form(NamedTuple):
+    """What the code depends on.
+
+    Attributes:
+        down: whether the axis runs from vector to vector, not along the lanes.
+        held: how many vectors of a row are held in registers; 0 for passes over rows
+            in memory.
+        operands: x, out and perhaps mask.
+    """
+
+    down: bool
+    held: int
+    log: bool
+    scaled: bool
+    zero_masked: bool
+    rank: int
+    operands: tuple[Operand, ...]
+
+    @property
+    def mask(self) -> str:
+        """The element type of the mask, or nothing."""
+        return self.operands[2].element if len(self.operands) > 2 else ""
+
+    def side(self, isa: Isa) -> int:
+        """How many rows go side by side."""
+        if self.down or not self.held:
+            return 1
+        return max(1, min(4, _capacity(isa) // self.held))
+
+
+def _capacity(isa: Isa) -> int:
+    """Vectors that registers can hold beside the exponential's constants."""
+    return isa.registers // 2 // isa.registers_per_vector
+
+
+def _held(count: int, isa: Isa) -> int:
+    """How many vectors to hold a row of *count* elements in, 0 for too many.
+
+    Even numbers but for one, so that there are half as many kernels.
+    """
+    vectors = -(-count // LANES)
+    vectors += vectors > 1 and vectors % 2
+    return vectors if vectors <= _capacity(isa) else 0
+
+
+def _kernel(form: _Form) -> Kernel:
+    words = (
+        *("scale", "count", "columns", "rows", "chunk_rows"),
+        *Operands.words(form.operands),
+        *(f"{operand.name}_step" for operand in form.operands),
+        *walk_words("row", form.rank, len(form.operands)),
+    )
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        (_write_down if form.down else _write_across)(k, isa, form)
+
+    return Kernel(f"softmax {tuple(form)}", words, write)
+
+
+_Places = Sequence[Sequence[Value]]
+"""For each vector the addresses of the operands."""
+
+_Masks = Sequence[Value | None]
+"""For each vector which lanes exist; ``None`` for all."""
+
+
+class _Scores:
+    """The steps of softmax on vectors."""
+
+    def __init__(self, k: KernelFunction, isa: Isa, form: _Form) -> None:
+        self.f, self.isa, self.form = k.function, isa, form
+        self.operands = Operands(k, form.operands, LANES)
+        self.scale = (
+            k.function.splat(k.word("scale", F32), LANES) if form.scaled else None
+        )
+        self.type = F32.vector(LANES)
+
+    def load(self, places: _Places, masks: _Masks) -> list[Value]:
+        """The scores; minus infinity in lanes that do not exist."""
+        return [
+            self._load(place, lanes) for place, lanes in zip(places, masks, strict=True)
+        ]
+
+    def _load(self, place: Sequence[Value], lanes: Value | None) -> Value:
+        f, form = self.f, self.form
+        x = self.operands.load(0, place, lanes, -math.inf)
+        kept = lanes
+        if form.mask == "i1":
+            mask = self.operands.load(2, place, lanes)
+            kept = mask if kept is None else mask & kept
+            x = x * self.scale if self.scale else x
+        elif form.mask:
+            mask = self.operands.load(2, place, lanes)
+            x = f.fma(x, self.scale, mask) if self.scale else x + mask
+            if form.zero_masked:
+                allowed = mask.compare("ne", -math.inf)
+                kept = allowed if kept is None else allowed & kept
+        elif self.scale:
+            x = x * self.scale
+        if kept is not None and (self.scale or form.mask):
+            x = f.select(kept, x, -math.inf)
+        return x
+
+    def store(self, xs: Sequence[Value], places: _Places, masks: _Masks) -> None:
+        """Write the vectors to the output."""
+        for x, place, lanes in zip(xs, places, masks, strict=True):
+            self.operands.store(1, x, place, lanes)
+
+    def larger(self, a: Value, b: Value) -> Value:
+        """The larger, and *b* if one is NaN, which the exponentials then are."""
+        return self.f.select(a > b, a, b)
+
+    def subtrahend(self, largest: Value) -> Value:
+        """What to subtract from scores of which *largest* is the largest."""
+        if not self.form.zero_masked:
+            return largest
+        f = self.f
+        return f.select(largest.compare("eq", -math.inf), f.zero(self.type), largest)
+
+    def exponential(self, x: Value, top: Value) -> Value:
+        """e**(x - top)."""
+        return exp_flushed(self.f, self.isa, x - top)
+
+    def factor(self, total: Value) -> Value:
+        """What exponentials of sum *total* are multiplied with."""
+        factor = 1.0 / total
+        if self.form.zero_masked:
+            factor = self.f.select(total.compare("eq", 0.0), total, factor)
+        return factor
+
+    def logarithm(self, total: Value) -> Value:
+        """The logarithm of the exponentials' sum."""
+        return log(self.f, self.isa, total)
+
+
+def _plus(a: Value, b: Value) -> Value:
+    return a + b
+
+
+def _tree(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    values = list(values)
+    while len(values) > 1:
+        paired = [
+            combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)
+        ]
+        values = paired + values[2 * len(paired) :]
+    return values[0]
+
+
+def _in_registers(scores: _Scores, rows: Sequence[_Places], masks: _Masks) -> None:
+    """Softmax of rows, all of whose vectors are in registers at once."""
+    f = scores.f
+    loaded = [scores.load(row, masks) for row in rows]
+    tops = [
+        scores.subtrahend(spread(f, _tree(xs, scores.larger), scores.larger))
+        for xs in loaded
+    ]
+    powers = [
+        [scores.exponential(x, top) for x in xs]
+        for xs, top in zip(loaded, tops, strict=True)
+    ]
+    totals = [spread(f, _tree(es, _plus), _plus) for es in powers]
+    for row, xs, es, top, total in zip(rows, loaded, powers, tops, totals, strict=True):
+        if scores.form.log:
+            logarithm = scores.logarithm(total)
+            results = [(x - top) - logarithm for x in xs]
+        else:
+            factor = scores.factor(total)
+            results = [e * factor for e in es]
+        scores.store(results, row, masks)
+
+
+class _Sweep(Protocol):
+    """Calls *turn* with vectors of the whole axis, up to a number at a time.
+
+    Turns get places, masks and the carried values, one for each vector at most, and
+    return the new carried values.
+    """
+
+    def __call__(
+        self, turn: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> list[Value]: ...
+
+
+def _in_passes(
+    scores: _Scores,
+    count: int,
+    sweep: _Sweep,
+    across: Callable[[Sequence[Value], Callable[[Value, Value], Value]], list[Value]],
+) -> None:
+    """Softmax by passes over memory.
+
+    Args:
+        count: of vectors that a turn gets at most.
+        across: from the accumulators of the vectors those that hold for them all.
+    """
+    f = scores.f
+
+    def folded(
+        carried: Sequence[Value], xs: Sequence[Value], combine: Any
+    ) -> list[Value]:
+        new = [combine(x, a) for x, a in zip(xs, carried, strict=False)]
+        return [*new, *carried[len(new) :]]
+
+    def largest(places: _Places, masks: _Masks, *tops: Value) -> list[Value]:
+        return folded(tops, scores.load(places, masks), scores.larger)
+
+    def exponentials(places: _Places, masks: _Masks, *sums: Value) -> list[Value]:
+        xs = scores.load(places, masks)
+        es = [scores.exponential(x, top) for x, top in zip(xs, tops, strict=False)]
+        if not scores.form.log:
+            scores.store(es, places, masks)
+        return folded(sums, es, _plus)
+
+    def finish(places: _Places, masks: _Masks) -> list[Value]:
+        if scores.form.log:
+            xs = scores.load(places, masks)
+            results = [
+                (x - top) - logarithm
+                for x, top, logarithm in zip(xs, tops, last, strict=False)
+            ]
+        else:
+            es = [
+                scores.operands.load(1, place, lanes)
+                for place, lanes in zip(places, masks, strict=True)
+            ]
+            results = [e * factor for e, factor in zip(es, last, strict=False)]
+        scores.store(results, places, masks)
+        return []
+
+    lowest = f.value(-math.inf, scores.type)
+    tops = across(sweep(largest, [lowest] * count), scores.larger)
+    tops = [scores.subtrahend(top) for top in tops]
+    totals = across(sweep(exponentials, [f.zero(scores.type)] * count), _plus)
+    last = list(map(scores.logarithm if scores.form.log else scores.factor, totals))
+    sweep(finish, [])
+
+
+def _write_across(k: KernelFunction, isa: Isa, form: _Form) -> None:
+    f = k.function
+    scores = _Scores(k, isa, form)
+    at = scores.operands.at
+    count, rows, chunk_rows = (
+        k.integer(name) for name in ("count", "rows", "chunk_rows")
+    )
+    begin = k.chunk * chunk_rows
+    end = f.minimum(begin + chunk_rows, rows)
+    walk = Walk(k, "row", form.rank, len(form.operands))
+    state = walk.start([k.pointer(name) for name, *_ in form.operands], begin)
+    ends = [f.first_lanes(count - LANES * u, LANES) for u in range(form.held)]
+
+    def held(number: int) -> Callable[..., list[Value]]:
+        def several(_: Value, *state: Value) -> list[Value]:
+            here = list(state)
+            streams = []
+            for _unused in range(number):
+                pointers = walk.pointers(here)
+                streams.append([at(pointers, LANES * u) for u in range(form.held)])
+                here = walk.advance(here)
+            # only the last two vectors can be cut off: the number is even
+            masks = [*([None] * (form.held - 2)), *ends[-2:]]
+            _in_registers(scores, streams, masks)
+            return here
+
+        return several
+
+    def swept(_: Value, *state: Value) -> list[Value]:
+        pointers = walk.pointers(state)
+
+        def sweep(
+            turn: Callable[..., Sequence[Value]], carried: Sequence[Value]
+        ) -> list[Value]:
+            full = count - count % (_SWEPT * LANES)
+
+            def whole(index: Value, *carried: Value) -> Sequence[Value]:
+                here = at(pointers, index)
+                places = [at(here, LANES * u) for u in range(_SWEPT)]
+                return turn(places, [None] * _SWEPT, *carried)
+
+            def part(index: Value, *carried: Value) -> Sequence[Value]:
+                lanes = f.first_lanes(count - index, LANES)
+                return turn([at(pointers, index)], [lanes], *carried)
+
+            carried = f.loop(full, whole, carried, step=_SWEPT * LANES)
+            return f.loop(count, part, carried, start=full, step=LANES)
+
+        def across(
+            vectors: Sequence[Value], combine: Callable[[Value, Value], Value]
+        ) -> list[Value]:
+            return [spread(f, _tree(vectors, combine), combine)] * len(vectors)
+
+        _in_passes(scores, _SWEPT, sweep, across)
+        return walk.advance(state)
+
+    number = form.side(isa)
+    if number > 1:
+        many = end - (end - begin) % number
+        state = f.loop(many, held(number), state, start=begin, step=number)
+        begin = many
+    f.loop(end, held(1) if form.held else swept, state, start=begin)
+    f.finish()
+
+
+_SWEPT = 4
+"""Vectors of a row that are computed at a time, so that none waits for another."""
+
+
+def _write_down(k: KernelFunction, isa: Isa, form: _Form) -> None:
+    f = k.function
+    scores = _Scores(k, isa, form)
+    at = scores.operands.at
+    count, rows, chunk_rows, columns = (
+        k.integer(name) for name in ("count", "rows", "chunk_rows", "columns")
+    )
+    steps = [k.integer(f"{name}_step") for name, *_ in form.operands]
+    begin = k.chunk * chunk_rows
+    end = f.minimum(begin + chunk_rows, rows)
+    walk = Walk(k, "row", form.rank, len(form.operands))
+
+    def block(pointers: Sequence[Value], masks: _Masks) -> None:
+        def sweep(
+            turn: Callable[..., Sequence[Value]], carried: Sequence[Value]
+        ) -> list[Value]:
+            def step(index: Value, *carried: Value) -> Sequence[Value]:
+                here = [
+                    move(f, pointer, index * step)
+                    for pointer, step in zip(pointers, steps, strict=True)
+                ]
+                places = [at(here, LANES * u) for u in range(len(masks))]
+                return turn(places, masks, *carried)
+
+            return f.loop(count, step, carried)
+
+        _in_passes(scores, len(masks), sweep, lambda vectors, _: list(vectors))
+
+    def row(_: Value, *state: Value) -> list[Value]:
+        pointers = walk.pointers(state)
+        many = columns - columns % (_SWEPT * LANES)
+
+        def whole(column: Value) -> None:
+            block(at(pointers, column), [None] * _SWEPT)
+
+        def part(column: Value) -> None:
+            block(at(pointers, column), [f.first_lanes(columns - column, LANES)])
+
+        f.loop(many, whole, step=_SWEPT * LANES)
+        f.loop(columns, part, start=many, step=LANES)
+        return walk.advance(state)
+
+    f.loop(
+        end,
+        row,
+        walk.start([k.pointer(name) for name, *_ in form.operands], begin),
+        start=begin,
+    )
+    f.finish()

@@ -1,0 +1,335 @@
+"""The kernels of reductions.
+
+*Across* reduces along the lanes of vectors, *down* keeps the lanes and reduces from row
+to row; *short* reduces rows of a few vectors, as many rows at once as there are lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.math.exponential import exp
+from onnxplug_cpu.compiler.codegen.math.logarithm import log
+from onnxplug_cpu.compiler.kernels.reduction.accumulator import (
+    BLOCK,
+    Accumulator,
+    Fold,
+    fold_of,
+)
+from onnxplug_cpu.compiler.kernels.rows import (
+    Elements,
+    Walk,
+    lanes_of,
+    opaque,
+    walk_words,
+)
+from onnxplug_cpu.compiler.target.isa import Isa
+
+
+class Form(NamedTuple):
+    """What the code of a reduction depends on.
+
+    Attributes:
+        way: ``across``, ``down`` or ``short``.
+        kind: ONNX's name of the reduction.
+        element: the element type.
+        near, out_near: whether neighbours on the innermost axis are adjacent in the
+            input and in the output.
+        kept_rank, reduced_rank: of the axes without the innermost one.
+        vectors: of a short row.
+    """
+
+    way: str
+    kind: str
+    element: str
+    near: bool
+    out_near: bool
+    kept_rank: int
+    reduced_rank: int
+    vectors: int
+
+
+def reduce_kernel(form: Form) -> Kernel:
+    """A chunk is some places of the kept axes; unless across, of some columns.
+
+    Words: addresses; ``rows``, the places of the kept axes without the innermost one;
+    ``count``, the elements that become one; ``inner``, the size of the innermost axis,
+    and its strides in bytes; the axes; the ``parts`` that columns are divided into.
+    """
+    words = (
+        *("x", "out", "rows", "chunk_rows", "count", "inner", "x_stride"),
+        *walk_words("kept", form.kept_rank, 2),
+        *walk_words("reduced", form.reduced_rank, 1),
+    )
+    if form.way != "across":
+        words = (*words, "chunk_columns", "parts", "out_stride")
+
+    def write(module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, words)
+        scalar = Type(form.element)
+        vector = scalar.vector(lanes_of(scalar))
+        if form.way == "across":
+            _write_across(k, isa, form, vector)
+        else:
+            _write_columns(k, isa, form, vector)
+
+    return Kernel(f"reduce {tuple(form)}", words, write)
+
+
+def _write_across(k: KernelFunction, isa: Isa, form: Form, vector: Type) -> None:
+    f = k.function
+    elements = Elements(f, vector, None if form.near else k.integer("x_stride"))
+    inner, count = k.integer("inner"), k.integer("count")
+    rows, chunk_rows = k.integer("rows"), k.integer("chunk_rows")
+    begin = k.chunk * chunk_rows
+    end = f.minimum(begin + chunk_rows, rows)
+    kept = Walk(k, "kept", form.kept_rank, 2)
+    reduced = Walk(k, "reduced", form.reduced_rank, 1)
+
+    def fold_row(
+        pointer: Value, fold: Fold, change: Callable[[Value], Value] = lambda x: x
+    ) -> Value:
+        accumulator = Accumulator(f, fold, vector)
+        empty = accumulator.start()
+
+        def turn(_: Value, *state: Value) -> list[Value]:
+            place, rest = state[: len(state) - len(empty)], state[-len(empty) :]
+            after = accumulator.run(rest, elements, place[0], inner, change)
+            return [*reduced.advance(place), *after]
+
+        first = reduced.start([pointer])
+        after = f.loop(reduced.count, turn, [*first, *empty])
+        return accumulator.lanes(after[-len(empty) :])
+
+    def row(_: Value, *state: Value) -> list[Value]:
+        x, out = kept.pointers(state)
+        f.store(_reduced_by(f, isa, form.kind, vector, count, x, fold_row), out)
+        return kept.advance(state)
+
+    f.loop(end, row, kept.start([k.pointer("x"), k.pointer("out")], begin), start=begin)
+    f.finish()
+
+
+def _write_columns(k: KernelFunction, isa: Isa, form: Form, vector: Type) -> None:
+    """Columns are kept; several vectors of them are reduced side by side."""
+    f = k.function
+    lanes = vector.lanes
+    inner, parts = k.integer("inner"), k.integer("parts")
+    rows, chunk_rows = k.integer("rows"), k.integer("chunk_rows")
+    chunk_columns = k.integer("chunk_columns")
+    begin = (k.chunk // parts) * chunk_rows
+    end = f.minimum(begin + chunk_rows, rows)
+    left = (k.chunk % parts) * chunk_columns
+    right = f.minimum(left + chunk_columns, inner)
+    kept = Walk(k, "kept", form.kept_rank, 2)
+    spaced = not form.near or form.way == "short"
+    source = Elements(f, vector, k.integer("x_stride") if spaced else None)
+    target = Elements(f, vector, None if form.out_near else k.integer("out_stride"))
+    side = 1 if form.way == "short" else 4
+    reduced_at = (_short if form.way == "short" else _down)(k, isa, form, source)
+
+    def columns(
+        x: Value, out: Value, column: Value, masks: Sequence[Value | None]
+    ) -> None:
+        results = reduced_at(source.at(x, column), inner - column, masks)
+        place = target.at(out, column)
+        for u, (result, mask) in enumerate(zip(results, masks, strict=True)):
+            target.store(result, target.at(place, lanes * u), mask)
+
+    def row(_: Value, *state: Value) -> list[Value]:
+        x, out = kept.pointers(state)
+        full = right - ((right - left) % (side * lanes))
+
+        def whole(column: Value) -> None:
+            columns(x, out, column, [None] * side)
+
+        def part(column: Value) -> None:
+            columns(x, out, column, [f.first_lanes(right - column, lanes)])
+
+        f.loop(full, whole, start=left, step=side * lanes)
+        f.loop(right, part, start=full, step=lanes)
+        return kept.advance(state)
+
+    f.loop(end, row, kept.start([k.pointer("x"), k.pointer("out")], begin), start=begin)
+    f.finish()
+
+
+_Columns = Callable[[Value, Value, Sequence[Value | None]], list[Value]]
+"""From the address of the first column, how many columns follow, and masks of the
+vectors of columns: the reduced vectors."""
+
+
+def _short(k: KernelFunction, isa: Isa, form: Form, source: Elements) -> _Columns:
+    """Rows of a few vectors: what the lanes hold is added up for all rows at once."""
+    f, vector = k.function, source.type
+    lanes, fold = vector.lanes, fold_of(form.kind, vector)
+    count = k.integer("count")
+    end = f.first_lanes(count - lanes * (form.vectors - 1), lanes)
+    near = Elements(f, vector)
+
+    def reduced(x: Value, columns: Value, masks: Sequence[Value | None]) -> list[Value]:
+        folded = []
+        columns = opaque(f, columns)
+        for lane in range(lanes):
+            # behind the last row it is read again, and not kept
+            index = f.minimum(columns - 1, f.value(lane, I64)) if lane else 0
+            place = opaque(f, source.at(x, index))
+            total = f.value(fold.identity, vector)
+            for u in range(form.vectors):
+                mask = end if u == form.vectors - 1 else None
+                element = near.load(near.at(place, lanes * u), mask, fold.identity)
+                total = fold.step(f, total, element)
+            folded.append(total)
+        while len(folded) > 1:
+            width = len(folded) // 2
+            folded = [
+                _joined(f, fold, a, b, width)
+                for a, b in zip(folded[::2], folded[1::2], strict=True)
+            ]
+        return [_finish(f, isa, form.kind, count, folded[0])]
+
+    return reduced
+
+
+def _joined(f: Function, fold: Fold, a: Value, b: Value, width: int) -> Value:
+    """Groups of ``2 * width`` lanes of *a*, then of *b*, folded to *width* lanes."""
+    low = [
+        start + lane
+        for start in range(0, 2 * a.type.lanes, 2 * width)
+        for lane in range(width)
+    ]
+    high = [lane + width for lane in low]
+    return fold.combine(f, f.shuffle(a, b, low), f.shuffle(a, b, high))
+
+
+def _down(k: KernelFunction, isa: Isa, form: Form, source: Elements) -> _Columns:
+    """From row to row."""
+    f, vector = k.function, source.type
+    lanes, count = vector.lanes, k.integer("count")
+    reduced = Walk(k, "reduced", form.reduced_rank, 1)
+
+    def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[Value]:
+        def fold_columns(
+            pointer: list[Value],
+            fold: Fold,
+            change: Callable[[list[Value]], list[Value]] = lambda xs: xs,
+        ) -> list[Value]:
+            accumulator = Accumulator(f, fold, vector)
+            starts = [accumulator.start() for _ in masks]
+            width = len(starts[0])
+            identity = f.value(fold.identity, vector)
+
+            def block(first: Value, *state: Value) -> list[Value]:
+                turns = f.minimum(count - first, f.value(BLOCK, I64))
+
+                def turn(_: Value, *state: Value) -> list[Value]:
+                    place = state[: len(state) - len(masks)]
+                    xs = change(
+                        [
+                            source.load(
+                                source.at(place[0], lanes * u), mask, fold.identity
+                            )
+                            for u, mask in enumerate(masks)
+                        ]
+                    )
+                    accumulators = [
+                        fold.step(f, a, x)
+                        for a, x in zip(state[-len(masks) :], xs, strict=True)
+                    ]
+                    return [*reduced.advance(place), *accumulators]
+
+                place = state[: len(state) - width * len(masks)]
+                totals = state[len(place) :]
+                after = f.loop(
+                    turns, turn, [*place, *[identity] * len(masks)], nonempty=True
+                )
+                result = after[: len(place)]
+                for u, a in enumerate(after[len(place) :]):
+                    result += accumulator.absorb(totals[width * u : width * (u + 1)], a)
+                return result
+
+            first = reduced.start(pointer)
+            flat = [value for start in starts for value in start]
+            after = f.loop(count, block, [*first, *flat], step=BLOCK)[len(first) :]
+            return [
+                accumulator.result(after[width * u : width * (u + 1)])
+                for u in range(len(masks))
+            ]
+
+        return _reduced_columns(f, isa, form.kind, vector, count, [x], fold_columns)
+
+    return columns
+
+
+def _reduced_by(
+    f: Function,
+    isa: Isa,
+    kind: str,
+    vector: Type,
+    count: Value,
+    x: Value,
+    fold_row: Callable[..., Value],
+) -> Value:
+    """The reduction of a row at *x* as a scalar."""
+    if kind != "ReduceLogSumExp":
+        return _finish(f, isa, kind, count, fold_row(x, fold_of(kind, vector)))
+    shift = _finite(f, fold_row(x, fold_of("ReduceMax", vector)))
+    wide = f.splat(shift, vector.lanes)
+    total = fold_row(
+        x,
+        fold_of("ReduceSum", vector)._replace(identity=0),
+        lambda e: exp(f, isa, e - wide),
+    )
+    return _log(f, isa, total) + shift
+
+
+def _reduced_columns(
+    f: Function,
+    isa: Isa,
+    kind: str,
+    vector: Type,
+    count: Value,
+    x: list[Value],
+    fold_columns: Callable[..., list[Value]],
+) -> list[Value]:
+    """The reductions of the columns at *x*."""
+    if kind != "ReduceLogSumExp":
+        results = fold_columns(x, fold_of(kind, vector))
+        return [_finish(f, isa, kind, count, result) for result in results]
+    largest = fold_columns(x, fold_of("ReduceMax", vector))
+    shifts = [_finite(f, value) for value in largest]
+    totals = fold_columns(
+        x,
+        fold_of("ReduceSum", vector),
+        lambda xs: [exp(f, isa, e - s) for e, s in zip(xs, shifts, strict=True)],
+    )
+    return [_log(f, isa, t) + s for t, s in zip(totals, shifts, strict=True)]
+
+
+def _finish(f: Function, isa: Isa, kind: str, count: Value, total: Value) -> Value:
+    """The result from the fold of *count* elements, a scalar or lanes."""
+    if kind == "ReduceL2":
+        return f.unary("sqrt", total)
+    if kind == "ReduceLogSum":
+        return _log(f, isa, total)
+    if kind == "ReduceMean":
+        # the mean of nothing is zero
+        divisor = f.convert(f.maximum(count, f.value(1, I64)), total.type.scalar)
+        if total.type.lanes:
+            divisor = f.splat(divisor, total.type.lanes)
+        return total / divisor if total.type.is_float else total // divisor
+    return total
+
+
+def _finite(f: Function, value: Value) -> Value:
+    """*value*, or 0 where it is not finite."""
+    return f.select((value - value).compare("eq", 0.0), value, 0.0)
+
+
+def _log(f: Function, isa: Isa, x: Value) -> Value:
+    if x.type.lanes:
+        return log(f, isa, x)
+    return f.lane(log(f, isa, f.splat(x, lanes_of(F32))), 0)

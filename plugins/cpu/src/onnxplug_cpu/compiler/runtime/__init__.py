@@ -1,0 +1,1 @@
+"""Gives commands addresses and runs them: code, memory, threads and measurements."""

@@ -1,0 +1,332 @@
+"""The native driver: runs a program's commands, entered from Python once.
+
+A program's *block* is an array of 8-byte words: a header, and what the header's byte
+offsets lead to.  Python calls the entry with the block and this run's arrays.  The
+entry checks the arrays, writes their addresses into the words of commands that name
+inputs and outputs, and does the commands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR
+from onnxplug_cpu.compiler.runtime.arena import address_of
+from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable
+from onnxplug_cpu.compiler.runtime.pool import WAITING, write_parallel
+from onnxplug_cpu.compiler.runtime.waits import CALLING_CONVENTION
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
+    from onnxplug_cpu.compiler.runtime.jit import Library
+    from onnxplug_cpu.compiler.target.isa import Isa
+
+# The header of a block: numbers of words.  Offsets are in bytes from its start.
+CONTROL: Final = 0
+"""The address of the pool's control block; not used for one thread."""
+THREADS: Final = 1
+"""How many threads a command may use."""
+FIRST: Final = 2
+"""The first command to do."""
+LAST: Final = 3
+"""The command before which to stop."""
+BEGIN: Final = 4
+"""The first chunk to do of each command."""
+END: Final = 5
+"""The chunk before which to stop, if a command has so many."""
+COMMANDS: Final = 6
+"""Offset of the commands: function, offset of the words, chunks."""
+PATCH_COUNT: Final = 7
+"""How many words depend on the arrays."""
+PATCHES: Final = 8
+"""Offset of the patches: offset of the word, number of the array, byte in it."""
+PYTHON: Final = 9
+"""The address of the interpreter's table."""
+RELEASES: Final = 10
+"""Whether the GIL is released during the run."""
+ARRAY_COUNT: Final = 11
+"""How many arrays a run has: inputs, then outputs."""
+ARRAYS: Final = 12
+"""Offset of what is expected of each: flags, descriptor or 0, rank, sizes."""
+ADDRESSES: Final = 13
+"""Offset of a place for their addresses."""
+HEADER: Final = 14
+"""Words of the header."""
+
+INPUT_FLAGS: Final = 0x1 | 0x100
+"""``NPY_ARRAY_C_CONTIGUOUS``, ``NPY_ARRAY_ALIGNED``."""
+OUTPUT_FLAGS: Final = INPUT_FLAGS | 0x400
+"""Writeable, too."""
+
+# The interpreter's table: functions and objects that native code needs.
+_SAVE_THREAD, _RESTORE_THREAD, _INC_REF, _TRUE, _FALSE, _ARRAY_TYPE = range(6)
+
+_HEAD: Final = object.__basicsize__
+"""Bytes of what every object begins with; the last word is its type."""
+_DATA, _RANK, _SIZES, _DESCRIPTOR, _FLAGS = (
+    _HEAD + offset for offset in (0, 8, 16, 40, 48)
+)
+"""Where an array has its fields: ``PyArrayObject_fields`` of numpy's ABI."""
+
+
+def _write_entry(module: Module, name: str, isa: Isa) -> None:
+    """``PyObject *entry(self, PyObject **arguments, i64 count)``, for METH_FASTCALL.
+
+    The arguments are the block, an array itself, and the run's arrays.  True when the
+    commands are done, False when an array is not what the block expects.
+    """
+    run = _write_run(module, name, isa)
+    f = module.function(
+        name,
+        [("self", PTR), ("arguments", PTR), ("count", I64)],
+        PTR,
+        convention=CALLING_CONVENTION,
+    )
+    _, arguments, count = f.parameters
+    block = _field(f, f.load(arguments, PTR), _DATA, PTR)
+    python = _word(f, block, PYTHON, PTR)
+    expected = _word(f, block, ARRAY_COUNT)
+    addresses = _within(f, block, ADDRESSES)
+    array_type = _word(f, python, _ARRAY_TYPE)
+    ok = count.compare("eq", expected + 1)
+
+    def check(index: Value, fine: Value, spec: Value) -> list[Value]:
+        array = f.load(f.at(arguments, index + 1, PTR), PTR)
+        known = _field(f, array, _HEAD - 8, I64).compare("eq", array_type)
+        return f.branch(
+            known & fine,
+            lambda: look(index, array, spec),
+            lambda: [f.value(0, I1), spec],
+        )
+
+    def look(index: Value, array: Value, spec: Value) -> list[Value]:
+        data = _field(f, array, _DATA, I64)
+        f.store(data, f.at(addresses, index, I64))
+        needed = f.convert(f.load(spec, I64), I32)
+        flags = (_field(f, array, _FLAGS, I32) & needed).compare("eq", needed)
+        wanted = _word(f, spec, 1)
+        descriptor = _field(f, array, _DESCRIPTOR, I64)
+        dtype = descriptor.compare("eq", wanted) | wanted.compare("eq", 0)
+        rank = _word(f, spec, 2)
+        sizes = f.at(spec, 3, I64)
+        actual = f.convert(_field(f, array, _RANK, I32), I64)
+        same_rank = actual.compare("eq", rank)
+        fits = f.branch(
+            same_rank,
+            lambda: same_sizes(rank, sizes, _field(f, array, _SIZES, PTR)),
+            lambda: [rank.compare("lt", 0)],
+        )
+        following = f.at(sizes, f.maximum(rank, 0), I64)
+        return [flags & dtype & fits[0], following]
+
+    def same_sizes(rank: Value, sizes: Value, actual: Value) -> list[Value]:
+        def size(axis: Value, fine: Value) -> list[Value]:
+            wanted = f.load(f.at(sizes, axis, I64), I64)
+            found = f.load(f.at(actual, axis, I64), I64)
+            return [fine & found.compare("eq", wanted)]
+
+        return f.loop(rank, size, [f.value(1, I1)])
+
+    (ok, _) = f.branch(
+        ok,
+        lambda: f.loop(expected, check, [ok, _within(f, block, ARRAYS)]),
+        lambda: [ok, block],
+    )
+
+    def go() -> list[Value]:
+        releases = _word(f, block, RELEASES).compare("ne", 0)
+        f.branch(releases, without_gil, lambda: f.call_void(run, block))
+        return [_word(f, python, _TRUE, PTR)]
+
+    def without_gil() -> None:
+        save = _word(f, python, _SAVE_THREAD, PTR)
+        state = f.instruction(PTR, f"call {CALLING_CONVENTION} ptr {save.text}()")
+        f.call_void(run, block)
+        restore = _word(f, python, _RESTORE_THREAD, PTR)
+        f.effect(f"call {CALLING_CONVENTION} void {restore.text}({state})")
+
+    (result,) = f.branch(ok, go, lambda: [_word(f, python, _FALSE, PTR)])
+    increase = _word(f, python, _INC_REF, PTR)
+    f.effect(f"call {CALLING_CONVENTION} void {increase.text}({result})")
+    f.finish(result)
+
+
+def _write_run(module: Module, name: str, isa: Isa) -> str:
+    """Define ``void run(ptr block)``: patch the words and do the commands."""
+    parallel = write_parallel(module, name, isa)
+    run = f"{name}.run"
+    f = module.function(run, [("block", PTR)], internal=True, inline=False)
+    (block,) = f.parameters
+    addresses = _within(f, block, ADDRESSES)
+    patches = _within(f, block, PATCHES)
+
+    def patch(index: Value) -> None:
+        entry = f.at(patches, index * 3, I64)
+        base = f.load(f.at(addresses, _word(f, entry, 1), I64), I64)
+        f.store(base + _word(f, entry, 2), _byte(f, block, f.load(entry, I64)))
+
+    f.loop(_word(f, block, PATCH_COUNT), patch)
+    control = _word(f, block, CONTROL, PTR)
+    threads = _word(f, block, THREADS)
+    commands = _within(f, block, COMMANDS)
+    alone = threads.compare("lt", 2)
+    begin, stop = _word(f, block, BEGIN), _word(f, block, END)
+
+    def command(index: Value) -> None:
+        entry = f.at(commands, index * 3, I64)
+        function = f.load(entry, PTR)
+        words = _byte(f, block, _word(f, entry, 1))
+        end = f.minimum(_word(f, entry, 2), stop)
+
+        def by_pool() -> list[Value]:
+            return [
+                f.intrinsic(I1, parallel, control, function, words, begin, end, threads)
+            ]
+
+        (done,) = f.branch(
+            alone | (end - begin).compare("lt", 2), lambda: [f.value(0, I1)], by_pool
+        )
+        f.branch(done, lambda: None, lambda: by_caller(function, words, end))
+
+    def by_caller(function: Value, words: Value, end: Value) -> None:
+        f.loop(
+            end,
+            lambda chunk: f.call_pointer(function, words, chunk, f.value(0, I64)),
+            start=begin,
+            nonempty=True,
+        )
+
+    f.loop(_word(f, block, LAST), command, start=_word(f, block, FIRST))
+    f.finish()
+    return run
+
+
+def _word(f: Function, words: Value, index: int, type_: Any = I64) -> Value:
+    return f.load(f.at(words, index, I64), type_)
+
+
+def _byte(f: Function, block: Value, offset: Value) -> Value:
+    return f.instruction(PTR, f"getelementptr i8, {block}, {offset}")
+
+
+def _within(f: Function, block: Value, index: int) -> Value:
+    """What the offset in a word of the header leads to."""
+    return _byte(f, block, _word(f, block, index))
+
+
+def _field(f: Function, structure: Value, offset: int, type_: Any) -> Value:
+    return f.load(
+        f.instruction(PTR, f"getelementptr i8, {structure}, i64 {offset}"), type_
+    )
+
+
+ENTRY: Final = Kernel(f"driver.entry:{_HEAD}:{WAITING}", (), _write_entry)
+
+
+class Driver:
+    """The entry as Python calls it.
+
+    Attributes:
+        python: the address of the interpreter's table, for :data:`PYTHON`.
+        run: ``run(block, *inputs, *outputs)``; whether the arrays were as expected.
+    """
+
+    def __init__(self, library: Library) -> None:
+        check_layout()
+        table = [0] * 6
+        table[_SAVE_THREAD] = c_api("PyEval_SaveThread")
+        table[_RESTORE_THREAD] = c_api("PyEval_RestoreThread")
+        table[_INC_REF] = c_api("Py_IncRef")
+        table[_TRUE] = id(True)
+        table[_FALSE] = id(False)
+        table[_ARRAY_TYPE] = id(np.ndarray)
+        self._table = np.array(table, np.uint64)
+        self.python = address_of(self._table)
+        self.run: Callable[..., bool] = python_function(
+            library.addresses([ENTRY])[ENTRY], "run"
+        )
+
+
+_shared: Final[dict[Library, Driver]] = {}
+
+
+def shared_driver(library: Library) -> Driver:
+    """The driver of a library."""
+    if library not in _shared:
+        _shared[library] = Driver(library)
+    return _shared[library]
+
+
+class _MethodDefinition(ctypes.Structure):
+    """CPython's ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_FASTCALL: Final = 0x80
+_definitions: Final[list[_MethodDefinition]] = []
+"""A function refers to its definition for as long as it lives."""
+
+
+def python_function(address: int, name: str) -> Callable[..., Any]:
+    """The machine code at *address* as a builtin function of Python.
+
+    It is called as ``PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t n)``
+    with the GIL held, and returns a new reference.  A call costs a fifth of what ctypes
+    takes.
+    """
+    definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
+    _definitions.append(definition)
+    create = ctypes.pythonapi.PyCFunction_NewEx
+    create.restype = ctypes.py_object
+    create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    function: Callable[..., Any] = create(ctypes.addressof(definition), None, None)
+    return function
+
+
+def c_api(name: str) -> int:
+    """The address of a function of Python's C API."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
+def check_layout() -> None:
+    """Make sure that objects are in memory as native code reads them.
+
+    Raises:
+        KernelUnavailable: they are not, in this interpreter.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise KernelUnavailable(
+            "compiled programs need Python's global interpreter lock, which this "
+            "interpreter runs without; set PYTHON_GIL=1"
+        )
+    array = np.zeros((2, 3, 5), np.int16)
+    at = id(array)
+    pointer, integer = ctypes.c_uint64.from_address, ctypes.c_int.from_address
+    expected = (
+        (pointer(at + _HEAD - 8).value, id(np.ndarray)),
+        (pointer(at + _DATA).value, address_of(array)),
+        (integer(at + _RANK).value, array.ndim),
+        (
+            (ctypes.c_int64 * 3).from_address(pointer(at + _SIZES).value)[:],
+            list(array.shape),
+        ),
+        (pointer(at + _DESCRIPTOR).value, id(array.dtype)),
+        (integer(at + _FLAGS).value & OUTPUT_FLAGS, OUTPUT_FLAGS),
+    )
+    if any(found != wanted for found, wanted in expected):
+        raise KernelUnavailable(
+            "arrays are laid out in memory in a way that compiled programs do not "
+            "know; they need CPython and numpy 2"
+        )

@@ -1,0 +1,107 @@
+"""A long program in parts, between which Python looks whether it should go on.
+
+A part is some whole commands, or some chunks of one.  Native code does not end before
+its part does, so what cancels a run or interrupts the program waits that long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from onnxplug.ep.record import Record
+from onnxplug_cpu.compiler.ir.commands import MAX_CHUNKS
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.ir.commands import Command
+
+BETWEEN_LOOKS: Final = 50e-3
+"""Seconds that a part should take.  Entering the next one costs microseconds, and an
+idle thread at its end less than a chunk."""
+
+_FIRST: Final = BETWEEN_LOOKS / 4
+"""Estimated seconds of the first part, before it is known what estimates are worth."""
+
+
+class Part(Record):
+    """Commands from *first* up to, but not with, *last*.
+
+    If it is one, only its chunks from *begin* up to, but not with, *end*.
+    """
+
+    first: int
+    last: int
+    begin: int = 0
+    end: int = MAX_CHUNKS
+
+
+def estimated_seconds(command: Command, workers: int) -> float:
+    """About how long a command takes; only orders of magnitude count."""
+    seconds = max(command.flops / 40e9, command.nbytes / 8e9) or 1e-6
+    threads = min(workers, command.chunks)
+    if threads > 1:  # which only long work is worth
+        seconds = max(seconds, 20e-6)
+    return 1e-7 + seconds / threads
+
+
+class Division:
+    """How long the commands of a program take, and so how to divide it.
+
+    Args:
+        commands: all of them.
+        workers: threads of a run.
+
+    Attributes:
+        seconds: what a run takes, as estimated.
+    """
+
+    def __init__(self, commands: Sequence[Command], workers: int) -> None:
+        self._workers = workers
+        self._chunks = [command.chunks for command in commands]
+        self._costs = [estimated_seconds(command, workers) for command in commands]
+        self.seconds = sum(self._costs)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a run should look on its way."""
+        return self.seconds > BETWEEN_LOOKS
+
+    def parts(self, first: int = 0, last: int | None = None) -> Iterator[Part]:
+        """All commands, or those from *first* to before *last*, in parts.
+
+        The next part is to be asked for when the one before is done: how long that took
+        corrects the estimate.
+        """
+        last = len(self._costs) if last is None else last
+        share = _FIRST
+        command, chunk = first, 0
+        while command < last:
+            part, estimate = self._next(command, chunk, last, share)
+            began = time.perf_counter()
+            yield part
+            taken = max(time.perf_counter() - began, 1e-9)
+            # a slow part may have been stopped for a while, so change it in steps
+            share = min(4 * share, max(share / 64, BETWEEN_LOOKS * estimate / taken))
+            command, chunk = part.last, 0
+            if part.end < self._chunks[part.first]:
+                command, chunk = part.first, part.end
+
+    def _next(
+        self, command: int, chunk: int, last: int, share: float
+    ) -> tuple[Part, float]:
+        """The part that begins with a chunk, and how long it takes, as estimated."""
+        estimate = 0.0
+        end = command
+        while not chunk and end < last and estimate + self._costs[end] <= share:
+            estimate += self._costs[end]
+            end += 1
+        if end > command:
+            return Part(command, end), estimate
+        chunks = self._chunks[command]
+        each = self._costs[command] / chunks
+        threads = min(self._workers, chunks)
+        # as many for each thread
+        count = max(1, int(share / each) // threads) * threads
+        stop = min(chunks, chunk + count)
+        return Part(command, command + 1, chunk, stop), each * (stop - chunk)

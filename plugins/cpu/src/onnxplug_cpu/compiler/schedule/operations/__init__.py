@@ -1,0 +1,1 @@
+"""What records the commands of each ONNX operator that is not element-wise."""

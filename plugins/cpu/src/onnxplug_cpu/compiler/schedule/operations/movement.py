@@ -1,0 +1,202 @@
+"""Operators that put elements together, repeat them, or leave some out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
+from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, integer, integers
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.movement.copy import (
+    record_concat,
+    record_copy,
+    record_fill,
+)
+from onnxplug_cpu.compiler.kernels.movement.sequences import record_cumsum, record_trilu
+from onnxplug_cpu.compiler.schedule.operations.registry import (
+    Dtypes,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    all_alike,
+    any_fixed_size,
+    given,
+    register,
+)
+
+
+def _border(plan: Plan, call: Call) -> tuple[View, View]:
+    source, output = call.inputs[0], call.outputs[0]
+    assert source is not None and output is not None
+    return plan.view(source), plan.target(output)
+
+
+# Concat
+
+
+def _check_concat(call: Call, inputs: Inputs, results: Results) -> None:
+    joined = given(results).shape
+    axis = normal_axis(int(call.attributes.get("axis", 1)), len(joined))
+    shapes = [value.shape for value in inputs if value is not None]
+    for shape in shapes:
+        rest = (*shape[:axis], joined[axis], *shape[axis + 1 :])
+        if len(shape) != len(joined) or rest != joined:
+            raise NotCompiled(f"shapes {shapes} do not concatenate", call)
+
+
+def _record_concat(plan: Plan, call: Call) -> None:
+    output = call.outputs[0]
+    assert output is not None
+    shape = plan.known(output).shape
+    axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
+    record_concat(
+        plan.recorder,
+        [plan.view(name) for name in call.inputs if name is not None],
+        plan.target(output),
+        axis,
+    )
+
+
+register("Concat", Operation(_record_concat, all_alike, _check_concat))
+
+
+# Tile
+
+
+def _check_tile(call: Call, inputs: Inputs, results: Results) -> None:
+    integers(call, given(inputs, 1), "the repeats")
+
+
+def _record_tile(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    repeats = [n // max(size, 1) for n, size in zip(out.shape, x.shape, strict=True)]
+    if 0 in out.shape:
+        return
+    pairs = [size for pair in zip(repeats, x.shape, strict=True) for size in pair]
+    apart = x.reshape([s for size in x.shape for s in (1, size)])
+    target = out.reshape(pairs)
+    assert apart is not None and target is not None
+    record_copy(plan.recorder, apart.broadcast_to(pairs), target, label="Tile")
+
+
+def _accepts_tile(call: Call, dtypes: Dtypes) -> str | None:
+    if call.version < 6:
+        return "Tile is compiled since opset 6"
+    return any_fixed_size(call, dtypes)
+
+
+register(
+    "Tile", Operation(_record_tile, _accepts_tile, _check_tile, known=frozenset({1}))
+)
+
+
+# Pad
+
+
+def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
+    """How much is added before and after each axis."""
+    rank = len(given(inputs).shape)
+    if call.attributes.get("pads") is not None:
+        pads = [int(size) for size in call.attributes["pads"]]
+    else:
+        pads = integers(call, inputs[1], "the pads")
+    axes: Sequence[int] = range(rank)
+    if call.input(3) is not None:
+        axes = normal_axes(integers(call, inputs[3], "the axes"), rank)
+    at_least(0, pads, "pads of what is compiled", count=2 * len(axes))
+    before, after = [0] * rank, [0] * rank
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = pads[place], pads[place + len(axes)]
+    return before, after
+
+
+def _check_pad(call: Call, inputs: Inputs, results: Results) -> None:
+    _pads(call, inputs)
+
+
+def _record_pad(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    inputs = [None if name is None else plan.known(name) for name in call.inputs]
+    before, _ = _pads(call, inputs)
+    value: np.ndarray | None = np.asarray(call.attributes.get("value", 0), x.dtype)
+    name = call.input(2)
+    if name is not None:
+        value = plan.known(name).content
+    if value is None or value.dtype != x.dtype or value.size != 1:
+        raise NotCompiled(f"what is padded with is not one {x.dtype}", call)
+    record_fill(plan.recorder, value.reshape(()), out, label="Pad")
+    record_copy(plan.recorder, x, out.slice(before, x.shape), label="Pad")
+
+
+def _accepts_pad(call: Call, dtypes: Dtypes) -> str | None:
+    mode = call.attributes.get("mode", "constant")
+    if mode != "constant" or call.version < 2:
+        return f"Pad of mode {mode} is not compiled"
+    return any_fixed_size(call, dtypes[:1])
+
+
+register(
+    "Pad", Operation(_record_pad, _accepts_pad, _check_pad, known=frozenset({1, 2, 3}))
+)
+
+
+# Trilu
+
+
+def _check_trilu(call: Call, inputs: Inputs, results: Results) -> None:
+    if len(given(inputs).shape) < 2:
+        raise NotCompiled("Trilu of what is no matrix", call)
+
+
+def _record_trilu(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    diagonal = 0
+    name = call.input(1)
+    if name is not None:
+        diagonal = integer(call, plan.known(name), "the diagonal")
+    upper = bool(call.attributes.get("upper", 1))
+    record_trilu(plan.recorder, x, out, diagonal, upper=upper)
+
+
+register(
+    "Trilu",
+    Operation(_record_trilu, any_fixed_size, _check_trilu, known=frozenset({1})),
+)
+
+
+# CumSum
+
+
+def _record_cumsum(plan: Plan, call: Call) -> None:
+    x, out = _border(plan, call)
+    name = call.inputs[1]
+    assert name is not None
+    axis = integer(call, plan.known(name), "the axis")
+    record_cumsum(
+        plan.recorder,
+        x,
+        out,
+        normal_axis(axis, len(x.shape)),
+        exclusive=bool(call.attributes.get("exclusive", 0)),
+        reverse=bool(call.attributes.get("reverse", 0)),
+    )
+
+
+def _accepts_cumsum(call: Call, dtypes: Dtypes) -> str | None:
+    if dtypes[0] is not None and dtypes[0].name in (
+        "int32",
+        "int64",
+        "float32",
+        "float64",
+    ):
+        return None
+    return f"CumSum is not compiled for {dtypes[0]}"
+
+
+register(
+    "CumSum",
+    Operation(_record_cumsum, _accepts_cumsum, known=frozenset({1})),
+)

@@ -1,0 +1,135 @@
+"""The table of operators, filled by the modules beside this one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from onnxplug.ep.record import Record
+from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.ir.views import View
+
+Inputs: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's inputs, by position."""
+
+Results: TypeAlias = Sequence[Abstract | None]
+"""What is known of a call's outputs, by position."""
+
+Dtypes: TypeAlias = Sequence["np.dtype[Any] | None"]
+
+F32: Final = np.dtype(np.float32)
+
+
+class Plan(Protocol):
+    """A plan while it is made, as an operation sees it."""
+
+    recorder: Recorder
+
+    def known(self, name: str) -> Abstract:
+        """What is known of a value of the plan."""
+
+    def results(self, call: Call) -> Results:
+        """What is known of the call's outputs, also of those that nobody wants."""
+
+    def view(self, name: str) -> View:
+        """Where a value is."""
+
+    def target(self, name: str, *, apart: bool = False) -> View:
+        """Where to write a value: a new array with a unit stride in its last axis.
+
+        With *apart* there may be gaps between rows, for a product that wants them.
+        """
+
+    def alias(self, name: str, view: View) -> None:
+        """Say that a value is *view* of one that was computed before."""
+
+    def contiguous(self, view: View) -> View:
+        """*view*, or a copy of it in C order."""
+
+
+class Operation(Record):
+    """How one operator is planned.
+
+    Attributes:
+        record: records the commands, or the alias, of a call.
+        accepts: why a call with these dtypes of inputs is not compiled, ``None`` if it
+            is; looks at what is known before shapes are.
+        check: raises ``NotCompiled`` for inputs whose sizes do not go together, or are
+            none that the kernel takes, whatever the host's rules say of the outputs.
+        known: positions of inputs whose content must be known when planning.
+    """
+
+    record: Callable[[Plan, Call], None]
+    accepts: Callable[[Call, Dtypes], str | None]
+    check: Callable[[Call, Inputs, Results], None] | None = None
+    known: frozenset[int] = frozenset()
+
+
+_MODULES: Final = (
+    "attention",
+    "indexing",
+    "matmul",
+    "movement",
+    "reduction",
+    "rows",
+    "views",
+)
+_OPERATIONS: Final[dict[str, Operation]] = {}
+
+
+def register(op_types: str, operation: Operation) -> None:
+    """Declare *operation* the way to plan the operators named, separated by spaces."""
+    for op_type in op_types.split():
+        _OPERATIONS[op_type] = operation
+
+
+def find_operation(call: Call) -> Operation | None:
+    """How to plan *call*; ``None`` for what the compiled tier does not have."""
+    _load()
+    return _OPERATIONS.get(call.op_type) if call.domain == "" else None
+
+
+@functools.cache
+def _load() -> None:
+    for module in _MODULES:
+        importlib.import_module(f"onnxplug_cpu.compiler.schedule.operations.{module}")
+
+
+def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
+    """The input or output at *position*, which is there."""
+    value = values[position]
+    assert value is not None
+    return value
+
+
+def only_f32(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts float32."""
+    if all(dtype is None or dtype == F32 for dtype in dtypes) and dtypes[0] == F32:
+        return None
+    found = ", ".join(str(dtype) for dtype in dtypes)
+    return f"{call.op_type} is compiled for float32; found {found}"
+
+
+def all_alike(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts inputs of one dtype of a fixed size in memory."""
+    if any(dtype != dtypes[0] for dtype in dtypes[1:]):
+        found = ", ".join(str(dtype) for dtype in dtypes)
+        return f"{call.op_type} is compiled for inputs of one type; found {found}"
+    return any_fixed_size(call, dtypes)
+
+
+def any_fixed_size(call: Call, dtypes: Dtypes) -> str | None:
+    """Accepts what has a fixed size in memory: not strings, not 4-bit integers."""
+    for dtype in dtypes:
+        if dtype is not None and (
+            dtype.hasobject or dtype.name in ("int4", "uint4", "int2", "uint2")
+        ):
+            return f"{call.op_type} is not compiled for {dtype}"
+    return None

@@ -1,0 +1,1 @@
+"""What the processor and the system have: instructions, registers, caches, cores."""

@@ -1,0 +1,219 @@
+"""Reductions against numpy in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.reduction.commands import KINDS, record_reduce
+from onnxplug_cpu.compiler.target.isa import Isa
+
+from ..interpreter import ISAS, Interpreter
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def reference(kind: str, x: Any, axes: tuple[int, ...]) -> Any:
+    with np.errstate(all="ignore"):
+        match kind:
+            case "ReduceSum":
+                return x.sum(axes)
+            case "ReduceMean":
+                return x.sum(axes) / max(math.prod(x.shape[a] for a in axes), 1)
+            case "ReduceMax":
+                return x.max(axes, initial=-math.inf)
+            case "ReduceMin":
+                return x.min(axes, initial=math.inf)
+            case "ReduceProd":
+                return x.prod(axes)
+            case "ReduceL1":
+                return abs(x).sum(axes)
+            case "ReduceL2":
+                return np.sqrt((x * x).sum(axes))
+            case "ReduceSumSquare":
+                return (x * x).sum(axes)
+            case "ReduceLogSum":
+                return np.log(x.sum(axes))
+            case "ReduceLogSumExp":
+                return np.log(np.exp(x).sum(axes))
+    raise AssertionError(kind)
+
+
+def reduce(
+    isa: Isa,
+    kind: str,
+    x: np.ndarray[Any, Any],
+    axes: tuple[int, ...],
+    change: Any = lambda view: view,
+    keepdims: bool = True,
+    workers: int = 1,
+) -> np.ndarray[Any, Any]:
+    interpreter = Interpreter(isa, workers)
+    view: View = change(interpreter.input(x))
+    shape = tuple(
+        1 if axis in axes else size
+        for axis, size in enumerate(view.shape)
+        if keepdims or axis not in axes
+    )
+    out = interpreter.output(x.dtype, shape)
+    record_reduce(interpreter.recorder, kind, view, out, axes)
+    interpreter.run()
+    return interpreter.read(out)
+
+
+SHAPES = [
+    ((), ()),
+    ((1,), (0,)),
+    ((5,), ()),
+    ((1000,), (0,)),
+    ((3, 70), (1,)),
+    ((3, 70), (0,)),
+    ((37, 129), (1,)),
+    ((65, 33), (0,)),
+    ((4, 5, 6), (1,)),
+    ((4, 5, 6), (0, 2)),
+    ((3, 4, 5, 6, 7), (1, 3)),
+    ((3, 4, 5, 6, 7), (0, 2, 4)),
+    ((2, 3, 7, 7), (2, 3)),
+    ((2, 300), (0, 1)),
+    ((0, 3), (0,)),
+    ((3, 0), (0,)),
+    ((3, 0), (1,)),
+]
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_f32(isa: Isa, kind: str) -> None:
+    rng = np.random.default_rng(1)
+    for shape, axes in SHAPES:
+        x = rng.uniform(0.5, 1.5, shape).astype(np.float32)
+        if kind not in ("ReduceProd", "ReduceLogSum"):
+            x *= rng.choice([-3.0, 3.0], shape).astype(np.float32)
+        found = reduce(isa, kind, x, axes, keepdims=len(shape) % 2 == 0)
+        expected = reference(kind, x.astype(np.float64), axes).reshape(found.shape)
+        scale = abs(expected)
+        if kind == "ReduceSum":
+            scale = reference("ReduceL1", x.astype(np.float64), axes)
+        scale = np.maximum(scale.reshape(found.shape), 1)
+        steps = 2 + (x.size // max(found.size, 1) if kind == "ReduceProd" else 0)
+        with np.errstate(invalid="ignore"):
+            near = abs(found - expected) <= steps * EPSILON * scale
+        assert ((found == expected) | near).all(), (shape, axes, found, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("kind", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"])
+def test_views(isa: Isa, kind: str) -> None:
+    """Any strides: transposed, sliced with steps, backward, broadcast."""
+    x = np.random.default_rng(2).standard_normal((6, 40, 30)).astype(np.float32)
+    views: list[tuple[Any, Any]] = [
+        (lambda v: v.transpose((2, 0, 1)), x.transpose(2, 0, 1)),
+        (lambda v: v.transpose((1, 2, 0)), x.transpose(1, 2, 0)),
+        (
+            lambda v: v.slice((1, 2, 1), (4, 17, 9), (1, 2, 3)),
+            x[1:5, 2:36:2, 1:28:3],
+        ),
+        (
+            lambda v: v.slice((5, 39, 29), (6, 40, 30), (-1, -1, -1)),
+            x[::-1, ::-1, ::-1],
+        ),
+        (
+            lambda v: v.slice((0, 0, 0), (6, 1, 30)).broadcast_to((2, 6, 5, 30)),
+            np.broadcast_to(x[:, :1], (2, 6, 5, 30)),
+        ),
+    ]
+    for change, viewed in views:
+        for axes in [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]:
+            found = reduce(isa, kind, x, axes, change, keepdims=False)
+            expected = reference(kind, viewed.astype(np.float64), axes)
+            np.testing.assert_allclose(found, expected, rtol=3e-6, atol=3e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_many_workers_cover_everything_once(isa: Isa) -> None:
+    x = np.random.default_rng(3).standard_normal((7, 1000, 131)).astype(np.float32)
+    for axes in [(0,), (1,), (2,), (0, 2), (0, 1)]:
+        found = reduce(isa, "ReduceSum", x, axes, workers=4)
+        expected = x.astype(np.float64).sum(axes, keepdims=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_long_sums_are_no_worse_than_pairwise(isa: Isa, axis: int) -> None:
+    x = np.random.default_rng(4).uniform(0, 1, (1 << 19, 3)).astype(np.float32)
+    x = np.ascontiguousarray(x.T) if axis else x
+    expected = x.sum(axis, dtype=np.float64)
+    found = reduce(isa, "ReduceSum", x, (axis,), keepdims=False)
+    assert (abs(found - expected) <= 1.01 * EPSILON * expected).all()
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_special_values(isa: Isa) -> None:
+    inf, nan = math.inf, math.nan
+    rows = [
+        [1.0, nan, 3.0],
+        [nan, 1.0, 3.0],
+        [1.0, 3.0, nan],
+        [inf, -inf, 1.0],
+        [inf, inf, 1.0],
+        [-inf, -inf, -inf],
+        [1e-45, 0.0, 1e-45],
+    ]
+    x = np.array(rows, np.float32)
+    for kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1"):
+        for axis in (0, 1):
+            array = np.ascontiguousarray(x if axis else x.T)
+            found = reduce(isa, kind, array, (axis,), keepdims=False)
+            with np.errstate(all="ignore"):
+                expected = reference(kind, array, (axis,))
+            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=kind)
+    for axis in (0, 1):
+        array = np.ascontiguousarray(x if axis else x.T)
+        found = reduce(isa, "ReduceLogSumExp", array, (axis,), keepdims=False)
+        np.testing.assert_allclose(
+            found, [nan, nan, nan, inf, inf, -inf, math.log(3)], rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
+def test_other_elements(isa: Isa, dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(-9, 10, (5, 37, 21)).astype(dtype)
+    tolerance = 1e-14 if dtype is np.float64 else 0
+    for kind in "ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1".split():
+        for axes in [(0,), (1,), (2,), (0, 1, 2)]:
+            found = reduce(isa, kind, x, axes, keepdims=False)
+            with np.errstate(over="ignore"):
+                expected = np.asarray(
+                    reference(kind, x, axes)
+                    if kind not in ("ReduceMax", "ReduceMin")
+                    else (x.max(axes) if kind == "ReduceMax" else x.min(axes))
+                ).astype(dtype)
+                np.testing.assert_allclose(found, expected, tolerance, err_msg=kind)
+    found = reduce(isa, "ReduceMean", x, (1,), keepdims=False)
+    expected = x.sum(1) / 37
+    if dtype is np.float64:
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=1e-15)
+    else:
+        np.testing.assert_array_equal(found, np.trunc(expected))
+
+
+def test_the_empty_extremes_of_integers() -> None:
+    x = np.zeros((0, 4), np.int32)
+    limits = np.iinfo(np.int32)
+    assert (reduce(ISAS[0], "ReduceMax", x, (0,)) == limits.min).all()
+    assert (reduce(ISAS[0], "ReduceMin", x, (0,)) == limits.max).all()
+
+
+def test_what_has_no_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match="int8"):
+        reduce(ISAS[0], "ReduceSum", np.zeros((2,), np.int8), (0,))
+    with pytest.raises(ValueError, match="ReduceL2 of i32"):
+        reduce(ISAS[0], "ReduceL2", np.zeros((2,), np.int32), (0,))

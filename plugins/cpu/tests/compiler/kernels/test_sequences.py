@@ -1,0 +1,85 @@
+"""Range, CumSum and Trilu, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxplug_cpu.compiler.kernels.movement.sequences import (
+    record_cumsum,
+    record_range,
+    record_trilu,
+)
+from onnxplug_cpu.compiler.target.isa import Isa
+
+from ..interpreter import ISAS, Interpreter
+
+isas = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+
+
+@isas
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "f4", "f8"])
+def test_range(isa: Isa, dtype: str) -> None:
+    for start, delta, count in ((3, 2, 7), (-5, -3, 300), (0.1, 0.1, 1000), (1, 1, 0)):
+        run = Interpreter(isa, 2)
+        first, step = np.array([start]).astype(dtype), np.array([delta]).astype(dtype)
+        out = run.output(dtype, (count,))
+        record_range(run.recorder, run.input(first), run.input(step), out)
+        run.run()
+        wide = "f8" if dtype[0] == "f" else "i8"
+        expected = first.astype(wide) + np.arange(count) * step.astype(wide)
+        assert (run.read(out) == expected.astype(dtype)).all()
+
+
+@isas
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8"])
+def test_cumsum(isa: Isa, dtype: str) -> None:
+    generator = np.random.default_rng(0)
+    for shape in ((7,), (1, 128), (3, 4, 5), (2, 0, 3), (2, 3, 1, 40)):
+        for axis in range(-len(shape), len(shape)):
+            for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+                run = Interpreter(isa, 2)
+                x = (generator.standard_normal(shape) * 9).astype(dtype)
+                out = run.output(dtype, shape)
+                record_cumsum(
+                    run.recorder,
+                    run.input(x.T).transpose(range(len(shape))[::-1]),
+                    out,
+                    axis,
+                    exclusive=bool(exclusive),
+                    reverse=bool(reverse),
+                )
+                run.run()
+                turned = np.flip(x, axis) if reverse else x
+                expected = np.cumsum(turned, axis, dtype=dtype)
+                if exclusive and shape[axis]:
+                    expected = np.roll(expected, 1, axis)
+                    np.moveaxis(expected, axis, 0)[0] = 0
+                expected = np.flip(expected, axis) if reverse else expected
+                assert (run.read(out) == expected).all()
+
+
+@isas
+@pytest.mark.parametrize("dtype", ["bool", "f2", "f4", "f8"])
+def test_trilu(isa: Isa, dtype: str) -> None:
+    generator = np.random.default_rng(0)
+    for shape in ((5, 5), (3, 9), (2, 3, 17, 4), (1, 1), (2, 0, 3)):
+        for diagonal in (-40, -4, -1, 0, 1, 3, 2**40):
+            for upper in (True, False):
+                run = Interpreter(isa, 2)
+                x = (generator.integers(0, 2, shape) + 1).astype(dtype)
+                out = run.output(dtype, shape)
+                given = run.input(np.swapaxes(x, -1, -2))
+                order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+                given = given.transpose(order)
+                record_trilu(run.recorder, given, out, diagonal, upper=upper)
+                run.run()
+                expected = (np.triu if upper else np.tril)(x, min(diagonal, 99))
+                assert (run.read(out) == expected).all()
+
+
+def test_other_dtypes_are_refused() -> None:
+    run = Interpreter()
+    x = run.input(np.zeros(3, np.float16))
+    with pytest.raises(ValueError, match="float16"):
+        record_cumsum(run.recorder, x, run.output("f2", (3,)), 0)
