@@ -85,6 +85,10 @@ def test_models_of_shapes_are_kept_too(
         for rows in (3, 1):
             check(session, rows)
     assert len(compilations) == 2
+    (part,) = session.explain().partitions
+    assert part.specialisations is not None
+    assert part.specialisations.cached == {"restored from the cache": 2}
+    assert "    2 restored from the cache" in str(session.explain())
 
 
 def test_nothing_is_kept_unasked(

@@ -192,9 +192,10 @@ class ExecutionProvider(ABC):
 
     A partition whose inputs have sizes that are not known is then not compiled when the
     session is made, but for each set of shapes in the first run that has it,
-    specialised to these.  ``compile`` is called from any thread, several times at once,
-    and never under a lock of the host's.  What was not used for longest is closed, once
-    no run is in it and what it queued is done.  Before, :meth:`examine` is asked."""
+    specialised to these.  ``compile``, ``restore`` and ``serialize`` are called from
+    any thread, several times at once, and never under a lock of the host's.  What was
+    not used for longest is closed, once no run is in it and what it queued is done.
+    Before, :meth:`examine` is asked."""
 
     pads: bool = False
     """The host may pad what is compiled by input shapes, in dimensions that the user

@@ -49,9 +49,10 @@ class CompiledCache:
     """The compiled partitions of an EP of one session.
 
     Attributes:
-        outcomes: what was done with the entry of a compiled partition, in words, by
-            the identity of that object.
+        RESTORED: what is said of a partition of which there was an entry.
     """
+
+    RESTORED: Final = "restored from the cache"
 
     def __init__(self, ep: ChosenEp, threads: int, model: str) -> None:
         self._ep = ep
@@ -59,7 +60,6 @@ class CompiledCache:
         self._model = model
         self._store = Cache(FOLDER, size_limit(DEFAULT_SIZE))
         self._origin: str | None = None
-        self.outcomes: dict[int, str] = {}
 
     def name_of(self, partition: Partition) -> str:
         """The name of the entry of *partition*.
@@ -98,26 +98,25 @@ class CompiledCache:
         content = self._store.map(name)
         return None if content is None else _split(content)[1]
 
-    def note_restored(self, compiled: CompiledPartition) -> None:
-        """Note that *compiled* is from an entry."""
-        self.outcomes[id(compiled)] = "restored from the cache"
-
     def store(
         self,
         name: str,
         partition: Partition,
         compiled: CompiledPartition,
         fault: BaseException | None,
-    ) -> None:
+    ) -> str:
         """Write the entry of what was just compiled, if that can be.
 
         Args:
             fault: why the entry that was there could not be restored.
+
+        Returns:
+            What was done, in words.
         """
         outcome = self._stored(name, partition, compiled)
         if fault is not None:
             outcome += f"; what was there failed: {type(fault).__name__}: {fault}"
-        self.outcomes[id(compiled)] = outcome
+        return outcome
 
     def _stored(
         self, name: str, partition: Partition, compiled: CompiledPartition

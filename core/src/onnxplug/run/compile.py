@@ -173,6 +173,8 @@ class _Compiler:
         self.restorer = restorer
         self.excluded: dict[tuple[int, Node], Reason] = {}
         self.done: dict[tuple[int, *tuple[object, ...]], CompiledPartition] = {}
+        # what was done with the cache, by the identity of what is in `done`
+        self.cached: dict[int, str] = {}
         self.given_back: list[tuple[int, list[Node], Reason]] = []
         self.unprofitable: set[tuple[int, Node]] = set()
         self.kept: set[Node] = set()
@@ -432,7 +434,10 @@ class _Compiler:
             if restored is not None:
                 return restored
         if not candidate.provider.specialises:
-            return compile_partition(candidate, partition)
+            said: list[str] = []
+            compiled = compile_partition(candidate, partition, said.append)
+            self.cached[id(compiled)] = "".join(said)
+            return compiled
         from onnxplug.run.specialised import specialised  # which few EPs ask for
 
         nodes = partition.nodes
@@ -505,7 +510,7 @@ class _Compiler:
                     outputs=unit.partition.outputs,
                     label=part.label,
                     serialised=unit.compiled.max_concurrent_runs is not None,
-                    cache=_cache_outcome(unit.candidate, unit.compiled),
+                    cache=self.cached.get(id(unit.compiled), ""),
                     origin=unit.partition.origin,
                 )
             )
@@ -525,8 +530,3 @@ class _Compiler:
                     "",
                 )
             )
-
-
-def _cache_outcome(candidate: Candidate, compiled: CompiledPartition) -> str:
-    cache = candidate.cache
-    return "" if cache is None else cache.outcomes.get(id(compiled), "")

@@ -19,9 +19,14 @@ from onnxplug.run.partition import Candidate, GraphPartition
 
 
 def compile_partition(
-    candidate: Candidate, partition: GraphPartition
+    candidate: Candidate,
+    partition: GraphPartition,
+    note: Callable[[str], None] | None = None,
 ) -> CompiledPartition:
     """What the EP makes of *partition*, or made of it before if it is cached.
+
+    Args:
+        note: called with what was done with the cache, if the EP has one.
 
     Raises:
         Declined, SessionRefused, LoadCancelled: the EP says so.
@@ -32,21 +37,23 @@ def compile_partition(
         return _compiled(candidate, partition)
     name = cache.name_of(partition)
     data = cache.load(name)
+    compiled: CompiledPartition | None = None
     fault: BaseException | None = None
     if data is not None:
         try:
             compiled = candidate.provider.restore(partition, data)
             _check(compiled, "restore", partition)
+            outcome = cache.RESTORED
         except LoadCancelled:
             raise
         except FAILURES as error:
-            fault = error  # whatever is wrong with it, compiling gives another
+            compiled, fault = None, error  # whatever is wrong, compiling gives another
             cache.discard(name)
-        else:
-            cache.note_restored(compiled)
-            return compiled
-    compiled = _compiled(candidate, partition)
-    cache.store(name, partition, compiled, fault)
+    if compiled is None:
+        compiled = _compiled(candidate, partition)
+        outcome = cache.store(name, partition, compiled, fault)
+    if note is not None:
+        note(outcome)
     return compiled
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -173,6 +174,7 @@ class SpecialisedPartition(CompiledPartition):
         self._compilations = {"run": 0, "prepare": 0, "background": 0}
         self._evicted = self._failed = self._waits = self._elsewhere = 0
         self._last_failure = ""
+        self._cached: Counter[str] = Counter()
         self._notes: list[str] = []
         self._standby: Standby | None = None
         self._background: Background[Shapes] = Background(self._compile_late, limit)
@@ -361,13 +363,19 @@ class SpecialisedPartition(CompiledPartition):
             static = self._partition.for_shapes(
                 dict(zip(self._names, shapes, strict=True))
             )
-            compiled = compile_partition(candidate, static.cancelled_by(is_cancelled))
+            compiled = compile_partition(
+                candidate, static.cancelled_by(is_cancelled), self._note_cached
+            )
         try:
             self._check_locations(compiled)
         except EpError as error:
             close_after(error, compiled.close)
             raise
         return compiled
+
+    def _note_cached(self, outcome: str) -> None:
+        with self._changed:
+            self._cached[outcome] += 1
 
     def _check_locations(self, compiled: CompiledPartition) -> None:
         name, home = self._candidate.name, self._candidate.provider.location
@@ -485,6 +493,7 @@ class SpecialisedPartition(CompiledPartition):
                 waits=self._waits,
                 elsewhere={self._standby.ep: self._elsewhere} if self._standby else {},
                 last_failure=self._last_failure,
+                cached=dict(self._cached),
                 notes=tuple(self._notes),
             )
 

@@ -6,7 +6,8 @@ Every stage adds what it decided; nothing here decides anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
@@ -70,6 +71,8 @@ class Specialisations(Record):
         waits: how often a run waited while another compiled its shapes.
         elsewhere: how many runs another EP served meanwhile, by its name.
         last_failure: the latest, in words; empty if there was none.
+        cached: how often what was done with the cache on disk; empty if the EP does
+            not ask for that.
         notes: what is to be said of it, such as why no other EP can serve.
     """
 
@@ -81,6 +84,7 @@ class Specialisations(Record):
     waits: int
     elsewhere: dict[str, int]
     last_failure: str = ""
+    cached: Mapping[str, int] = MappingProxyType({})
     notes: tuple[str, ...] = ()
 
 
@@ -462,6 +466,8 @@ def _lines(found: Specialisations) -> list[str]:
     for ep, count in found.elsewhere.items():
         line += f", {_plural(count, 'run')} on {ep} meanwhile"
     lines = [line]
+    for outcome, count in found.cached.items():
+        lines.append(f"{count} {outcome}")
     if found.last_failure:
         lines.append(f"last failure: {found.last_failure}")
     return [*lines, *found.notes]
