@@ -399,7 +399,7 @@ def test_what_a_body_reads_is_there_as_it_was(factory: ChannelsLastFactory) -> N
     }
     for yes in (True, False):
         session = check(model, {**feeds, "yes": np.array(yes)})
-    assert [each.nodes for each in session.explain().laid_out] == [1]
+    assert [tuple(each[3:]) for each in session.explain().laid_out] == [(1, 2, "")]
 
 
 def test_places_of_largest_elements_are_those_with_channels_first(
