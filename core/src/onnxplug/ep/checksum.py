@@ -40,14 +40,16 @@ class Checksum:
         self._offsets: Final = range(0, self._length, _PIECE)
         self._found: Final = [0] * len(self._offsets)
         self._threads: list[threading.Thread] = []
-        if self._length > _ALONE:
-            count = min(_MOST_THREADS, os.cpu_count() or 1)
-            self._threads = [
-                threading.Thread(target=self._work, args=(first, count), daemon=True)
-                for first in range(count)
-            ]
-        for thread in self._threads:
-            thread.start()
+        large = self._length > _ALONE
+        self._count: Final = min(_MOST_THREADS, os.cpu_count() or 1) if large else 1
+        for first in range(self._count if large else 0):
+            arguments = first, self._count
+            thread = threading.Thread(target=self._work, args=arguments, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more
+                break
+            self._threads.append(thread)
 
     def _work(self, first: int, step: int) -> None:
         for number in range(first, len(self._offsets), step):
@@ -60,8 +62,8 @@ class Checksum:
 
     def digits(self) -> str:
         """The checksum, when it is there."""
-        if not self._threads:
-            self._work(0, 1)
+        for first in range(len(self._threads), self._count):
+            self._work(first, self._count)
         for thread in self._threads:
             thread.join()
         digest = blake2b(struct.pack("<Q", self._length), digest_size=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import threading
 import zlib
 
 import pytest
@@ -125,6 +126,24 @@ def test_headers_that_cannot_be_are_damage_though_their_checksum_is_right(
 def test_a_header_cannot_be_longer_than_the_file() -> None:
     with pytest.raises(Damaged, match="header is said to have 4294967295 bytes"):
         unpack(memoryview(struct.pack("<8sII", MAGIC, 0xFFFFFFFF, 0)))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_checksum_needs_no_thread(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Where the system has no more, or not as many."""
+    data = memoryview(random.Random(7).randbytes(17 << 20))
+    digits = Checksum(data).digits()
+    really, started = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == left:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        really(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert Checksum(data).digits() == digits
+    assert len(started) == left
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (17 << 20) + 5])
