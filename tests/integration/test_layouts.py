@@ -385,9 +385,8 @@ def test_what_a_body_reads_is_there_as_it_was(factory: ChannelsLastFactory) -> N
     model = parse(
         """
         a = Conv <pads = [1,1,1,1]> (x, w)
-        b = Relu (a)
         y = If (yes) <
-            then_branch = t () => (float[2,4,6,7] u) { u = Softmax <axis = 1> (b) },
+            then_branch = t () => (float[2,4,6,7] u) { u = Softmax <axis = 1> (a) },
             else_branch = e () => (float[2,4,6,7] v) { v = Abs (a) }
         >
         """,
