@@ -361,3 +361,73 @@ def test_as_a_model(factory: ChannelsLastFactory, tmp_path: Path) -> None:
         again.run(None, net.feeds), session.run(None, net.feeds), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_inputs_in_three_orders(factory: ChannelsLastFactory) -> None:
+    session = check(
+        parse(
+            """
+            a = Conv <pads = [1,1,1,1]> (x, w)
+            b = Transpose <perm = [0,1,3,2]> (x)
+            c = Add (a, b)
+            d = Add (c, z)
+            e = Conv <pads = [1,1,1,1]> (d, w)
+            y = Neg (e)
+            """,
+            "float[1,4,6,6] x, float[1,4,6,6] z, float[4,4,3,3] w",
+        )
+    )
+    (laid,) = session.explain().laid_out
+    assert (laid.nodes, laid.undone) == (2, "")
+
+
+def test_what_a_body_reads_is_there_as_it_was(factory: ChannelsLastFactory) -> None:
+    model = parse(
+        """
+        a = Conv <pads = [1,1,1,1]> (x, w)
+        y = If (yes) <
+            then_branch = t () => (float[2,4,6,7] u) { u = Softmax <axis = 1> (a) },
+            else_branch = e () => (float[2,4,6,7] v) { v = Abs (a) }
+        >
+        """,
+        f"{IMAGE}, float[4,4,3,3] w, bool yes",
+    )
+    feeds = {
+        "x": RANDOM.uniform(-1, 1, (2, 4, 6, 7)).astype(np.float32),
+        "w": RANDOM.uniform(-1, 1, (4, 4, 3, 3)).astype(np.float32),
+    }
+    for yes in (True, False):
+        session = check(model, {**feeds, "yes": np.array(yes)})
+    assert [tuple(each[3:]) for each in session.explain().laid_out] == [(1, 2, "")]
+
+
+def test_places_of_largest_elements_are_those_with_channels_first(
+    factory: ChannelsLastFactory,
+) -> None:
+    model = parse(
+        """
+        p, i = MaxPool <kernel_shape = [2,2]> (x)
+        j = Cast <to = 1> (i)
+        y = Add (p, j)
+        """,
+        IMAGE,
+    )
+    # the reference counts places within each image
+    assert check(model, by_reference=False).explain().laid_out == []
+
+
+def test_a_model_with_channels_last_where_nobody_wants_them() -> None:
+    model = parse(
+        'y = com.ms.internal.nhwc.Resize <mode = "linear"> (x, e, f)',
+        "float[1,3,4,2] x",
+    )
+    model.opset_import.append(onnx.helper.make_opsetid(NHWC, 21))
+    scales = np.float32([1, 2, 3, 1])
+    constants(model, e=np.zeros(0, np.float32), f=scales)
+    session = onnxplug.InferenceSession(model, providers=["cpu"])
+    x = RANDOM.uniform(-1, 1, (1, 3, 4, 2)).astype(np.float32)
+    plain = parse('y = Resize <mode = "linear"> (x, e, f)', "float[1,3,4,2] x")
+    constants(plain, e=np.zeros(0, np.float32), f=scales)
+    (expected,) = ReferenceEvaluator(plain).run(None, {"x": x})
+    (found,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

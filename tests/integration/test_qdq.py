@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -326,3 +328,31 @@ def test_the_optimised_model_has_the_integers(tmp_path: Path) -> None:
         a, b = session.run(None, {"x": X, "yes": np.array(True)})
         assert_near(a, X @ WIDE.T)
         assert_near(b, X @ WIDE)
+
+
+def test_floats_go_with_who_holds_them(factory: Factory) -> None:
+    factory.kind, factory.takes = Floats, frozenset({"MatMul"})
+    session = onnxplug.InferenceSession(
+        model(DEQUANTIZE, node("MatMul", "x floats", "y")), providers=[NAME]
+    )
+    (partition,) = factory.made.partitions
+    weight = weakref.ref(partition.constant("floats"))
+    assert weight() is not None  # the compiled partition has it
+    session.close()
+    del session
+    gc.collect()
+    assert weight() is None
+    np.testing.assert_array_equal(partition.constant("floats"), WIDE)
+
+
+def test_other_scales_make_other_weights(factory: Factory) -> None:
+    factory.kind, factory.takes = Floats, frozenset({"MatMul"})
+    keys = set()
+    for scale in (SCALE, SCALE * 2):
+        made = model(DEQUANTIZE, node("MatMul", "x floats", "y"))
+        made.graph.initializer[1].CopyFrom(numpy_helper.from_array(scale, "scale"))
+        onnxplug.InferenceSession(made, providers=[NAME])
+        source = factory.made.partitions[0].weight("floats")
+        assert source is not None
+        keys.add(source.key[-1])  # of the scale
+    assert len(keys) == 2

@@ -345,3 +345,19 @@ def test_large_copies_are_shared(settled: None, tmp_path: Path) -> None:
             break
     else:
         raise AssertionError("all are aligned")
+
+
+def test_small_arrays_that_others_are_computed_from_are_told_by_their_content() -> None:
+    def computed(small: np.ndarray[Any, Any]) -> Any:
+        of = Weight.from_array(small.copy())
+        assert of.source() is None
+        weight = Weight.computed(
+            of.dtype, (1 << 16,), lambda: np.resize(small, 1 << 16), method="m", of=[of]
+        )
+        source = weight.source()
+        assert source is not None
+        return source.key
+
+    assert computed(SMALL) == computed(SMALL)
+    assert computed(SMALL) != computed(SMALL + 1)
+    assert computed(SMALL) != computed(SMALL.reshape(4, 4))

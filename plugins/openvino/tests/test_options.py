@@ -101,7 +101,17 @@ def test_float32_is_computed_in_float32_unless_told_otherwise() -> None:
     assert read(precision="BF16").properties["INFERENCE_PRECISION_HINT"] == "bf16"
     assert read(device_type="GPU_FP16").properties["INFERENCE_PRECISION_HINT"] == "f16"
     accurate = read(precision="ACCURACY").properties
-    assert accurate == {"EXECUTION_MODE_HINT": "ACCURACY"}
+    assert accurate == {
+        "EXECUTION_MODE_HINT": "ACCURACY",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+
+
+def test_activations_are_quantised_where_less_than_float32_is_asked_for() -> None:
+    name = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+    assert read().properties[name] == 0
+    assert name not in read(precision="BF16").properties
+    assert name not in read(device_type="NPU").properties
 
 
 def test_threads_come_from_the_option_or_else_from_the_session() -> None:

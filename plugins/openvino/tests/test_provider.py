@@ -56,6 +56,29 @@ def test_a_product_is_as_exact_as_float32_by_default(alone: Callable[..., Any]) 
     assert np.abs(found - exact).max() / np.abs(exact).max() < 1e-5
 
 
+def test_quantised_weights_stay_integers(alone: Callable[..., Any]) -> None:
+    """It finds what dequantises them, and keeps a quarter of the bytes."""
+    generator = np.random.default_rng(2)
+    weight = generator.integers(-128, 128, (64, 16), np.int8)
+    scale = generator.random(16, np.float32)
+    zero = np.zeros(16, np.int8)
+    model, _ = matmul(64)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name)
+        for array, name in ((weight, "q"), (scale, "s"), (zero, "z"))
+    )
+    node = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1)
+    model.graph.node.insert(0, node)
+    session = alone(model)
+    (partition,) = session.explain().partitions
+    assert partition.operators == {"DequantizeLinear": 1, "MatMul": 1}
+    x = generator.standard_normal((8, 64), np.float32)
+    expected = x @ (weight * scale)
+    found = session.run(None, {"x": x})[0]
+    assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-5
+
+
 def test_bfloat16_is_computed_when_asked_for(
     alone: Callable[..., Any], core: Any
 ) -> None:

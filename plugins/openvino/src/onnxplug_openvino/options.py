@@ -173,6 +173,9 @@ def read_settings(
     else:
         # on processors with bf16 OpenVINO would else compute float32 in 16 bits
         properties["INFERENCE_PRECISION_HINT"] = _HINTS[precision]
+    if precision in ("ACCURACY", "FP32") and device.startswith(("CPU", "GPU")):
+        # else what is multiplied by quantised weights is quantised, too
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     if count := int(options["num_of_threads"]) or threads:
         properties["INFERENCE_NUM_THREADS"] = count
     if count := int(options["num_streams"]):
