@@ -298,6 +298,46 @@ def test_the_model_is_not_written_over(simulated, source: str) -> None:
         compiler(Path(source).read_bytes()).compile_to_file()
 
 
+def test_files_of_the_model_are_not_written_over(
+    simulated, source: str, tmp_path: Path
+) -> None:
+    simulated(ops=frozenset({"Relu"}))
+    model = onnx.load(source)
+    for tensor in model.graph.initializer:  # only raw data can be outside
+        array = onnx.numpy_helper.to_array(tensor)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    onnx.save(
+        model,
+        source,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+        convert_attribute=False,
+    )
+    before = (tmp_path / "weights.bin").read_bytes()
+
+    def compiled_to(name: str, initializers: str) -> None:
+        made = compiler(
+            source,
+            external_initializers_file_path=initializers,
+            external_initializers_size_threshold=20,
+        )
+        made.compile_to_file(tmp_path / name)
+
+    for name, initializers in (
+        ("c.onnx", "weights.bin"),
+        ("weights.bin", "more.bin"),
+        ("c.onnx", Path(source).name),
+    ):
+        with pytest.raises(OptionError, match="the same file; choose another"):
+            compiled_to(name, initializers)
+    with pytest.raises(OptionError, match="as the compiled model; choose another"):
+        compiled_to("c.onnx", "c.onnx")
+    assert not (tmp_path / "c.onnx").exists()
+    assert (tmp_path / "weights.bin").read_bytes() == before
+    np.testing.assert_allclose(run(source), expected(SANDWICH, FEED), rtol=1e-6)
+
+
 def test_a_compilation_that_fails_leaves_nothing(
     simulated, source: str, tmp_path: Path
 ) -> None:

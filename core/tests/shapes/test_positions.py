@@ -124,6 +124,13 @@ MIXED = [
     "s = Shape (x)  n = Gather (s, zero)  h = Div (n, last)  e = Concat <axis = 0> (h,"
     " last, tail)  y = Reshape (x, e)",
     "y = Reshape (x, minus)",
+    # sizes that follow from how many there are in ways that no expression has
+    "s = Shape (x)  n = Gather (s, zero)  k = BitwiseAnd (n, first)"
+    "  e = Concat <axis = 0> (n, k, minus)  y = Reshape (x, e)",
+    "s = Shape (x)  n = Gather (s, zero)  k = Gather (both, n)"
+    "  e = Concat <axis = 0> (n, k, minus)  r = Reshape (x, e)  y = Neg (r)",
+    "o = ReduceSum (rows, first)  s = Shape (x)  n = Gather (s, zero)"
+    "  k = BitwiseAnd (n, first)  e = Concat <axis = 0> (n, k)  y = Expand (o, e)",
     "y = Flatten <axis = 2> (x)",
     "y = Slice (x, zero, first)",
     "y = Slice (x, zero, first, zero)",

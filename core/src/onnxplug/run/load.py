@@ -69,7 +69,7 @@ def load(
         ("optimized_model_filepath", options.optimized_model_filepath),
         ("ep.context_file_path", options.config["ep.context_file_path"]),
     ):
-        _keep_apart(model, setting, path)
+        keep_apart(model, setting, path)
     for name, array in options.initializers.items():
         _replace_initializer(model.graph, name, array)
     _add_outputs(model.graph, extra_outputs)
@@ -97,7 +97,7 @@ def _require_same(model: Model, before: Mapping[str, Identity]) -> None:
         )
 
 
-def _keep_apart(model: Model, setting: str, written: str) -> None:
+def keep_apart(model: Model, setting: str, written: str) -> None:
     """Refuse to write over a file of the model, which may be mapped."""
     with contextlib.suppress(OSError):  # it is not there yet
         status = os.stat(written)

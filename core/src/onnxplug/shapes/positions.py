@@ -337,6 +337,7 @@ def _reshaped(call: _Call) -> int:
     new = None if name is None else call.graph.value(name).shape
     if new is None:
         raise Mixed("the shape that it gives is not known")
+    _check_sizes(call, new)
     places = [at for at, size in enumerate(new) if size == shape[axis]]
     _unless(len(places) == 1, f"it gives the shape {list(new)}")
     before, after = _elements(shape[:axis]), _elements(new[: places[0]])
@@ -358,8 +359,32 @@ def _expand(call: _Call) -> int:
         raise Mixed("the shape that it gives is not known")
     _unless(call.state(1) in (COUNT, None), "its input 1 depends on positions")
     if call.state(0) is not None:
+        _check_sizes(call, new)
         return len(new) - len(shape) + call.positions()
     return _filled(call, shape, new)
+
+
+def _check_sizes(call: _Call, new: Sequence[Dimension]) -> None:
+    """Check that no axis gets a size that is computed of how many positions there are,
+    in a way that is not followed.
+
+    Raises:
+        Mixed: one may.
+    """
+    if call.state(1) is None:
+        return
+    given = [call.graph.value(name).shape or () for name in call.graph.inputs]
+    known = {
+        name
+        for shape in (call.shape(), *given)
+        for each in shape
+        for name in _names(each)
+    }
+    for size in new:
+        _unless(
+            isinstance(size, int) or _names(size) <= known,
+            f"it gives the shape {list(new)}, of which {size!r} may depend on it",
+        )
 
 
 def _filled(call: _Call, shape: Sequence[Dimension], new: Sequence[Dimension]) -> int:

@@ -21,6 +21,7 @@ from onnxplug.run.ep_context.files import write_whole
 from onnxplug.run.ep_context.node import attributes
 from onnxplug.run.ep_context.rewrite import rewritten
 from onnxplug.run.ep_context.serialise import Entries, infos_by_ep, serialise
+from onnxplug.run.load import keep_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,10 +146,10 @@ class _Writer:
         self._stem: Final = stem or "model_ctx"
 
     def check(self) -> None:
-        """Refuse a file for initializers that the model could not name.
+        """Refuse a file for initializers that the model could not name, or is in.
 
         Raises:
-            OptionError: it is not beside the model.
+            OptionError: it is not beside the model, or is the model.
         """
         folder, self._initializers = os.path.split(self._settings.initializers)
         if folder and os.path.abspath(folder) != self._folder:
@@ -156,6 +157,14 @@ class _Writer:
                 f"the file for initializers is {self._settings.initializers!r}; it has "
                 f"to be in the model's folder, {self._folder!r}"
             )
+        path = self._settings.path
+        if path is not None:
+            keep_apart(self._model, "the compiled model", path)
+            if self._initializers == os.path.basename(path):
+                raise OptionError(
+                    f"the file for initializers is {self._initializers!r}, as the "
+                    "compiled model; choose another"
+                )
 
     # what EPs compiled
 
@@ -199,7 +208,7 @@ class _Writer:
                 _shared.clear()
 
     def _store(self, name: str, entries: Sequence[Entry]) -> None:
-        parts = pack(entries)
+        parts = [*pack(entries)]
         if self._settings.write_data is not None:
             content = OrtEpContextData([memoryview(part) for part in parts])
             try:
@@ -217,7 +226,17 @@ class _Writer:
                 "embed_compiled_data_into_model=True), or name a folder by "
                 "set_ep_context_binary_information"
             )
-        write_whole(os.path.join(self._folder, name), parts)
+        self._write(os.path.join(self._folder, name), parts)
+
+    def _write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Write a file beside the model, but over none of the model's own.
+
+        Raises:
+            OptionError: it is one.
+            Fail: it cannot be written.
+        """
+        keep_apart(self._model, "a file of the compiled model", path)
+        write_whole(path, parts)
 
     # the model
 
@@ -335,7 +354,7 @@ class _Writer:
                 "a compiled model that is not written to a file has no folder for a "
                 "file of initializers; leave that out, or write the model to a file"
             )
-        write_whole(os.path.join(self._folder, self._initializers), parts)
+        self._write(os.path.join(self._folder, self._initializers), parts)
 
 
 def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
