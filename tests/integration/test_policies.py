@@ -356,6 +356,24 @@ def test_the_next_of_the_policy_stands_in_for_one_that_fails(
     assert found.states == {"A": "failed", "B": "used", "CPU": "not needed"}
 
 
+def test_the_next_of_the_policy_stands_in_for_one_without_preferences(
+    add: Add, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory = add("A", "gpu", "Neg", "Abs", "Erf")
+    create = factory.create
+
+    def create_broken(*arguments: Any) -> ep.ExecutionProvider:
+        provider = create(*arguments)
+        provider.preferences = None  # type: ignore[assignment]
+        return provider
+
+    monkeypatch.setattr(factory, "create", create_broken)
+    add("B", "gpu", "Neg", "Abs", "Erf")
+    with pytest.warns(EpWarning, match="failed in preferences"):
+        found = opened("prefer_gpu")
+    assert found.states == {"A": "failed", "B": "used", "CPU": "not needed"}
+
+
 def test_one_whose_nodes_another_had_is_tried_again_when_that_fails(
     add: Add, opened: Open
 ) -> None:

@@ -218,6 +218,10 @@ def replaced(
         (lambda editor, nodes: {}[0], "failed in rewrite: KeyError"),
         (lambda editor, nodes: "text", "returned 'text'; expected texts"),
         (
+            lambda editor, nodes: setattr(nodes[0], "op_type", "Abs") or [],
+            "Abs giving 'a' was changed, not replaced",
+        ),
+        (
             replaced(lambda editor, nodes: editor.graph.nodes[1:]),
             "Neg giving 'b' reads 'a', which nothing makes",
         ),
@@ -267,7 +271,7 @@ def replaced(
         ),
     ],
     ids=[
-        "raises", "a text", "never made", "not its own", "twice", "a cycle",
+        "raises", "a text", "changed", "never made", "not its own", "twice", "a cycle",
         "another dtype", "another rank",
     ],
 )  # fmt: skip

@@ -19,6 +19,8 @@ from .shapes_lab import ended, started
 SIMULATED = "SimulatedExecutionProvider"
 MakeSimulated = Callable[..., SimulatedFactory]
 
+NOT_THIS = ep.Reason(ep.RefusalCode.OTHER, "not this")
+
 MODEL = onnx.parser.parse_model(
     """
     < ir_version: 10, opset_import: ["" : 21] >
@@ -196,3 +198,30 @@ def test_an_array_of_another_shape_is_the_hosts_mistake(
     monkeypatch.setattr(type(provider), "compile", lambda self, partition: first)
     with pytest.raises(onnxplug.errors.EpError, match="was compiled for"):
         session.run(None, {"x": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize("groups", [[{0}], [{0, 1}], [{0, 1}, {2, 3}], [{1, 2}]])
+def test_another_serves_that_takes_its_nodes_together(
+    simulated: MakeSimulated, groups: list[set[int]]
+) -> None:
+    other = "OtherExecutionProvider"
+    simulated(specialises=2, refuse={"Sub": NOT_THIS, "Mul": NOT_THIS})
+    simulated(name=other, groups=tuple(map(frozenset, groups)))
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21] >
+        four (float[N,4] x) => (float[N,4] y)
+        { a = Add (x, x) b = Neg (a) c = Sub (b, x) y = Mul (c, c) }
+        """
+    )
+    chosen = onnxplug.SessionOptions()
+    chosen.add_session_config_entry("session.serve_while_compiling", "1")
+    fed = feed(3)["x"]
+    with onnxplug.InferenceSession(model, chosen, [SIMULATED, other]) as session:
+        (found,) = session.run(None, {"x": fed})
+        np.testing.assert_allclose(found, (-2 * fed - fed) ** 2, rtol=1e-6)
+        part = session.explain().partitions[0]
+        assert part.ep == SIMULATED
+        # its own nodes are the first two
+        serves = {1, 2} not in groups
+        assert (other in part.specialisations.elsewhere) is serves

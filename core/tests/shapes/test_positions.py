@@ -111,6 +111,7 @@ MIXED = [
     "r = ReduceMean (x, zero)  y = Sub (x, r)",
     "y = Softmax <axis = 0> (x)",
     "y = LayerNormalization <axis = 0> (rows, norm2)",
+    "y = LayerNormalization (rows, norm2)",
     "y = CumSum (x, index0)",
     "y = MatMul (turned, rows)",
     "xt = Transpose <perm = [1, 0]> (rows)  y = MatMul (rows, xt)",

@@ -103,20 +103,21 @@ class PolicyEps:
         new, self._waiting = self._waiting, None
         while True:
             tried = [ep for ep in self.chosen if ep.rank < _LAST]
-            if tried:
-                settle_weights([*map(Candidate.of, self.chosen)])
-            left = count_nodes(graph)
-            if tried and left:
-                candidates = [*map(Candidate.of, tried)]
-                try:
+            try:
+                if tried:
+                    settle_weights([*map(Candidate.of, self.chosen)])
+                left = count_nodes(graph)
+                if tried and left:
+                    candidates = [*map(Candidate.of, tried)]
                     survey = Survey(graph, candidates, self._ask)
-                except EpError as error:
-                    self.fail(error)
+                    left = survey.left
+                    if new is not None and not survey.owned(tried.index(new)):
+                        self._pass_over(new, survey, tried.index(new))
+            except EpError as error:
+                self.fail(error)
+                if new is not None and new.name == error.ep:
                     new = None
-                    continue
-                left = survey.left
-                if new is not None and not survey.owned(tried.index(new)):
-                    self._pass_over(new, survey, tried.index(new))
+                continue
             if not left and self.chosen:
                 break
             new = self._next()

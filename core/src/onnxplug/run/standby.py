@@ -70,9 +70,8 @@ def _why_not(partition: GraphPartition, other: Candidate) -> str | Reason | None
         if refusal.node in wanted:
             return refusal.reason
     for claim in report.claims:
-        if claim.atomic and not wanted.issuperset(claim.nodes) & wanted.isdisjoint(
-            claim.nodes
-        ):
+        nodes = claim.nodes
+        if claim.atomic and not (wanted.issuperset(nodes) or wanted.isdisjoint(nodes)):
             return "it takes some nodes only together with others"
     for node in partition.nodes:
         reason = other.veto(graph, node)

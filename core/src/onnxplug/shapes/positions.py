@@ -253,8 +253,12 @@ def _softmax(call: _Call) -> int:
 def _normalised(call: _Call) -> int:
     """LayerNormalization and its kin, along the last axes."""
     call.only(0)
-    rank = len(call.shape())
-    return _without(call.positions(), range(call.axis(-1, rank), rank))
+    axis, rank = call.positions(), len(call.shape())
+    for position in (1, 2):  # scale and bias, which are broadcast
+        shape = call.shape(position) if call.has(position) else ()
+        if len(shape) >= rank - axis:
+            _unless(shape[axis - rank] == 1, f"its input {position} has no positions")
+    return _without(axis, range(call.axis(-1, rank), rank))
 
 
 def _skip_normalised(call: _Call) -> int:

@@ -113,6 +113,8 @@ ENTRY = (
         b'{"format": 1, "entries": [%b]}' % (ENTRY % (b"0", b"1e1")),
         b'{"format": 1, "entries": [%b]}' % (ENTRY % (b"0", b"9" * 30)),
         b'{"format": 1, "entries": [%b]}'
+        % (ENTRY % (b"0", b"10")).replace(b"{}", b'[[1, 2], ["level", 1]]'),
+        b'{"format": 1, "entries": [%b]}'
         % b", ".join([ENTRY % (b"0", b"0"), ENTRY % (b"0", b"10")]),
     ],
 )

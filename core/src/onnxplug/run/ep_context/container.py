@@ -138,7 +138,7 @@ def _entries(header: Any, container: memoryview, start: int) -> dict[str, Entry]
             _text(item["name"]),
             _text(item["ep"]),
             tuple(map(_text, item["info"])),
-            dict(item["options"]),
+            {_text(name): value for name, value in dict(item["options"]).items()},
             list(item["signature"]),
             _text(item["checksum"]),
             data,

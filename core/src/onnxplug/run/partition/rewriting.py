@@ -60,7 +60,9 @@ class _Before:
         self._types = dict(graph.types)
 
     def is_changed(self) -> bool:
-        return list(self._forms) != self._graph.nodes
+        return list(self._forms) != self._graph.nodes or any(
+            _form(node) != form for node, form in self._forms.items()
+        )
 
     def check(self) -> None:
         """Check what the graph is now.
