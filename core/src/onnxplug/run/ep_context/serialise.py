@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from onnxplug.ep import (
@@ -13,6 +14,7 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.ep.checksum import Checksum
+from onnxplug.ep.entries import fingerprint
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
@@ -55,13 +57,15 @@ def serialise(
             infos[ep.name] = tuple(
                 compatibility_info(ep.factory, device) for device in ep.devices
             )
-        digest = Checksum(data).digits()
+        digest, types = Checksum(data).digits(), signature(unit.partition)
+        # bytes need not say which types they are of
+        kind = fingerprint(json.dumps(types)).hex()[:8]
         entries[id(unit)] = Entry(
-            f"{prefix}{ep.name}_{digest}",
+            f"{prefix}{ep.name}_{digest}_{kind}",
             ep.name,
             infos[ep.name],
             ep.compiled_in,
-            signature(unit.partition),
+            types,
             digest,
             data,
         )

@@ -174,6 +174,8 @@ class GraphPartition:
 
         model, weights = self._export("external")
         digest = hashlib.sha256(model.SerializeToString(deterministic=True))
+        # an EP may compile it otherwise for these
+        digest.update(repr((self.label, self.covers_model)).encode())
         for location, weight in weights.items():
             digest.update(repr((location, weight.lasting_key())).encode())
         return digest.hexdigest()
