@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Code,
@@ -15,25 +16,24 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.block import block_kernel
-from onnxplug_cpu.compiler.kernels.matmul.dot import dot_kernel
+from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
 from onnxplug_cpu.compiler.kernels.matmul.pack import (
-    copy_kernel,
-    pack_kernel,
-    panel_kernel,
+    CopyMatrices,
+    PackMatrices,
+    PackPanel,
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.matmul.tile import (
+    TileProduct,
     masked_rows,
-    tile_kernel,
     tile_shape,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.codegen.kernel import Kernel
     from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
 
 BLOCK_DEPTH: Final = 384
@@ -252,7 +252,7 @@ class _Product:
             **self._packing(division, right),
         }
         recorder.call(
-            block_kernel(),
+            Kernel(BlockProduct()),
             words,
             chunks=self.batches * division.row_parts * division.column_parts,
             label=self.label,
@@ -323,20 +323,12 @@ class _Product:
             low_rows -= 1
 
         def function(rows: int, *, tail: bool) -> Code:
-            kernel: Kernel
             if right.way == "dot":
-                kernel = dot_kernel(rows)
-            elif tail:
-                kernel = tile_kernel(
-                    self.element,
-                    rows,
-                    -(-left // lanes),
-                    alone=alone,
-                    masked=masked,
-                )
-            else:
-                kernel = tile_kernel(self.element, rows, right.vectors, alone=alone)
-            return Code(kernel)
+                return Code(Kernel(DotProducts(rows)))
+            vectors, ends = right.vectors, False
+            if tail:
+                vectors, ends = -(-left // lanes), masked
+            return Code(Kernel(TileProduct(self.element, rows, vectors, alone, ends)))
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
@@ -358,7 +350,7 @@ class _Product:
         packed, distance = self.recorder.scratch(division.chunk_panels * right.panel)
         way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
         return {
-            "pack": Code(panel_kernel(self.element, way)),
+            "pack": Code(Kernel(PackPanel(self.element, way))),
             "pack_row": b.strides[2] * self.itemsize,
             "pack_column": b.strides[3] * self.itemsize,
             "pack_rows": _rows_together(way, self.depth),
@@ -385,7 +377,7 @@ class _Product:
         way = panel_way(self.element, a.strides[2], a.strides[3], self.depth)
         parts = self._pack_parts(matrices, a.nbytes, self.rows)
         self.recorder.call(
-            copy_kernel(),
+            Kernel(CopyMatrices()),
             {
                 "source": a.address,
                 "batch0": a.strides[0] * size,
@@ -398,7 +390,7 @@ class _Product:
                 "columns": self.depth,
                 "batches1": a.shape[1],
                 "parts": parts,
-                "function": Code(panel_kernel(self.element, way)),
+                "function": Code(Kernel(PackPanel(self.element, way))),
             },
             chunks=matrices * parts,
             label=f"{self.label}: pack A",
@@ -513,7 +505,7 @@ class _Product:
         parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
         way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
         recorder.call(
-            pack_kernel(),
+            Kernel(PackMatrices()),
             {
                 "source": b.address,
                 "batch0": b.strides[0] * size,
@@ -529,7 +521,7 @@ class _Product:
                 "element": size,
                 "batches1": b.shape[1],
                 "parts": parts,
-                "function": Code(panel_kernel(self.element, way)),
+                "function": Code(Kernel(PackPanel(self.element, way))),
             },
             chunks=matrices * parts,
             label=f"{self.label}: pack B",
