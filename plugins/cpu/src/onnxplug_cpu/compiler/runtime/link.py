@@ -9,22 +9,17 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.record import Record
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     MAX_CHUNKS,
-    Address,
     Buffer,
-    Code,
-    Command,
     Constant,
     Flag,
     Input,
     Output,
     Packed,
     Temporary,
-    Word,
-    Words,
 )
+from onnxplug_cpu.compiler.ir.pieces import Use, Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 
@@ -50,23 +45,21 @@ class Template(Record):
         words: the block; where addresses are missing, the offset to be added to.
         arena_words: which words need the arena's address.
         block_words: which words need the block's own address.
-        code: words that are a kernel's address, and the kernels.
-        constants: words that are addresses in constants, and the buffers.
+        constants: buffers of constants, and which words are addresses in them.
         arena_nbytes: the arena's size.
         flags: which word each flag is.
     """
 
-    words: array.array[int]
+    words: np.ndarray[Any, np.dtype[np.uint64]]
     arena_words: list[int]
     block_words: list[int]
-    code: list[tuple[int, Kernel]]
-    constants: list[tuple[int, Constant | Packed]]
+    constants: list[tuple[Constant | Packed, list[int]]]
     arena_nbytes: int
     flags: dict[Flag, int]
 
 
 def link(
-    commands: Sequence[Command],
+    work: Work,
     n_inputs: int,
     n_outputs: int,
     specs: Sequence[ArraySpec] | None,
@@ -75,7 +68,7 @@ def link(
     """The block of a program.
 
     Args:
-        commands: in the order of their execution.
+        work: the commands, in the order of their execution, all their kernels resolved.
         n_inputs, n_outputs: how many arrays a run has.
         specs: of the inputs and the outputs, to be checked in each run.
         arenas: places temporary buffers.
@@ -83,58 +76,69 @@ def link(
     Raises:
         ValueError: commands name an array that a run does not have.
     """
-    return _Linker(commands, n_inputs, n_outputs, specs, arenas).link()
+    return _Linker(n_inputs, n_outputs, specs, arenas).link(work)
 
 
 class _Linker:
     def __init__(
         self,
-        commands: Sequence[Command],
         n_inputs: int,
         n_outputs: int,
         specs: Sequence[ArraySpec] | None,
         arenas: Arenas,
     ) -> None:
         self._arenas = arenas
-        self._commands = commands
         self._n_inputs = n_inputs
         self._n_arrays = n_inputs + n_outputs
         self._specs = specs
-        self._words: list[int] = [0] * driver.HEADER
-        self._nested: list[tuple[int, tuple[Word, ...]]] = []
+        self._words = array.array("Q", [0] * driver.HEADER)
         self._block_words: list[int] = []
-        self._code: list[tuple[int, Kernel]] = []
-        self._constants: list[tuple[int, Constant | Packed]] = []
+        self._constants: list[tuple[Constant | Packed, list[int]]] = []
         self._patches: list[int] = []
-        self._temporaries: list[tuple[int, Temporary]] = []
-        self._first: dict[Temporary, int] = {}
-        self._last: dict[Temporary, int] = {}
+        self._arena_words: list[int] = []
+        self._owners: list[int] = []
+        self._numbers: dict[Temporary, int] = {}
+        self._lifetimes: list[tuple[int, int]] = []
         self._flags: list[tuple[int, Flag]] = []
 
-    def link(self) -> Template:
+    def link(self, work: Work) -> Template:
         """See :func:`link`."""
         words = self._words
-        words[driver.LAST] = len(self._commands)
+        count = len(work)
+        words[driver.LAST] = count
         words[driver.END] = MAX_CHUNKS
         words[driver.ARRAY_COUNT] = self._n_arrays
         self._begin(driver.ADDRESSES, [0] * self._n_arrays)
         self._begin(driver.ARRAYS, self._expected())
-        table = len(words)
-        self._begin(driver.COMMANDS, [0] * (3 * len(self._commands)))
-        for index, command in enumerate(self._commands):
-            entry = table + 3 * index
-            self._code.append((entry, command.kernel))
-            words[entry + 1] = 8 * self._place(command.words, index)
-            words[entry + 2] = command.chunks
+        entry = len(words)
+        self._begin(driver.COMMANDS, [0] * (3 * count))
+        index = 0
+        for piece, buffers, _ in work.placed:
+            laid = piece.laid
+            base = len(words)
+            words.extend(laid.words)
+            for position in laid.nested:
+                words[base + position] += 8 * base
+                self._block_words.append(base + position)
+            for code, start, chunks in zip(
+                laid.entries, laid.starts, laid.chunks, strict=True
+            ):
+                words[entry] = code
+                words[entry + 1] = 8 * (base + start)
+                words[entry + 2] = chunks
+                entry += 3
+            for use in laid.uses:
+                self._use(buffers[use.buffer], use, base, index)
+            index += len(laid.chunks)
         words[driver.PATCH_COUNT] = len(self._patches) // 3
         self._begin(driver.PATCHES, self._patches)
-        arena_words, arena_nbytes = self._place_temporaries()
         flags = self._place_flags()
+        whole = np.frombuffer(words, np.uint64)
+        arena_nbytes = self._place_temporaries(whole)
         return Template(
-            array.array("Q", words),
-            arena_words,
+            whole,
+            self._arena_words,
             self._block_words,
-            self._code,
             self._constants,
             arena_nbytes,
             flags,
@@ -168,53 +172,26 @@ class _Linker:
                 words += (dtype, len(spec.shape), *spec.shape)
         return words
 
-    def _place(self, words: tuple[Word, ...], command: int) -> int:
-        """Append words and those nested in them; the number of the first."""
-        start = self._append(words, command)
-        nested = self._nested
-        while nested:
-            position, more = nested.pop()
-            self._words[position] = 8 * self._append(more, command)
-            self._block_words.append(position)
-        return start
-
-    def _append(self, words: tuple[Word, ...], command: int) -> int:
-        """Append words, and put those aside that are nested in them."""
-        # comparing types is three times as fast as isinstance, and there are thousands
-        values, temporaries = self._words, self._temporaries
-        start = position = len(values)
-        for word in words:
-            if type(word) is int:
-                values.append(word & _MASK)
-            elif type(word) is Address:
-                buffer, offset = word
-                values.append(offset & _MASK)
-                if type(buffer) is Temporary:
-                    self._first.setdefault(buffer, command)
-                    self._last[buffer] = command
-                    temporaries.append((position, buffer))
-                else:
-                    self._refer(position, buffer, offset)
-            elif type(word) is Code:
-                values.append(0)
-                self._code.append((position, word.kernel))
-            elif type(word) is Words:
-                values.append(0)
-                self._nested.append((position, word.words))
-            else:  # an integer of numpy
-                values.append(int(word) & _MASK)  # type: ignore[arg-type]
-            position += 1
-        return start
-
-    def _refer(self, position: int, buffer: Buffer, offset: int) -> None:
-        """Note the address of a byte of a buffer, of which the word is the offset."""
-        if isinstance(buffer, (Constant, Packed)):
-            self._constants.append((position, buffer))
+    def _use(self, buffer: Buffer, use: Use, base: int, index: int) -> None:
+        """Note the addresses of a buffer that a piece, whose first command is the one
+        of that *index*, has in its words from *base* on."""
+        positions = [base + word for word in use.words]
+        if type(buffer) is Temporary:
+            number = self._numbers.get(buffer)
+            if number is None:
+                number = self._numbers[buffer] = len(self._lifetimes)
+                self._lifetimes.append((index + use.first, index + use.last))
+            else:
+                first, _ = self._lifetimes[number]
+                self._lifetimes[number] = first, index + use.last
+            self._arena_words += positions
+            self._owners += [number] * len(positions)
+        elif isinstance(buffer, (Constant, Packed)):
+            self._constants.append((buffer, positions))
         elif isinstance(buffer, Flag):
-            self._flags.append((position, buffer))
+            self._flags += [(position, buffer) for position in positions]
         elif isinstance(buffer, (Input, Output)):
-            number = buffer.position
-            limit = self._n_inputs
+            number, limit = buffer.position, self._n_inputs
             if isinstance(buffer, Output):
                 number, limit = number + self._n_inputs, self._n_arrays
             if number >= limit:
@@ -222,18 +199,15 @@ class _Linker:
                     f"a command names {type(buffer).__name__.lower()} "
                     f"{buffer.position} of a program that has fewer"
                 )
-            self._patches += (8 * position, number, offset & _MASK)
+            for position in positions:
+                self._patches += (8 * position, number, self._words[position])
         else:
             raise TypeError(f"a word is the address of {buffer!r}, which has no place")
 
-    def _place_temporaries(self) -> tuple[list[int], int]:
-        buffers = list(self._first)
+    def _place_temporaries(self, words: np.ndarray[Any, np.dtype[np.uint64]]) -> int:
         offsets, nbytes = self._arenas.place(
-            [buffer.nbytes for buffer in buffers],
-            [(self._first[buffer], self._last[buffer]) for buffer in buffers],
+            [buffer.nbytes for buffer in self._numbers], self._lifetimes
         )
-        places = dict(zip(buffers, offsets, strict=True))
-        words = self._words
-        for position, buffer in self._temporaries:
-            words[position] = (words[position] + places[buffer]) & _MASK
-        return [position for position, _ in self._temporaries], nbytes
+        places = np.array(offsets, np.uint64)
+        words[self._arena_words] += places[self._owners]
+        return nbytes
