@@ -8,6 +8,7 @@ and adds addresses.
 from __future__ import annotations
 
 import array
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -104,6 +105,10 @@ class Use(Record):
     last: int
 
 
+_layouts: Final[dict[tuple[Any, ...], int]] = {}
+_layout_numbers: Final = itertools.count()
+
+
 class Laid:
     """The words of commands, one after another.
 
@@ -118,6 +123,8 @@ class Laid:
         chunks: of each command.
         kernels: of each command.
         entries: the addresses of these.
+        layout: the same number for all that have the same in the same places, but for
+            what is in words.
     """
 
     def __init__(self, commands: Sequence[Command]) -> None:
@@ -135,7 +142,16 @@ class Laid:
         self._waiting: list[tuple[int, tuple[Word, ...]]] = []
         for number, command in enumerate(commands):
             self.starts.append(self._place(command.words, number))
-        self.uses = [use for use in self.uses if use.words]
+        self.layout = _layouts.setdefault(
+            (
+                len(self.words),
+                tuple(self.starts),
+                tuple(self.nested),
+                tuple(map(type, self.buffers)),
+                tuple([(use.buffer, *use[2:], *use.words) for use in self.uses]),
+            ),
+            next(_layout_numbers),
+        )
 
     def is_resolved(self, library: object) -> bool:
         """Whether the addresses of kernels are those of *library*."""
@@ -250,11 +266,17 @@ class Placed(Record):
 class Work(Sequence[Command]):
     """The commands of a program, piece by piece.
 
+    Args:
+        outlines: where everything lies in the blocks of such work; grows.
+
     As a sequence it is of commands over stand-ins, made when they are asked for.
     """
 
-    def __init__(self, placed: Sequence[Placed]) -> None:
+    def __init__(
+        self, placed: Sequence[Placed], outlines: dict[Any, Any] | None = None
+    ) -> None:
         self.placed = [each for each in placed if each.piece.commands]
+        self.outlines = {} if outlines is None else outlines
         self._commands: tuple[Command, ...] | None = None
 
     @classmethod

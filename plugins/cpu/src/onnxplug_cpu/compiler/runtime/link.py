@@ -1,10 +1,14 @@
-"""From recorded commands to a block of words: all but the addresses of one run."""
+"""From recorded commands to a block of words: all but the addresses of one run.
+
+Where everything is in a block depends on which pieces it is made of and on which of
+their buffers are one, but hardly on sizes: this is found out once for many blocks.
+"""
 
 from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,11 +23,17 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Use, Work
+from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 
+MOST_OUTLINES: Final = 64
+"""Outlines that are kept of blocks that have the same groups of calls."""
+
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Block: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
 class ArraySpec(Record):
@@ -45,15 +55,19 @@ class Template(Record):
         words: the block; where addresses are missing, the offset to be added to.
         arena_words: which words need the arena's address.
         block_words: which words need the block's own address.
-        constants: buffers of constants, and which words are addresses in them.
+        constants: buffers of constants, each once.
+        constant_words: which words are addresses in them.
+        constant_owners: of each of those the number of the buffer.
         arena_nbytes: the arena's size.
         flags: which word each flag is.
     """
 
-    words: np.ndarray[Any, np.dtype[np.uint64]]
-    arena_words: list[int]
-    block_words: list[int]
-    constants: list[tuple[Constant | Packed, list[int]]]
+    words: Block
+    arena_words: Numbers
+    block_words: Numbers
+    constants: list[Constant | Packed]
+    constant_words: Numbers
+    constant_owners: Numbers
     arena_nbytes: int
     flags: dict[Flag, int]
 
@@ -76,138 +90,204 @@ def link(
     Raises:
         ValueError: commands name an array that a run does not have.
     """
-    return _Linker(n_inputs, n_outputs, specs, arenas).link(work)
+    n_arrays = n_inputs + n_outputs
+    head = _head(n_inputs, n_arrays, specs)
+    buffers = [buffer for _, each, _ in work.placed for buffer in each]
+    numbers = {buffer: number for number, buffer in enumerate(dict.fromkeys(buffers))}
+    identities = [numbers[buffer] for buffer in buffers]
+    key = (len(head), tuple([piece.laid.layout for piece, _, _ in work.placed]))
+    outline = work.outlines.get(key)
+    if outline is None or outline.identities != identities:
+        if len(work.outlines) >= MOST_OUTLINES:
+            work.outlines.clear()
+        outline = work.outlines[key] = Outline(work, len(head), buffers, identities)
+    return outline.filled(work, head, buffers, n_inputs, n_arrays, arenas)
 
 
-class _Linker:
+def _head(
+    n_inputs: int, n_arrays: int, specs: Sequence[ArraySpec] | None
+) -> array.array[int]:
+    """The words before the table of commands."""
+    words = [0] * driver.HEADER
+    words[driver.END] = MAX_CHUNKS
+    words[driver.ARRAY_COUNT] = n_arrays
+    words[driver.ADDRESSES] = 8 * len(words)
+    words += [0] * n_arrays
+    words[driver.ARRAYS] = 8 * len(words)
+    for position in range(n_arrays):
+        is_input = position < n_inputs
+        words.append(driver.INPUT_FLAGS if is_input else driver.OUTPUT_FLAGS)
+        if specs is None:
+            words += (0, _MASK)
+        else:
+            dtype, shape = specs[position]
+            words += (0 if dtype is None else id(dtype), len(shape), *shape)
+    words[driver.COMMANDS] = 8 * len(words)
+    return array.array("Q", words)
+
+
+class Outline:
+    """Where everything is in a block.
+
+    Attributes:
+        identities: for each buffer of each piece the number of it among those that are
+            not the same, which the outline is right for.
+    """
+
     def __init__(
         self,
-        n_inputs: int,
-        n_outputs: int,
-        specs: Sequence[ArraySpec] | None,
-        arenas: Arenas,
+        work: Work,
+        head: int,
+        buffers: Sequence[Buffer],
+        identities: Sequence[int],
     ) -> None:
-        self._arenas = arenas
-        self._n_inputs = n_inputs
-        self._n_arrays = n_inputs + n_outputs
-        self._specs = specs
-        self._words = array.array("Q", [0] * driver.HEADER)
-        self._block_words: list[int] = []
-        self._constants: list[tuple[Constant | Packed, list[int]]] = []
-        self._patches: list[int] = []
-        self._arena_words: list[int] = []
-        self._owners: list[int] = []
-        self._numbers: dict[Temporary, int] = {}
+        self.identities = identities
+        base = head + 3 * len(work)
+        nested: list[int] = []
+        shifts: list[int] = []
+        starts: list[int] = []
+        arena: list[int] = []
+        owners: list[int] = []
+        constant_words: list[int] = []
+        constant_owners: list[int] = []
+        flag_words: list[int] = []
+        self._temporaries: list[int] = []
+        self._constants: list[int] = []
+        self._flags: list[int] = []
+        patches: list[int] = []
+        self._patched: list[int] = []
         self._lifetimes: list[tuple[int, int]] = []
-        self._flags: list[tuple[int, Flag]] = []
-
-    def link(self, work: Work) -> Template:
-        """See :func:`link`."""
-        words = self._words
-        count = len(work)
-        words[driver.LAST] = count
-        words[driver.END] = MAX_CHUNKS
-        words[driver.ARRAY_COUNT] = self._n_arrays
-        self._begin(driver.ADDRESSES, [0] * self._n_arrays)
-        self._begin(driver.ARRAYS, self._expected())
-        entry = len(words)
-        self._begin(driver.COMMANDS, [0] * (3 * count))
-        index = 0
-        for piece, buffers, _ in work.placed:
+        flags_of: list[int] = []
+        place_of: dict[int, int] = {}
+        index = first = 0
+        for piece, own, _ in work.placed:
             laid = piece.laid
-            base = len(words)
-            words.extend(laid.words)
-            for position in laid.nested:
-                words[base + position] += 8 * base
-                self._block_words.append(base + position)
-            for code, start, chunks in zip(
-                laid.entries, laid.starts, laid.chunks, strict=True
-            ):
-                words[entry] = code
-                words[entry + 1] = 8 * (base + start)
-                words[entry + 2] = chunks
-                entry += 3
+            nested += [base + word for word in laid.nested]
+            shifts += [8 * base] * len(laid.nested)
+            starts += [8 * (base + start) for start in laid.starts]
             for use in laid.uses:
-                self._use(buffers[use.buffer], use, base, index)
+                at = first + use.buffer
+                words = [base + word for word in use.words]
+                buffer, identity = buffers[at], identities[at]
+                if type(buffer) is Temporary:
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._temporaries)
+                        self._temporaries.append(at)
+                        self._lifetimes.append((index + use.first, index + use.last))
+                    else:
+                        begin, _ = self._lifetimes[number]
+                        self._lifetimes[number] = begin, index + use.last
+                    arena += words
+                    owners += [number] * len(words)
+                elif isinstance(buffer, (Constant, Packed)):
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._constants)
+                        self._constants.append(at)
+                    constant_words += words
+                    constant_owners += [number] * len(words)
+                elif isinstance(buffer, Flag):
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._flags)
+                        self._flags.append(at)
+                    flag_words += words
+                    flags_of += [number] * len(words)
+                elif isinstance(buffer, (Input, Output)):
+                    patches += words
+                    self._patched += [at] * len(words)
+                else:
+                    raise TypeError(
+                        f"a word is the address of {buffer!r}, which has no place"
+                    )
+            base += len(laid.words)
             index += len(laid.chunks)
-        words[driver.PATCH_COUNT] = len(self._patches) // 3
-        self._begin(driver.PATCHES, self._patches)
-        flags = self._place_flags()
-        whole = np.frombuffer(words, np.uint64)
-        arena_nbytes = self._place_temporaries(whole)
+            first += len(own)
+        self._table = head
+        self._patches_at = base
+        self._flags_at = base + 3 * len(patches)
+        self._tail = 3 * len(patches) + len(self._flags)
+        self._nested = np.array(nested, np.int64)
+        self._shifts = np.array(shifts, np.uint64)
+        self._starts = np.array(starts, np.uint64)
+        self._arena = np.array(arena, np.int64)
+        self._owners = np.array(owners, np.int64)
+        self._constant_words = np.array(constant_words, np.int64)
+        self._constant_owners = np.array(constant_owners, np.int64)
+        self._patches = np.array(patches, np.int64)
+        self._flag_words = np.array(flag_words, np.int64)
+        self._flag_places = self._flags_at + np.array(flags_of, np.int64)
+        self._block = np.array([*nested, *flag_words], np.int64)
+        # of the sizes placed last, as most do not change
+        self._places: tuple[list[int], Block, int] | None = None
+
+    def filled(
+        self,
+        work: Work,
+        head: array.array[int],
+        buffers: Sequence[Buffer],
+        n_inputs: int,
+        n_arrays: int,
+        arenas: Arenas,
+    ) -> Template:
+        """The block of *work*, which has this outline; see :func:`link`."""
+        count = len(self._starts)
+        head[driver.LAST] = count
+        head[driver.PATCH_COUNT] = len(self._patches)
+        head[driver.PATCHES] = 8 * self._patches_at
+        codes: list[int] = []
+        chunks: list[int] = []
+        parts: list[Any] = [head, bytes(24 * count)]
+        for piece, _, _ in work.placed:
+            laid = piece.laid
+            parts.append(laid.words)
+            codes += laid.entries
+            chunks += laid.chunks
+        parts.append(bytes(8 * self._tail))
+        words: Block = np.frombuffer(bytearray().join(parts), np.uint64)
+        words[self._nested] += self._shifts
+        table = words[self._table : self._table + 3 * count]
+        table[0::3], table[1::3], table[2::3] = codes, self._starts, chunks
+        patches = words[self._patches_at : self._flags_at]
+        patches[0::3] = 8 * self._patches
+        patches[1::3] = [
+            _array_number(buffers[at], n_inputs, n_arrays) for at in self._patched
+        ]
+        patches[2::3] = words[self._patches]
+        words[self._flag_words] = 8 * self._flag_places
+        sizes = [buffers[at].nbytes for at in self._temporaries]
+        known = self._places
+        if known is None or known[0] != sizes:
+            offsets, nbytes = arenas.place(sizes, self._lifetimes)
+            known = self._places = sizes, np.array(offsets, np.uint64), nbytes
+        words[self._arena] += known[1][self._owners]
+        flags: dict[Flag, int] = {}
+        for number, at in enumerate(self._flags):
+            flag = buffers[at]
+            assert isinstance(flag, Flag)
+            flags[flag] = self._flags_at + number
         return Template(
-            whole,
-            self._arena_words,
-            self._block_words,
-            self._constants,
-            arena_nbytes,
+            words,
+            self._arena,
+            self._block,
+            [buffers[at] for at in self._constants],
+            self._constant_words,
+            self._constant_owners,
+            known[2],
             flags,
         )
 
-    def _place_flags(self) -> dict[Flag, int]:
-        """A word of the block for each flag."""
-        places: dict[Flag, int] = {}
-        for position, flag in self._flags:
-            if flag not in places:
-                places[flag] = len(self._words)
-                self._words.append(0)
-            self._words[position] = 8 * places[flag]
-            self._block_words.append(position)
-        return places
 
-    def _begin(self, offset: int, words: list[int]) -> None:
-        self._words[offset] = 8 * len(self._words)
-        self._words.extend(words)
-
-    def _expected(self) -> list[int]:
-        words: list[int] = []
-        for position in range(self._n_arrays):
-            is_input = position < self._n_inputs
-            words.append(driver.INPUT_FLAGS if is_input else driver.OUTPUT_FLAGS)
-            if self._specs is None:
-                words += (0, _MASK)
-            else:
-                spec = self._specs[position]
-                dtype = 0 if spec.dtype is None else id(spec.dtype)
-                words += (dtype, len(spec.shape), *spec.shape)
-        return words
-
-    def _use(self, buffer: Buffer, use: Use, base: int, index: int) -> None:
-        """Note the addresses of a buffer that a piece, whose first command is the one
-        of that *index*, has in its words from *base* on."""
-        positions = [base + word for word in use.words]
-        if type(buffer) is Temporary:
-            number = self._numbers.get(buffer)
-            if number is None:
-                number = self._numbers[buffer] = len(self._lifetimes)
-                self._lifetimes.append((index + use.first, index + use.last))
-            else:
-                first, _ = self._lifetimes[number]
-                self._lifetimes[number] = first, index + use.last
-            self._arena_words += positions
-            self._owners += [number] * len(positions)
-        elif isinstance(buffer, (Constant, Packed)):
-            self._constants.append((buffer, positions))
-        elif isinstance(buffer, Flag):
-            self._flags += [(position, buffer) for position in positions]
-        elif isinstance(buffer, (Input, Output)):
-            number, limit = buffer.position, self._n_inputs
-            if isinstance(buffer, Output):
-                number, limit = number + self._n_inputs, self._n_arrays
-            if number >= limit:
-                raise ValueError(
-                    f"a command names {type(buffer).__name__.lower()} "
-                    f"{buffer.position} of a program that has fewer"
-                )
-            for position in positions:
-                self._patches += (8 * position, number, self._words[position])
-        else:
-            raise TypeError(f"a word is the address of {buffer!r}, which has no place")
-
-    def _place_temporaries(self, words: np.ndarray[Any, np.dtype[np.uint64]]) -> int:
-        offsets, nbytes = self._arenas.place(
-            [buffer.nbytes for buffer in self._numbers], self._lifetimes
+def _array_number(buffer: Buffer, n_inputs: int, n_arrays: int) -> int:
+    """The number of an input or output among the arrays of a run."""
+    assert isinstance(buffer, Input | Output)
+    number, limit = buffer.position, n_inputs
+    if isinstance(buffer, Output):
+        number, limit = number + n_inputs, n_arrays
+    if number >= limit:
+        raise ValueError(
+            f"a command names {type(buffer).__name__.lower()} {buffer.position} of a "
+            "program that has fewer"
         )
-        places = np.array(offsets, np.uint64)
-        words[self._arena_words] += places[self._owners]
-        return nbytes
+    return number

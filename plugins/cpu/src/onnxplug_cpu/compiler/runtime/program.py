@@ -100,7 +100,7 @@ class Program:
         self._arenas = Arenas() if arenas is None else arenas
         _resolve(work, library, look)
         template = link(work, n_inputs, n_outputs, specs, self._arenas)
-        buffers = list(dict.fromkeys(buffer for buffer, _ in template.constants))
+        buffers = template.constants
         bases: dict[Constant | Packed, int] = {}
         if target is not None:
             bases[target[0]] = target[1]
@@ -113,12 +113,8 @@ class Program:
             self._pool = shared_pool(library)
         words = template.words
         bases |= {buffer: _base(buffer) for buffer in buffers if buffer not in bases}
-        constant_words: list[int] = []
-        added: list[int] = []
-        for buffer, positions in template.constants:
-            constant_words += positions
-            added += [bases[buffer]] * len(positions)
-        words[constant_words] += np.array(added, np.uint64)
+        added = np.array([bases[buffer] for buffer in buffers], np.uint64)
+        words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
         words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
         words[driver.THREADS] = 1
@@ -127,8 +123,8 @@ class Program:
             words[driver.CONTROL] = self._pool.control
         self._checks = [(template.flags[check.flag], check) for check in checks]
         self._words = words
-        self._arena_words = np.array(template.arena_words, np.int64)
-        self._block_words = np.array(template.block_words, np.int64)
+        self._arena_words = template.arena_words
+        self._block_words = template.block_words
         self._arena_nbytes = template.arena_nbytes
         self._instances: list[_Instance] = []
         self._buffers = buffers

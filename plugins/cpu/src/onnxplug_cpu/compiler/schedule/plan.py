@@ -243,7 +243,7 @@ class Planner:
                 raise NotCompiled(str(error), part.group.all_calls[0]) from error
             self._put(part, piece)
         results = tuple(self._result(name) for name in plans.outputs)
-        return Planned(Work(self._placed), results)
+        return Planned(Work(self._placed, self._structure.outlines), results)
 
     # pieces
 

@@ -109,6 +109,7 @@ class Structure:
         parts: the groups.
         readers: the calls that read a value.
         positions: of the values that are outputs.
+        outlines: of the blocks of plans.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Structure:
             (question, tuple(slots[name] for name in names), answer)
             for question, names, answer in facts.varying()
         ]
+        self.outlines: dict[Any, Any] = {}
         self._targets: dict[tuple[str, bool], Target] = {}
 
     def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
