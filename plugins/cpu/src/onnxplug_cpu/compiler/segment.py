@@ -210,7 +210,8 @@ class Segment:
             try:
                 return self._try_make(shapes, look)
             except PackingRefused:  # what was refused is not tried again
-                continue
+                if self._common is not None:
+                    self._common.forget_latest()
 
     def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler

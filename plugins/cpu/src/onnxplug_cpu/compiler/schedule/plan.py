@@ -165,7 +165,13 @@ class Plans:
         """
         inferred = self.inference.infer(inputs, look)
         structure = self._structure(inferred)
-        return Planner(self, inferred, structure, recorder, packed, look).make()
+        planner = Planner(self, inferred, structure, recorder, packed, look)
+        return planner.make()
+
+    def forget_latest(self) -> None:
+        """Look at all parts of the next plans, as a constant was refused."""
+        for structure in self.structures:
+            structure.latest = None
 
     def _structure(self, inferred: Inferred) -> Structure:
         structures = self.structures
@@ -187,6 +193,24 @@ class Plans:
         )
         self.structures = [structure, *structures][:MOST_STRUCTURES]
         return structure
+
+
+class Latest(Record):
+    """A plan from which the next one of its structure differs in a few parts.
+
+    Attributes:
+        inferred: what was known of its values.
+        state, buffers, targets, made, written: as of its planner.
+        placed: its pieces, by the part.
+    """
+
+    inferred: Inferred
+    state: list[Any]
+    buffers: list[Buffer | None]
+    targets: dict[tuple[str, bool], Place]
+    made: dict[int, Buffer]
+    written: set[str]
+    placed: list[Placed | None]
 
 
 class Planner:
@@ -217,33 +241,117 @@ class Planner:
         ]
         self._buffers = plans.buffers.copy()
         self._targets: dict[tuple[str, bool], Place] = {}
+        self._made: dict[int, Buffer] = {}
         self._placement = Placement(
             self._known, structure.readers, structure.positions, recorder
         )
-        self._placed: list[Placed] = []
+        self._placed: list[Placed | None] = [None] * len(structure.parts)
+        self._copies: list[Placed] = []
 
     def make(self) -> Planned:
         """The commands and the results."""
+        structure = self._structure
+        latest = structure.latest
+        if latest is None:
+            self._make_all()
+        else:
+            self._make_changed(latest)
+        structure.latest = Latest(
+            self._inferred,
+            self._state,
+            self._buffers,
+            self._targets,
+            self._made,
+            self._placement.written,
+            self._placed,
+        )
+        results = tuple([self._result(name) for name in self._plans.outputs])
+        placed = [each for each in self._placed if each is not None]
+        return Planned(Work(placed + self._copies, structure.outlines), results)
+
+    def _make_all(self) -> None:
         plans = self._plans
         for position, name in enumerate(plans.inputs):
-            value = self.value(plans.slots[name])
-            nbytes = value.size * value.dtype.itemsize
-            self._take(name, Input(position, nbytes), value.dtype, value.shape)
+            self._take_input(position, name)
         for name in tuple(plans.viewed):
             if self._known(name).content is not None:
                 self.place(name)
-        for part in self._structure.parts:
-            try:
-                piece = self._found(part) or self._recorded(part)
-            except NotCompiled as refusal:
-                refusal.call = refusal.call or part.group.all_calls[0]
-                raise
-            except (IndexError, ValueError) as error:
-                # a kernel does not take what the array tier may take, or refuse better
-                raise NotCompiled(str(error), part.group.all_calls[0]) from error
-            self._put(part, piece)
-        results = tuple(self._result(name) for name in plans.outputs)
-        return Planned(Work(self._placed, self._structure.outlines), results)
+        for number, part in enumerate(self._structure.parts):
+            self._make_part(number, part)
+
+    def _make_changed(self, latest: Latest) -> None:
+        """All parts as in another plan, but those of which something has changed that
+        they may ask."""
+        plans, structure, count = self._plans, self._structure, self._count
+        fresh, before = self._state, latest.state
+        changed = [
+            place
+            for place, (one, other) in enumerate(
+                zip(fresh[: 2 * count], before[: 2 * count], strict=True)
+            )
+            if one != other
+        ]
+        self._state = state = before.copy()
+        self._buffers = latest.buffers.copy()
+        self._targets = latest.targets.copy()
+        self._made = latest.made.copy()
+        self._placement.written = latest.written.copy()
+        self._placed = latest.placed.copy()
+        slots = {place % count for place in changed}
+        for place in changed:
+            state[place] = fresh[place]
+        for position, name in enumerate(plans.inputs):
+            if plans.slots[name] in slots:
+                self._take_input(position, name)
+        for name in tuple(plans.viewed):
+            slot = plans.slots[name]
+            if slot in slots and self.value(slot).content is not None:
+                state[2 * count + slot] = None
+                self.place(name)
+        waiting = bytearray(len(structure.parts))
+        for slot in slots:
+            for number in structure.concerned.get(slot, ()):
+                waiting[number] = 1
+        for number, place in structure.unnamed:
+            if self._inferred.results[place] is not latest.inferred.results[place]:
+                waiting[number] = 1
+        number = waiting.find(1)
+        while number >= 0:
+            part = structure.parts[number]
+            self._forget(part)
+            self._make_part(number, part)
+            for slot in part.made:
+                if (
+                    self._buffers[slot] is not latest.buffers[slot]
+                    or state[2 * count + slot] is not before[2 * count + slot]
+                ):
+                    for other in structure.concerned[slot]:
+                        waiting[other] = 1
+            number = waiting.find(1, number + 1)
+
+    def _forget(self, part: Part) -> None:
+        """Make a part's values have no place."""
+        for slot, name in zip(part.made, part.results, strict=True):
+            for apart in (False, True):
+                if self._targets.pop((name, apart), None) is not None:
+                    target = self._structure.target(name, apart)
+                    self._placement.written -= target.chain
+
+    def _make_part(self, number: int, part: Part) -> None:
+        try:
+            piece = self._found(part) or self._recorded(part)
+        except NotCompiled as refusal:
+            refusal.call = refusal.call or part.group.all_calls[0]
+            raise
+        except (IndexError, ValueError) as error:
+            # a kernel does not take what the array tier may take, or refuse better
+            raise NotCompiled(str(error), part.group.all_calls[0]) from error
+        self._placed[number] = self._put(part, piece)
+
+    def _take_input(self, position: int, name: str) -> None:
+        value = self.value(self._plans.slots[name])
+        nbytes = value.size * value.dtype.itemsize
+        self._take(name, Input(position, nbytes), value.dtype, value.shape)
 
     # pieces
 
@@ -283,11 +391,12 @@ class Planner:
             part.memo.add(recording.log, piece)
         return piece
 
-    def _put(self, part: Part, piece: Piece) -> None:
-        """Make a piece a part of the plan, with the part's values."""
+    def _put(self, part: Part, piece: Piece) -> Placed | None:
+        """A piece with the part's values; ``None`` if it has no commands."""
         slots, buffers = part.slots, self._buffers
         own: dict[Buffer, Buffer] = {}
-        if piece.sources:
+        placed = None
+        if piece.commands:
             real: list[Buffer] = []
             for source in piece.sources:
                 if type(source) is int:
@@ -296,7 +405,7 @@ class Planner:
                 else:
                     buffer = self._of(piece, source, part, own)  # type: ignore[arg-type]
                 real.append(buffer)
-            self._placed.append(Placed(piece, real, part.nodes))
+            placed = Placed(piece, real, part.nodes)
         for role, stand_in, place in piece.aliases:
             slot = slots[role]
             source = piece.roles.get(stand_in)
@@ -306,6 +415,7 @@ class Planner:
                 else buffers[slots[source]]
             )
             self._state[2 * self._count + slot] = place
+        return placed
 
     def _of(
         self, piece: Piece, stand_in: Buffer, part: Part, own: dict[Buffer, Buffer]
@@ -415,17 +525,21 @@ class Planner:
             before = written.copy()
             view = self._placement.place(name, apart=apart)
             place = self._take_view(name, view)
+            buffer = self._made[self._plans.slots[name]] = view.buffer
             if known:
-                buffer = view.buffer
                 position = buffer.position if isinstance(buffer, Output) else None
                 target.found[key] = place, position, frozenset(written - before)
         else:
             place, position, wrote = found
             slot = self._plans.slots[name]
-            nbytes = place.nbytes
-            self._buffers[slot] = (
-                Temporary(nbytes) if position is None else Output(position, nbytes)
-            )
+            buffer = self._made.get(slot)
+            if buffer is None or self._state[2 * self._count + slot] is not place:
+                buffer = (
+                    Temporary(place.nbytes)
+                    if position is None
+                    else Output(position, place.nbytes)
+                )
+            self._buffers[slot] = self._made[slot] = buffer
             self._state[2 * self._count + slot] = place
             written |= wrote
         self._targets[name, apart] = place
@@ -499,7 +613,7 @@ class Planner:
             else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
             for each in piece.sources
         ]
-        self._placed.append(Placed(piece, real, ()))
+        self._copies.append(Placed(piece, real, ()))
 
 
 def _key_of(constant: Constant) -> Hashable:

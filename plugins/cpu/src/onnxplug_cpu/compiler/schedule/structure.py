@@ -36,6 +36,7 @@ class Part:
         slots: numbers of the values in the segment, by role.
         nodes: indices of the graph's nodes.
         outputs: what others read of it.
+        results: what its calls make; *made* are the slots.
         memo: what was recorded for groups like this.
         getters: what takes the answers of a branch from all that are there.
     """
@@ -43,10 +44,12 @@ class Part:
     __slots__ = (
         "getters",
         "group",
+        "made",
         "memo",
         "names",
         "nodes",
         "outputs",
+        "results",
         "roles",
         "slots",
     )
@@ -65,6 +68,10 @@ class Part:
         self.slots = slots
         self.nodes = tuple(node for call in group.all_calls for node in call.nodes)
         self.outputs = outputs
+        self.results = [
+            name for call in group.all_calls for name in call.outputs if name
+        ]
+        self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
         self.getters: dict[Branch, Callable[[list[Any]], Any]] = {}
 
@@ -110,6 +117,9 @@ class Structure:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         outlines: of the blocks of plans.
+        latest: the plan that was made last; ``None`` if there is none.
+        concerned: the parts that may ask for something of a value, by its slot.
+        unnamed: parts with calls that have outputs without names, and the calls.
     """
 
     def __init__(
@@ -143,6 +153,19 @@ class Structure:
             for question, names, answer in facts.varying()
         ]
         self.outlines: dict[Any, Any] = {}
+        self.latest: Any = None
+        self.unnamed: list[tuple[int, int]] = []
+        self.concerned: defaultdict[int, list[int]] = defaultdict(list)
+        places = {call: place for place, call in enumerate(calls)}
+        for number, part in enumerate(self.parts):
+            for call in part.group.all_calls:
+                if None in call.outputs and call in places:
+                    self.unnamed.append((number, places[call]))
+            asked = set(part.slots)
+            for name in part.results:
+                asked.update(slots[each] for each in self._chain(name))
+            for slot in asked:
+                self.concerned[slot].append(number)
         self._targets: dict[tuple[str, bool], Target] = {}
 
     def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
