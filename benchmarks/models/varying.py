@@ -1,4 +1,4 @@
-"""Models whose sizes are not stated, with the shapes that exporters compute for them."""
+"""Models of any size, with the shapes that exporters compute for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from .graph import Array, Exporter, Graph
 
@@ -167,9 +166,7 @@ def growing_decoder(
     )
 
 
-def _attention(
-    g: Graph, query: str, key: str, value: str, mask: str, size: int
-) -> str:
+def _attention(g: Graph, query: str, key: str, value: str, mask: str, size: int) -> str:
     scores = g.add("MatMul", query, g.transpose(key, 0, 1, 3, 2))
     scores = g.add("Mul", scores, g.scalar(size**-0.5))
     weights = g.add("Softmax", g.add("Add", scores, mask), axis=-1)

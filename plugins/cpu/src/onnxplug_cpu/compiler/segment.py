@@ -174,6 +174,7 @@ class Segment:
         self._lock = new_lock()
         self._latest: LinkedPlan | None = None
         self._common: Plans | None = None
+        self._structures = self._made = 0
 
     def plan(
         self, shapes: Shapes, look: Callable[[], None] = lambda: None
@@ -192,12 +193,23 @@ class Segment:
         # other runs do not wait for it
         made = self._make(shapes, look) if plan is None else plan
         with self._lock:
+            self._made += plan is None
             plan = self._plans.setdefault(shapes, made)
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
             self._plans.move_to_end(shapes)
             self._latest = plan
             return plan
+
+    @property
+    def structures(self) -> int:
+        """How many structures its plans so far have."""
+        return self._structures + (self._common.made if self._common else 0)
+
+    @property
+    def plans(self) -> int:
+        """How many plans it has made."""
+        return self._made
 
     def close(self) -> None:
         """Give up all plans, and the constants that they read."""
@@ -251,12 +263,14 @@ class Segment:
 
     def _common_plans(self) -> Plans:
         """What plans have in common; begun anew when it is much."""
-        plans = self._common
-        if plans is None or plans.is_full:
-            plans = self._common = Plans(
-                self.calls, self._forms, self._constants, self.inputs, self.outputs
-            )
-        return plans
+        with self._lock:
+            plans = self._common
+            if plans is None or plans.is_full:
+                self._structures += 0 if plans is None else plans.made
+                plans = self._common = Plans(
+                    self.calls, self._forms, self._constants, self.inputs, self.outputs
+                )
+            return plans
 
     def _program(
         self,

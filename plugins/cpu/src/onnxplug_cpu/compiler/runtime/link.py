@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -271,7 +271,8 @@ class Outline:
             words,
             self._arena,
             self._block,
-            [buffers[at] for at in self._constants],
+            # as they were when the outline was made
+            [cast("Constant | Packed", buffers[at]) for at in self._constants],
             self._constant_words,
             self._constant_owners,
             known[2],

@@ -94,7 +94,8 @@ class Plans:
         outputs: names of what is wanted, in order.
 
     Attributes:
-        structures: that were made, the one used last first.
+        structures: those kept, the one used last first.
+        made: how many were made.
         viewed: names of values that were known and yet looked at by kernels.
     """
 
@@ -117,6 +118,7 @@ class Plans:
         )
         self.slots = self.inference.slots
         self.structures: list[Structure] = []
+        self.made = 0
         self.copies: dict[Place, Piece] = {}
         self.viewed: set[str] = set()
         self._memos: dict[Hashable, Memo] = {}
@@ -192,6 +194,7 @@ class Plans:
             self._memos,
         )
         self.structures = [structure, *structures][:MOST_STRUCTURES]
+        self.made += 1
         return structure
 
 
@@ -256,6 +259,7 @@ class Planner:
             self._make_all()
         else:
             self._make_changed(latest)
+        results = tuple([self._result(name) for name in self._plans.outputs])
         structure.latest = Latest(
             self._inferred,
             self._state,
@@ -265,7 +269,6 @@ class Planner:
             self._placement.written,
             self._placed,
         )
-        results = tuple([self._result(name) for name in self._plans.outputs])
         placed = [each for each in self._placed if each is not None]
         return Planned(Work(placed + self._copies, structure.outlines), results)
 
@@ -331,7 +334,7 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        for slot, name in zip(part.made, part.results, strict=True):
+        for name in part.results:
             for apart in (False, True):
                 if self._targets.pop((name, apart), None) is not None:
                     target = self._structure.target(name, apart)
@@ -408,11 +411,11 @@ class Planner:
             placed = Placed(piece, real, part.nodes)
         for role, stand_in, place in piece.aliases:
             slot = slots[role]
-            source = piece.roles.get(stand_in)
+            seen = piece.roles.get(stand_in)
             buffers[slot] = (
                 self._of(piece, stand_in, part, own)
-                if source is None
-                else buffers[slots[source]]
+                if seen is None
+                else buffers[slots[seen]]
             )
             self._state[2 * self._count + slot] = place
         return placed
@@ -532,14 +535,19 @@ class Planner:
         else:
             place, position, wrote = found
             slot = self._plans.slots[name]
-            buffer = self._made.get(slot)
-            if buffer is None or self._state[2 * self._count + slot] is not place:
-                buffer = (
+            made = self._made.get(slot)
+            # one of another plan will do
+            if (
+                made is None
+                or self._state[2 * self._count + slot] is not place
+                or (isinstance(made, Output) and made.position != position)
+            ):
+                made = (
                     Temporary(place.nbytes)
                     if position is None
                     else Output(position, place.nbytes)
                 )
-            self._buffers[slot] = self._made[slot] = buffer
+            self._buffers[slot] = self._made[slot] = made
             self._state[2 * self._count + slot] = place
             written |= wrote
         self._targets[name, apart] = place

@@ -216,7 +216,7 @@ def _stand_in(place: Place, role: int) -> Buffer:
     if place.kind is Temporary:
         return Temporary(place.nbytes)
     assert place.kind in (Input, Output)
-    return place.kind(role, place.nbytes)  # type: ignore[call-arg, arg-type]
+    return place.kind(role, place.nbytes)
 
 
 def _no_content() -> np.ndarray[Any, Any]:
