@@ -6,7 +6,7 @@ Every stage adds what it decided; nothing here decides anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
@@ -101,6 +101,7 @@ class PartitionPlacement(Record):
             the EP does not ask for that.
         specialisations: what was compiled by input shapes; ``None`` where one compiled
             partition is for all shapes.
+        counts: how many of what the EP has made for shapes that it met, by a word.
     """
 
     number: int
@@ -116,6 +117,7 @@ class PartitionPlacement(Record):
     serialised: bool = False
     cache: str = ""
     specialisations: Specialisations | None = None
+    counts: Mapping[str, int] = {}
 
 
 class CopyPlacement(Record):
@@ -276,6 +278,7 @@ class Explanation:
                 self.partitions[number] = self.partitions[number]._replace(
                     tiers=dict(compiled.tiers),
                     specialisations=_specialisations(compiled),
+                    counts=dict(compiled.counts),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
@@ -339,6 +342,9 @@ class Explanation:
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
             )
+            if part.counts:
+                made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
+                lines.append(f"    made for shapes: {made}")
             if part.specialisations is not None:
                 lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:

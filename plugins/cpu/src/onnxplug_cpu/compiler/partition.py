@@ -188,6 +188,15 @@ class ProgramPartition(ep.CompiledPartition):
                 ready = False  # the first run finds out, and what to do then
         return ready
 
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """How many structures and plans there are for the shapes that were met."""
+        segments = self._built.segments
+        return {
+            "structures": sum(segment.structures for segment in segments),
+            "plans": sum(segment.plans for segment in segments),
+        }
+
     def close(self) -> None:
         """Give up what runs need."""
         for segment in self._built.segments:

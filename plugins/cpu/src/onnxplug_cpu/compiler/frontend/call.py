@@ -223,6 +223,17 @@ class Abstract:
         return self.dtype, self.shape
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the key is that of this content alone."""
+        content = self.content
+        return (
+            content is None
+            or content.size <= _FEW
+            or content.dtype.hasobject
+            or (content.ndim < 2 and content.dtype.kind in "iub")
+        )
+
+    @property
     def size(self) -> int:
         """How many elements."""
         size = 1

@@ -8,41 +8,50 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug_cpu.compiler.frontend.call import Abstract, Call
-from onnxplug_cpu.compiler.frontend.elementwise import scalar_of
+from onnxplug_cpu.compiler.frontend.call import Call
+from onnxplug_cpu.compiler.frontend.facts import (
+    Facts,
+    are_heads,
+    dtype_of,
+    integers_of,
+    is_row,
+    number_of,
+    rank_of,
+)
 
 F32 = np.dtype(np.float32)
 
 
 def rewrite(
     calls: Sequence[Call],
-    known: Callable[[str], Abstract],
+    facts: Facts,
     wanted: Collection[str],
 ) -> list[Call]:
     """*calls* with the patterns in them replaced.
 
     Args:
         calls: in topological order.
-        known: what is known of a value.
+        facts: of the calls' values.
         wanted: values that are needed outside.
     """
-    return _Rewriter(calls, known, wanted).rewrite()
+    return _Rewriter(calls, facts, wanted).rewrite()
 
 
 class _Rewriter:
     def __init__(
         self,
         calls: Sequence[Call],
-        known: Callable[[str], Abstract],
+        facts: Facts,
         wanted: Collection[str],
     ) -> None:
         self.calls = list(calls)
-        self.known = known
+        self.ask = facts.ask
+        self.same_shape = facts.same_shape
         self.wanted = frozenset(wanted)
         self.producer: dict[str, Call] = {}
         self.readers: defaultdict[str, list[Call]] = defaultdict(list)
@@ -103,7 +112,7 @@ class _Rewriter:
         """The number that *name* always is."""
         if name is None or name in self.producer:
             return None
-        value = scalar_of(self.known(name))
+        value = self.ask(number_of, name)
         return None if value is None else float(value)
 
     def other_input(self, call: Call, name: str | None) -> str | None:
@@ -118,11 +127,11 @@ class _Rewriter:
         x = call.inputs[0]
         if x is None or not call.attributes.get("keepdims", 1):
             return False
-        rank = len(self.known(x).shape)
+        rank = self.ask(rank_of, x)
         axes: Any = call.attributes.get("axes")
-        if call.input(1) is not None:
-            content = self.known(call.inputs[1] or "").content
-            axes = None if content is None else content.reshape(-1)
+        name = call.input(1)
+        if name is not None:
+            axes = self.ask(integers_of, name)
         if axes is None:
             return False
         return [int(axis) % rank for axis in axes] == [rank - 1]
@@ -167,7 +176,7 @@ class _Rewriter:
         self, root: Call, centred: str, epsilon: float, members: list[Call]
     ) -> None:
         """What is done with the root: a division, or a product with the reciprocal."""
-        if self.known(centred).dtype != F32 or not self.known(centred).shape:
+        if self.ask(dtype_of, centred) != F32 or not self.ask(rank_of, centred):
             return
         last = self.only_reader(root, "Div", "Reciprocal")
         if last is None:
@@ -208,14 +217,13 @@ class _Rewriter:
         self, operator: str, x: str, epsilon: float, last: Call, members: list[Call]
     ) -> None:
         """Take in the scale and the bias that follow."""
-        width = self.known(x).shape[-1]
         inputs: list[str | None] = [x, None]
         for op_type in ("Mul", "Add"):
             follower = self.only_reader(last, op_type)
             if follower is None:
                 break
             name = self.other_input(follower, last.outputs[0])
-            if name is None or not self._is_row(name, width):
+            if name is None or not self._is_row(name, x):
                 break
             if op_type == "Mul":
                 inputs[1] = name
@@ -240,16 +248,11 @@ class _Rewriter:
             ),
         )
 
-    def _is_row(self, name: str, width: int) -> bool:
-        """Whether a value is one number for each element of the last axis."""
+    def _is_row(self, name: str, of: str) -> bool:
+        """Whether a value is one number for each element of the last axis of *of*."""
         if name in self.producer:
             return False  # it may be computed after the norm's place
-        value = self.known(name)
-        return (
-            value.dtype == F32
-            and value.size == width
-            and (value.shape[-1:] == (width,))
-        )
+        return bool(self.ask(dtype_of, name) == F32 and self.ask(is_row, name, of))
 
     # attention
 
@@ -260,9 +263,9 @@ class _Rewriter:
         chooses between scores and a number; weights that are NaN may become 0.
         """
         scores = softmax.inputs[0]
-        if scores is None or self.known(scores).dtype != F32:
+        if scores is None or self.ask(dtype_of, scores) != F32:
             return
-        rank = len(self.known(scores).shape)
+        rank = self.ask(rank_of, scores)
         if rank not in (3, 4) or int(softmax.attributes["axis"]) not in (-1, rank - 1):
             return
         members = [softmax]
@@ -280,8 +283,8 @@ class _Rewriter:
         q, q_factor = self._scaled_value(product.inputs[0], members)
         k, k_factor = self._scaled_value(product.inputs[1], members)
         v = last.inputs[1]
-        shapes = [self.known(name or "").shape for name in (q, k, v)]
-        if not _are_heads(*shapes) or len(shapes[0]) != rank:
+        assert q is not None and k is not None and v is not None
+        if not self.ask(are_heads, q, k, v) or self.ask(rank_of, q) != rank:
             return
         self.join(
             members,
@@ -333,11 +336,10 @@ class _Rewriter:
         choice = self.made_by(scores, "Add", "Where")
         if choice is None or not self.is_inner(choice):
             return nothing
-        shape = self.known(scores).shape
         if choice.op_type == "Add":
             for position in (0, 1):
                 value, mask = choice.inputs[position], choice.inputs[1 - position]
-                if self._are_scores(value, shape) and mask != value:
+                if self._are_scores(value, scores) and mask != value:
                     assert value is not None
                     members.append(choice)
                     return value, mask, False, -math.inf
@@ -348,15 +350,15 @@ class _Rewriter:
                 choice.inputs[position],
                 self.scalar(choice.inputs[3 - position]),
             )
-            if self._are_scores(value, shape) and fill is not None:
+            if self._are_scores(value, scores) and fill is not None:
                 assert value is not None
                 members.append(choice)
                 return value, mask, position == 2, fill
         return nothing
 
-    def _are_scores(self, name: str | None, shape: tuple[int, ...]) -> bool:
+    def _are_scores(self, name: str | None, masked: str) -> bool:
         made = self.made_by(name, "MatMul", "Mul", "Div")
-        return made is not None and self.known(name or "").shape == shape
+        return made is not None and self.same_shape(name or "", masked)
 
     def _scaled_value(
         self, name: str | None, members: list[Call]
@@ -373,16 +375,8 @@ class _Rewriter:
             number is None
             or not math.isfinite(number)
             or number == 0
-            or self.known(value or "").shape != self.known(name or "").shape
+            or not self.same_shape(value or "", name or "")
         ):
             return name, 1.0
         members.append(made)
         return value, number if made.op_type == "Mul" else 1 / number
-
-
-def _are_heads(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
-    """Whether the products of attention are batch by batch, or of one key head with
-    all heads of queries; not broadcast in another way."""
-    if not len(q) == len(k) == len(v) or k[:-2] != v[:-2]:
-        return False
-    return k[:-3] == q[:-3] and k[-3] in (1, q[-3])

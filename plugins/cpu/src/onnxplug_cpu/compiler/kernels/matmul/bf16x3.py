@@ -308,7 +308,7 @@ class _Product:
         # with room for as many as there may be: threads do not change the layout
         head = -(-8 * matrices * self.division.panels // 64) * 64
 
-        def record(filling: Recorder, target: Address) -> None:
+        def record(filling: Recorder, b: View, target: Address) -> None:
             way = panel_way("f32", b.strides[2], b.strides[3], self.columns)
             filling.call(
                 Kernel(PackTerms()),

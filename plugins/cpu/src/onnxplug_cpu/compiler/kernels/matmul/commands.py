@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -483,13 +484,13 @@ class _Product:
                 f"matmul({b.offset},{b.shape},{b.strides},{b.dtype_name},"
                 f"{self.tile.vectors})",
                 matrices * matrix,
-                lambda filling, target: self._record_pack(filling, b, target, matrix),
+                functools.partial(self._record_pack, matrix=matrix),
             )
         else:
             address = self.recorder.temporary(
                 b.dtype, (matrices, matrix // self.itemsize)
             ).address
-            self._record_pack(self.recorder, b, address, matrix)
+            self._record_pack(self.recorder, b, address, matrix=matrix)
         return replace(
             self._panels(address),
             batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
@@ -497,7 +498,7 @@ class _Product:
         )
 
     def _record_pack(
-        self, recorder: Recorder, b: View, target: Address, matrix: int
+        self, recorder: Recorder, b: View, target: Address, *, matrix: int
     ) -> None:
         size = self.itemsize
         matrices = b.shape[0] * b.shape[1]
