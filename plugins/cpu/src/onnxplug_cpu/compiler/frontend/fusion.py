@@ -20,12 +20,6 @@ MAX_STEPS: Final = 48
 MAX_OPERANDS: Final = 12
 """Arrays that a chain reads and writes."""
 
-ANCHORS: Final = frozenset({"MatMul", "Gemm"})
-"""Operators whose results a chain can take tile by tile."""
-
-RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that keep the elements and their order."""
-
 
 class Group:
     """Calls that are computed together.
@@ -244,7 +238,7 @@ class _Fuser:
         return (
             group is not None
             and not group.forms
-            and group.calls[0].op_type in RESHAPES
+            and group.calls[0].traits.reshapes
             and group.calls[0].outputs[0] not in self.wanted
         )
 
@@ -254,7 +248,7 @@ class _Fuser:
         return (
             group is not None
             and not group.forms
-            and group.calls[0].op_type in ANCHORS
+            and group.calls[0].traits.anchors
             and group.calls[0].outputs[0] == name
             and not (reshaped and name in self.wanted)
         )

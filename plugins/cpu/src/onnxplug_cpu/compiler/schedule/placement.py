@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
-from onnxplug_cpu.compiler.frontend.fusion import ANCHORS, RESHAPES
 from onnxplug_cpu.compiler.ir.commands import Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -70,13 +69,13 @@ class Placement:
     ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
         follower = self.known(name)
-        if reader.op_type in RESHAPES:
+        if reader.traits.reshapes:
             if self._ends_in_output(name) or (apart and self._multiplies(name)):
                 place = self._place(name, follower, apart, views).reshape(value.shape)
                 # behind it a last axis of size 1 may have been moved
                 return place if place and _has_rows(place) else None
             return None
-        if reader.op_type == "Transpose" and self._wants_order(name):
+        if reader.traits.permutes and self._wants_order(name):
             from onnxplug_cpu.compiler.schedule.operations.views import permutation
 
             perm = permutation(reader, len(value.shape))
@@ -93,7 +92,7 @@ class Placement:
         if name in self.positions or not readers or not value.shape:
             return False
         return rows_collide(value.shape[-1] * value.dtype.itemsize) and all(
-            reader.op_type in ANCHORS
+            reader.traits.anchors
             and reader.inputs[0] == name
             and name not in reader.inputs[1:]
             and not reader.attributes.get("transA")
@@ -106,7 +105,7 @@ class Placement:
             if name in self.positions:
                 return name not in self.written
             readers = self.readers[name]
-            if len(readers) != 1 or readers[0].op_type not in (*RESHAPES, "Transpose"):
+            if len(readers) != 1 or not readers[0].traits.keeps_elements:
                 return False
             follower = readers[0].outputs[0]
             if follower is None:
@@ -117,7 +116,7 @@ class Placement:
     def _wants_order(self, name: str) -> bool:
         """Whether *name* is wanted in C order: an output, or read by a reshape."""
         return name in self.positions or any(
-            reader.op_type in RESHAPES for reader in self.readers[name]
+            reader.traits.reshapes for reader in self.readers[name]
         )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
-from onnxplug_cpu.compiler.frontend.fusion import ANCHORS
 from onnxplug_cpu.compiler.ir.commands import (
     Acceptance,
     Address,
@@ -68,7 +67,7 @@ class Recording:
     def piece(self) -> Piece:
         """The commands of the group."""
         group = self.part.group
-        if group.forms or group.calls[0].op_type in ANCHORS:
+        if group.forms or group.calls[0].traits.anchors:
             record_group(self, group, self.part.outputs)
         else:
             (call,) = group.calls

@@ -14,7 +14,7 @@ from typing import Any, Final
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import Facts
-from onnxplug_cpu.compiler.frontend.fusion import RESHAPES, Group, fuse
+from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
 from onnxplug_cpu.compiler.schedule.constants import Constants
@@ -192,7 +192,7 @@ class Structure:
             if len(readers) != 1:
                 break
             reader = readers[0]
-            if reader.op_type not in RESHAPES and reader.op_type != "Transpose":
+            if not reader.traits.keeps_elements:
                 break
             follower = reader.outputs[0]
         return names
