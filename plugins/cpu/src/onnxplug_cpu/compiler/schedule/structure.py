@@ -15,7 +15,7 @@ from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import Facts
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
-from onnxplug_cpu.compiler.frontend.patterns import rewrite
+from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
