@@ -23,10 +23,11 @@ LAYERS = 3
 
 
 def decoder(layers: int = LAYERS) -> str:
-    """A decoder of 2 heads of 4, whose cache grows; its mask follows from lengths."""
-    inputs, outputs, body = "float[B, S, 8] x0", "", ""
+    """A decoder of 2 heads of 4, whose cache grows; its mask and its places follow from
+    lengths."""
+    inputs, outputs, body = "float[B, S, 8] x, float[96, 8] table", "", ""
     body += (
-        "shape = Shape (x0) length = Gather <axis = 0> (shape, one) "
+        "shape = Shape (x) length = Gather <axis = 0> (shape, one) "
         "before = Shape (k0) past = Gather <axis = 0> (before, two) "
         "whole = Add (past, length) "
         "columns = Range (zero, whole, one0) rows = Range (past, whole, one0) "
@@ -36,6 +37,8 @@ def decoder(layers: int = LAYERS) -> str:
         "b = Unsqueeze (batch, zeros) s = Unsqueeze (length, zeros) "
         "apart = Concat <axis = 0> (b, s, heads) "
         "flat = Concat <axis = 0> (b, s, eight) "
+        "first = Unsqueeze (past, zeros) last = Unsqueeze (whole, zeros) "
+        "places = Slice (table, first, last, zeros) x0 = Add (x, places) "
     )
     for n in range(layers):
         inputs += f", float[B, 2, P, 4] k{n}, float[B, 2, P, 4] v{n}"
@@ -73,7 +76,7 @@ def decoder(layers: int = LAYERS) -> str:
 
 
 def feeds(batch: int, length: int, past: int, layers: int = LAYERS) -> list[Any]:
-    shapes = [(batch, length, 8)] + [(batch, 2, past, 4)] * (2 * layers)
+    shapes = [(batch, length, 8), (96, 8)] + [(batch, 2, past, 4)] * (2 * layers)
     return random(*shapes, seed=past)
 
 
