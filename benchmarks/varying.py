@@ -65,41 +65,53 @@ def measure_decoder(
 ) -> dict[str, float]:
     """Medians of seconds a token: of new lengths, of one length, of ONNX Runtime.
 
-    The cache grows by a token with each step; the same length is run in between.
+    The cache grows by a token with each step; one length is run in between, as often
+    with numbers that no cache of the processor has.
     """
     first, other = ours(model, threads), theirs(model, threads)
-    steps = [decoder_feeds(1, past, layers=layers) for past in range(64, 64 + tokens)]
-    fixed = decoder_feeds(1, 64 + tokens // 2, layers=layers)
-    warm = decoder_feeds(1, 48, layers=layers)
+    past = 64
+    seen = decoder_feeds(1, past - 1, layers=layers)
     for session in (first, other):
-        session(warm), session(fixed)
-    found: dict[str, list[float]] = {"new": [], "same": [], "onnxruntime": []}
-    for feeds in steps:
-        if feeds["past_key_values.0.key"].shape[2] == 64 + tokens // 2:
-            continue
-        found["new"].append(timed(first, feeds))
-        # the first run after another length binds memory anew
-        first(fixed)
-        found["same"].append(timed(first, fixed))
-        found["onnxruntime"].append(timed(other, feeds))
-    return {name: statistics.median(times) for name, times in found.items()}
+        session(seen), session(seen)
+    times: dict[str, list[float]] = {"new": [], "seen": [], "onnxruntime": []}
+    for step in range(tokens):
+        new = decoder_feeds(1, past + step, layers=layers)
+        again = decoder_feeds(1, past - 1, layers=layers)
+        turns = [
+            lambda feeds=new: times["new"].append(timed(first, feeds)),
+            lambda feeds=again: times["seen"].append(timed(first, feeds)),
+            lambda feeds=new: times["onnxruntime"].append(timed(other, feeds)),
+        ]
+        for turn in turns[step % 3 :] + turns[: step % 3]:
+            turn()
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
 def measure_bert(model: str, pairs: int, threads: int) -> dict[str, float]:
-    """Seconds of all pairs of batch and length: new, again, and by ONNX Runtime."""
+    """Seconds of all pairs of batch and length: new, seen before, and of ONNX Runtime;
+    and how many structures and plans that took."""
+    import onnxplug
+
     choose = random.Random(0)
     shapes: dict[tuple[int, int], None] = {}
     while len(shapes) < pairs:
         shapes[choose.randint(1, 4), choose.randint(3, 64)] = None
-    first, other = ours(model, threads), theirs(model, threads)
-    for session in (first, other):
-        session(bert_feeds(2, 70))
-    totals = {"new": 0.0, "again": 0.0, "onnxruntime": 0.0}
-    for shape in shapes:
-        feeds = bert_feeds(*shape)
-        totals["new"] += timed(first, feeds)
-        totals["again"] += min(timed(first, feeds) for _ in range(3))
-        totals["onnxruntime"] += min(timed(other, feeds) for _ in range(3))
+    options = onnxplug.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxplug.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"]
+    )
+    other = theirs(model, threads)
+    for run in (lambda feeds: session.run(None, feeds), other):
+        run(bert_feeds(2, 70))
+    totals = {"new": 0.0, "seen": 0.0, "onnxruntime": 0.0}
+    for what in ("new", "seen"):
+        for shape in shapes:
+            feeds = bert_feeds(*shape)
+            totals[what] += timed(lambda feeds: session.run(None, feeds), feeds)
+            totals["onnxruntime"] += timed(other, feeds) / 2
+    for partition in session.explain().partitions:
+        totals |= partition.counts
     return totals
 
 
@@ -132,12 +144,14 @@ def main() -> None:
                 else:
                     found = measure_bert(paths[name], given.pairs, given.threads)
                 report[name].append(found)
-                seen = found["same" if name == "decoder" else "again"]
                 print(
                     f"{name}: "
-                    + ", ".join(f"{k} {1e3 * v:.2f} ms" for k, v in found.items())
-                    + f"; new / seen {found['new'] / seen:.3f}, new / onnxruntime "
-                    f"{found['new'] / found['onnxruntime']:.3f}",
+                    + ", ".join(
+                        f"{v} {k}" if isinstance(v, int) else f"{k} {1e3 * v:.2f} ms"
+                        for k, v in found.items()
+                    )
+                    + f"; new / seen {found['new'] / found['seen']:.3f}, new / "
+                    f"onnxruntime {found['new'] / found['onnxruntime']:.3f}",
                     flush=True,
                 )
     if given.json is not None:

@@ -241,30 +241,33 @@ class Inference:
         known: list[bool] = []
         computed = 0
         for step in self._steps:
-            found = step.table.get(step.key(keys))
+            key = step.key(keys)
+            found = step.table.get(key)
             if found is None or found.computed > MAX_ALL_KNOWN - computed:
                 look()
-                found = self._follow(step, values, MAX_ALL_KNOWN - computed)
-            computed += found.computed
-            results.append(found.results)
-            known.append(found.is_known)
+                found = self._follow(step, key, values, MAX_ALL_KNOWN - computed)
+            # unpacked at once, as this is done for each call of each plan
+            made, tokens, made_forms, made_contents, is_known, elements = found
+            computed += elements
+            results.append(made)
+            known.append(is_known)
             outputs = step.outputs
             if len(outputs) == 1:
                 slot = outputs[0]
-                values[slot] = found.results[0]
-                keys[slot] = found.tokens[0]
-                forms[slot] = found.forms[0]
-                contents[slot] = found.contents[0]
+                values[slot] = made[0]
+                keys[slot] = tokens[0]
+                forms[slot] = made_forms[0]
+                contents[slot] = made_contents[0]
                 continue
             for place, slot in enumerate(outputs):
-                values[slot] = found.results[place]
-                keys[slot] = found.tokens[place]
-                forms[slot] = found.forms[place]
-                contents[slot] = found.contents[place]
+                values[slot] = made[place]
+                keys[slot] = tokens[place]
+                forms[slot] = made_forms[place]
+                contents[slot] = made_contents[place]
         return Inferred(values, forms, contents, results, known)
 
     def _follow(
-        self, step: _Step, values: Sequence[Abstract | None], most: int
+        self, step: _Step, key: Any, values: Sequence[Abstract | None], most: int
     ) -> _Found:
         call = step.call
         try:
@@ -278,9 +281,6 @@ class Inference:
             raise NotCompiled(str(error), call) from error
         # what is not computed only because so much was is so for one plan
         if exact and most >= MAX_KNOWN:
-            tokens = [None if v is None else self.tokens.value(v) for v in inputs]
-            # kinds without inputs have the key of none
-            key = tokens[0] if len(tokens) == 1 else tuple(tokens)
             step.table[key] = found
         return found
 

@@ -10,7 +10,9 @@ its making asked has the same answers.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
@@ -237,12 +239,8 @@ class Planner:
         self._look = look
         self._count = plans.count
         # answers by question and slot
-        self._state: list[Any] = [
-            *inferred.forms,
-            *inferred.contents,
-            *plans.places,
-        ]
-        self._buffers = plans.buffers.copy()
+        self._state: list[Any] = inferred.forms + inferred.contents
+        self._buffers: list[Buffer | None] = []
         self._targets: dict[tuple[str, bool], Place] = {}
         self._made: dict[int, Buffer] = {}
         self._placement = Placement(
@@ -274,6 +272,8 @@ class Planner:
 
     def _make_all(self) -> None:
         plans = self._plans
+        self._state += plans.places
+        self._buffers = plans.buffers.copy()
         for position, name in enumerate(plans.inputs):
             self._take_input(position, name)
         for name in tuple(plans.viewed):
@@ -287,13 +287,9 @@ class Planner:
         they may ask."""
         plans, structure, count = self._plans, self._structure, self._count
         fresh, before = self._state, latest.state
-        changed = [
-            place
-            for place, (one, other) in enumerate(
-                zip(fresh[: 2 * count], before[: 2 * count], strict=True)
-            )
-            if one != other
-        ]
+        # of which the fresh ones are fewer
+        differs = map(operator.ne, fresh, before)
+        changed = list(itertools.compress(range(2 * count), differs))
         self._state = state = before.copy()
         self._buffers = latest.buffers.copy()
         self._targets = latest.targets.copy()
@@ -318,6 +314,7 @@ class Planner:
         for number, place in structure.unnamed:
             if self._inferred.results[place] is not latest.inferred.results[place]:
                 waiting[number] = 1
+        buffers, earlier = self._buffers, latest.buffers
         number = waiting.find(1)
         while number >= 0:
             part = structure.parts[number]
@@ -325,7 +322,7 @@ class Planner:
             self._make_part(number, part)
             for slot in part.made:
                 if (
-                    self._buffers[slot] is not latest.buffers[slot]
+                    buffers[slot] is not earlier[slot]
                     or state[2 * count + slot] is not before[2 * count + slot]
                 ):
                     for other in structure.concerned[slot]:
