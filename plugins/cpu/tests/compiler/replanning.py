@@ -20,7 +20,8 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.ir.recorder import Recorder
-from onnxplug_cpu.compiler.schedule.plan import Planned, Plans
+from onnxplug_cpu.compiler.schedule.plan import Plans
+from onnxplug_cpu.compiler.schedule.planner import Planned
 
 
 @contextmanager

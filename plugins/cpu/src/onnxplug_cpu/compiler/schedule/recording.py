@@ -34,7 +34,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
 from onnxplug_cpu.compiler.schedule.operations.registry import Results, find_operation
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.schedule.plan import Planner
+    from onnxplug_cpu.compiler.schedule.planner import Planner
     from onnxplug_cpu.compiler.schedule.structure import Part
 
 _ANYWHERE: Final = -1
@@ -57,6 +57,7 @@ class Recording:
         self.part = part
         self.log: list[tuple[State | Question, Any]] = []
         self.lasts = True
+        self.recorders: list[_PieceRecorder] = []
         self.recorder: Recorder = _PieceRecorder(self, planner.recorder)
         self.wishes: dict[Buffer, Wish] = {}
         self._asked: set[State | Question] = set()
@@ -74,22 +75,25 @@ class Recording:
             operation = find_operation(call)
             assert operation is not None
             operation.record(self, call)
-        recorder = self.recorder
-        return Piece(
-            recorder.commands,
-            recorder.checks,
-            self._roles,
-            self.wishes,
-            self._aliases,
-        )
+        return self._finished()
 
     def copy(self, source: str, place: Place) -> Piece:
         """A copy of a value to another place, whose role is the second."""
         stand_in = _stand_in(place, 1)
         self._roles[stand_in] = 1
         self._record_copy(self.view(source), place.view(stand_in))
-        recorder = self.recorder
-        return Piece(recorder.commands, recorder.checks, self._roles, self.wishes, ())
+        return self._finished()
+
+    def _finished(self) -> Piece:
+        for recorder in self.recorders:
+            recorder.close()
+        return Piece(
+            self.recorder.commands,
+            self.recorder.checks,
+            self._roles,
+            self.wishes,
+            self._aliases,
+        )
 
     # what is asked
 
@@ -227,7 +231,12 @@ class _PieceRecorder(Recorder):
 
     def __init__(self, recording: Recording, given: Recorder) -> None:
         super().__init__(given.isa, given.workers, {}, given.may_split)
-        self._recording = recording
+        self._recording: Recording | None = recording
+        recording.recorders.append(self)
+
+    def close(self) -> None:
+        """Forget the plan, as wishes may keep this recorder."""
+        self._recording = None
 
     def packed(
         self,
@@ -241,6 +250,7 @@ class _PieceRecorder(Recorder):
         if not isinstance(source.buffer, Constant):
             raise TypeError("only constants are packed")
         stand_in = Packed(nbytes)
+        assert self._recording is not None
         self._recording.wishes[stand_in] = Wish(
             source.buffer,
             source.offset,
@@ -257,6 +267,7 @@ class _PieceRecorder(Recorder):
     def is_refused(self, source: View, layout: str) -> bool:
         """Whether that form of a constant was packed, and not accepted."""
         recording = self._recording
+        assert recording is not None
         refused = recording.is_refused(source.buffer, layout)
         if refused is None:  # of which there is no question
             recording.lasts = False
@@ -265,6 +276,7 @@ class _PieceRecorder(Recorder):
 
     def part(self) -> Recorder:
         """A recorder of commands that are to be made into one of this recorder's."""
+        assert self._recording is not None
         part = _PieceRecorder(self._recording, self)
         part.nodes, part.checks = self.nodes, self.checks
         return part
