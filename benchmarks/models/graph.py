@@ -205,6 +205,35 @@ class Graph:
         model.graph.initializer.extend(self._weights.values())
         return Case(model, dict(feeds))
 
+    def finish_varying(
+        self,
+        name: str,
+        inputs: Mapping[str, tuple[int, Sequence[str | int]]],
+        outputs: Mapping[str, Sequence[str | int]],
+    ) -> onnx.ModelProto:
+        """The model with sizes that have names.
+
+        Args:
+            inputs: of each the element type and the shape.
+            outputs: the shapes of what is given out, all of float32.
+        """
+        found = [
+            helper.make_tensor_value_info(key, onnx.TensorProto.FLOAT, shape)
+            for key, shape in outputs.items()
+        ]
+        fed = [
+            helper.make_tensor_value_info(key, element, shape)
+            for key, (element, shape) in inputs.items()
+        ]
+        graph = helper.make_graph(self._nodes, name, fed, found)
+        graph.initializer.extend(self._weights.values())
+        return helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", self.exporter.value)],
+            ir_version=10,
+            producer_name="onnxplug-benchmarks",
+        )
+
 
 def _declare_outputs(model: onnx.ModelProto, weights: Any) -> None:
     """Give outputs their inferred types, without copying large weights."""

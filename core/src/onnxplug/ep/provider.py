@@ -78,6 +78,10 @@ class CompiledPartition(ABC):
     its position in ``Partition.nodes``.  Like the tiers it may change in runs; the host
     asks anew for each report."""
 
+    counts: Mapping[str, int] = {}
+    """(optional) How many of what it has made for the shapes that it met, by a word in
+    the plural such as ``plans``, for reports.  It may change in runs."""
+
     @abstractmethod
     def run(
         self,

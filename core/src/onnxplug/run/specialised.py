@@ -515,6 +515,12 @@ class SpecialisedPartition(CompiledPartition):
         latest = self._latest()
         return _NOTHING_SAID if latest is None else latest.notes
 
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """Those of what was used last."""
+        latest = self._latest()
+        return _NOTHING_SAID if latest is None else latest.counts
+
     def _latest(self) -> CompiledPartition | None:
         with self._changed:
             found = max(

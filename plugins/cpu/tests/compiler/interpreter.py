@@ -42,7 +42,7 @@ _verified: set[Kernel] = set()
 def source(kernel: Kernel, isa: Isa) -> str:
     """The kernel's module as text; its function is called ``kernel``."""
     module = Module()
-    kernel.write(module, "kernel", isa)
+    kernel.generator.write(module, "kernel", isa)
     return module.text(isa.attributes)
 
 

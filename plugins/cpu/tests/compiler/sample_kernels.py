@@ -7,69 +7,81 @@ from typing import Any
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Input, Output
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import Isa
 
 
-def _write_add(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, ADD.words)
-    f = k.function
-    x, y, out, n = k.pointer("x"), k.pointer("y"), k.pointer("out"), k.integer("n")
+class _Add(Generator):
+    words = "x", "y", "out", "n"
 
-    def element(index: Value) -> None:
-        place = index + k.chunk * n
-        total = f.load(f.at(x, place, F32), F32) + f.load(f.at(y, place, F32), F32)
-        f.store(total, f.at(out, place, F32))
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        x, y, out, n = k.pointer("x"), k.pointer("y"), k.pointer("out"), k.integer("n")
 
-    f.loop(n, element)
-    f.finish()
+        def element(index: Value) -> None:
+            place = index + k.chunk * n
+            total = f.load(f.at(x, place, F32), F32) + f.load(f.at(y, place, F32), F32)
+            f.store(total, f.at(out, place, F32))
+
+        f.loop(n, element)
+        f.finish()
 
 
-ADD = Kernel("test.add", ("x", "y", "out", "n"), _write_add)
+ADD = Kernel(_Add())
 """``out = x + y``, f32, *n* elements a chunk."""
 
 
-def _write_count(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, COUNT.words)
-    f = k.function
-    place = f.at(k.pointer("counts"), k.chunk, I64)
-    f.instruction(I64, f"atomicrmw add {place}, i64 1 seq_cst")
-    f.store(k.worker, f.at(k.pointer("workers"), k.chunk, I64))
+class _Count(Generator):
+    words = "counts", "workers", "work"
 
-    def turn(left: Value) -> tuple[Value, list[Value]]:
-        f.instruction(I64, f"load volatile i64, {k.pointer('counts')}")
-        return left.compare("gt", 0), [left - 1]
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        place = f.at(k.pointer("counts"), k.chunk, I64)
+        f.instruction(I64, f"atomicrmw add {place}, i64 1 seq_cst")
+        f.store(k.worker, f.at(k.pointer("workers"), k.chunk, I64))
 
-    f.repeat(turn, [k.integer("work")])
-    f.finish()
+        def turn(left: Value) -> tuple[Value, list[Value]]:
+            f.instruction(I64, f"load volatile i64, {k.pointer('counts')}")
+            return left.compare("gt", 0), [left - 1]
+
+        f.repeat(turn, [k.integer("work")])
+        f.finish()
 
 
-COUNT = Kernel("test.count", ("counts", "workers", "work"), _write_count)
+COUNT = Kernel(_Count())
 """Adds 1 to the chunk's i64 in *counts*, notes the worker, and is busy for *work*
 turns of a nanosecond or so."""
 
 
-def _write_call(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, CALL.words)
-    k.function.call_pointer(k.pointer("code"), k.pointer("more"), k.chunk, k.worker)
-    k.function.finish()
+class _Call(Generator):
+    words = "code", "more"
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        k.function.call_pointer(k.pointer("code"), k.pointer("more"), k.chunk, k.worker)
+        k.function.finish()
 
 
-CALL = Kernel("test.call", ("code", "more"), _write_call)
+CALL = Kernel(_Call())
 """Calls the kernel in *code* with the words in *more*."""
 
 
-def _write_keep(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, KEEP.words)
-    f = k.function
-    f.store(k.integer("value"), f.at(k.pointer("out"), 0, I64))
-    f.store(k.word("pointer", PTR), f.at(k.pointer("out"), 1, I64))
-    f.finish()
+class _Keep(Generator):
+    words = "value", "pointer", "out"
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        f.store(k.integer("value"), f.at(k.pointer("out"), 0, I64))
+        f.store(k.word("pointer", PTR), f.at(k.pointer("out"), 1, I64))
+        f.finish()
 
 
-KEEP = Kernel("test.keep", ("value", "pointer", "out"), _write_keep)
+KEEP = Kernel(_Keep())
 """Writes two of its words to *out*."""
 
 FLOAT, LONG = np.dtype(np.float32), np.dtype(np.int64)

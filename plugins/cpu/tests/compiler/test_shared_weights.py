@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.weights import SharedWeights
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Code,
@@ -461,15 +461,26 @@ def test_four_bit_weights_are_packed_once(made: list[weakref.ref[Any]]) -> None:
 ISA = Isa("generic", "", "", "", 16, 16)
 
 
+class Pack(Generator):
+    names: tuple[str, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.names
+
+
+class Other(Generator):
+    pass
+
+
 def pack(*words: Any, more: tuple[str, ...] = (), chunks: int = 1) -> Command:
     names = (*(f"word{n}" for n in range(len(words) - len(more))), *more)
-    kernel = Kernel("pack", names, lambda *_: None)
-    return Command(kernel, words, chunks, "", 0, 0, ())
+    return Command(Kernel(Pack(names)), words, chunks, "", 0, 0, ())
 
 
 def test_whatever_a_command_is_given_is_in_the_name() -> None:
     source, target = Constant(100, lambda: np.zeros(25, np.float32)), Packed(100)
-    other = Kernel("other", (), lambda *_: None)
+    other = Kernel(Other())
 
     def name(*commands: Command, target: Packed = target, isa: Isa = ISA) -> Any:
         return layout_name(commands, source, target, isa)

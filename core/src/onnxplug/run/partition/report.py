@@ -106,6 +106,7 @@ class PartitionPlacement(Record):
         specialisations: what was compiled by input shapes; ``None`` where one compiled
             partition is for all shapes.
         origin: where it was restored from, as it was compiled before; else empty.
+        counts: how many of what the EP has made for shapes that it met, by a word.
     """
 
     number: int
@@ -122,6 +123,7 @@ class PartitionPlacement(Record):
     cache: str = ""
     specialisations: Specialisations | None = None
     origin: str = ""
+    counts: Mapping[str, int] = MappingProxyType({})
 
 
 class CopyPlacement(Record):
@@ -322,6 +324,7 @@ class Explanation:
                 self.partitions[number] = self.partitions[number]._replace(
                     tiers=dict(compiled.tiers),
                     specialisations=_specialisations(compiled),
+                    counts=dict(compiled.counts),
                 )
                 for position, place in enumerate(places):
                     self.nodes[place] = self.nodes[place]._replace(
@@ -391,6 +394,9 @@ class Explanation:
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
                 + (f", restored from what is {part.origin}" if part.origin else "")
             )
+            if part.counts:
+                made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
+                lines.append(f"    made for shapes: {made}")
             if part.specialisations is not None:
                 lines += [f"    {line}" for line in _lines(part.specialisations)]
         for copy in self.copies:

@@ -197,6 +197,15 @@ class ProgramPartition(ep.CompiledPartition):
         """
         decline_to_serialise()
 
+    @property
+    def counts(self) -> Mapping[str, int]:  # type: ignore[override]
+        """How many structures and plans there are for the shapes that were met."""
+        segments = self._built.segments
+        return {
+            "structures": sum(segment.structures for segment in segments),
+            "plans": sum(segment.plans for segment in segments),
+        }
+
     def close(self) -> None:
         """Give up what runs need."""
         for segment in self._built.segments:

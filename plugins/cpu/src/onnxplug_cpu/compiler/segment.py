@@ -26,7 +26,8 @@ from onnxplug_cpu.compiler.runtime.link import ArraySpec
 from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 from onnxplug_cpu.compiler.schedule.constants import Constants
-from onnxplug_cpu.compiler.schedule.plan import Planned, Result, make_plan
+from onnxplug_cpu.compiler.schedule.plan import Plans
+from onnxplug_cpu.compiler.schedule.planner import Planned, Result
 from onnxplug_cpu.compiler.target.cores import default_workers
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -172,8 +173,9 @@ class Segment:
         self._nodes = nodes
         self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
         self._lock = new_lock()
-        self._making = new_lock()
         self._latest: LinkedPlan | None = None
+        self._common: Plans | None = None
+        self._structures = self._made = 0
 
     def plan(
         self, shapes: Shapes, look: Callable[[], None] = lambda: None
@@ -187,40 +189,42 @@ class Segment:
             NotCompiled: the array tier has to compute some call.
             KernelUnavailable: a kernel cannot be compiled here.
         """
-        plan = self._found(shapes)
-        if plan is not None:
-            return plan
-        with self._making:  # runs of shapes that have a plan go on meanwhile
-            plan = self._found(shapes)
-            if plan is None:
-                plan = self._make(shapes, look)
-                with self._lock:
-                    self._plans[shapes] = self._latest = plan
-                    if len(self._plans) > MAX_PLANS:
-                        self._plans.popitem(last=False)
-            return plan
-
-    def _found(self, shapes: Shapes) -> LinkedPlan | None:
-        """The plan for inputs of these shapes, if it is there."""
         with self._lock:
             plan = self._plans.get(shapes)
-            if plan is not None:
-                self._plans.move_to_end(shapes)
-                self._latest = plan
+        # other runs do not wait for it
+        made = self._make(shapes, look) if plan is None else plan
+        with self._lock:
+            self._made += plan is None
+            plan = self._plans.setdefault(shapes, made)
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+            self._plans.move_to_end(shapes)
+            self._latest = plan
             return plan
+
+    @property
+    def structures(self) -> int:
+        """How many structures its plans so far have."""
+        return self._structures + (self._common.made if self._common else 0)
+
+    @property
+    def plans(self) -> int:
+        """How many plans it has made."""
+        return self._made
 
     def close(self) -> None:
         """Give up all plans, and the constants that they read."""
         with self._lock:
             self._plans.clear()
-            self._latest = None
+            self._latest = self._common = None
 
     def _make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         while True:
             try:
                 return self._try_make(shapes, look)
             except PackingRefused:  # what was refused is not tried again
-                continue
+                if self._common is not None:
+                    self._common.forget_latest()
 
     def _try_make(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
         compiler = self._compiler
@@ -236,14 +240,8 @@ class Segment:
                 self.inputs, self._dtypes, shapes, strict=True
             )
         }
-        planned = make_plan(
-            self.calls,
-            self._forms,
-            self._constants,
-            inputs,
-            self.outputs,
-            recorder,
-            look,
+        planned = self._common_plans().make(
+            tuple(inputs.values()), recorder, compiler.packed, look
         )
         contents = tuple(
             (position, result.content)
@@ -251,19 +249,29 @@ class Segment:
             if result.content is not None
         )
         program = None
-        commands = planned.recorder.commands
         try:
             check_left(sum(result.nbytes for result in planned.results))
-            if commands:
+            if planned.work:
                 program = self._program(planned, inputs, look)
         except MemoryError as error:
-            raise out_of_memory(commands, self._nodes, error) from error
+            raise out_of_memory(planned.work.commands, self._nodes, error) from error
         watched = None
         if program is not None:
             watched = WatchedProgram(
                 program, compiler.library, compiler.workers, self._nodes
             )
         return LinkedPlan(program, planned.results, contents, watched)
+
+    def _common_plans(self) -> Plans:
+        """What plans have in common; begun anew when it is much."""
+        with self._lock:
+            plans = self._common
+            if plans is None or plans.is_full:
+                self._structures += 0 if plans is None else plans.made
+                plans = self._common = Plans(
+                    self.calls, self._forms, self._constants, self.inputs, self.outputs
+                )
+            return plans
 
     def _program(
         self,
@@ -273,7 +281,7 @@ class Segment:
     ) -> Program:
         compiler = self._compiler
         return Program(
-            planned.recorder.commands,
+            planned.work,
             compiler.library,
             compiler.workers,
             n_inputs=len(self.inputs),
@@ -286,7 +294,7 @@ class Segment:
                 *(ArraySpec(result.dtype, result.shape) for result in planned.results),
             ],
             arenas=compiler.arenas,
-            checks=[_named(c, self._nodes) for c in planned.recorder.checks],
+            checks=[_named(c, self._nodes) for c in planned.work.checks],
             look=look,
             weights=compiler.weights,
         )

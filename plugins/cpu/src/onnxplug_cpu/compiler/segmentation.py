@@ -16,12 +16,6 @@ from onnxplug_cpu.compiler.frontend.elementwise import StepForm, step_form
 from onnxplug_cpu.compiler.schedule.operations.registry import find_operation
 from onnxplug_kernels import is_refusal
 
-_OF_SHAPES = frozenset({"Shape", "Size"})
-_RANDOM = frozenset(
-    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform "
-    "RandomUniformLike Dropout".split()
-)
-
 
 class Unit(Record):
     """A part of a partition.
@@ -80,10 +74,10 @@ def analyse(
             reasons[call] = "an attribute has a value that ONNX does not allow"
             continue
         names = [name for name in call.inputs if name is not None]
-        is_known = call.op_type in _OF_SHAPES or (
+        is_known = call.traits.of_shapes or (
             bool(names)
             and known.issuperset(names)
-            and call.op_type not in _RANDOM
+            and not call.traits.varies
             and call.function is not None
         )
         if is_known and call.domain == "":

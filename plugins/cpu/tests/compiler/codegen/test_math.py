@@ -11,7 +11,7 @@ import pytest
 
 from onnxplug_cpu.compiler.codegen import math as vector
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -20,17 +20,20 @@ WIDTH = 2 * LANES
 """Two registers at a time, which every function must be able to take."""
 
 
-def applied(isa: Isa, name: str, *arrays: np.ndarray[Any, Any]) -> Any:
-    """The function *name* of f32 arrays of one size."""
-    count = -(-arrays[0].size // WIDTH)
-    padded = [np.resize(array, count * WIDTH) for array in arrays]
-    operands = [f"x{position}" for position in range(len(arrays))]
-    words = ("count", "out", *operands)
+class Applied(Generator):
+    """Applies the function named to so many operands."""
 
-    def write(module: Module, label: str, isa: Isa) -> None:
-        k = KernelFunction(module, label, words)
+    function: str
+    operands: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("count", "out", *(f"x{n}" for n in range(self.operands)))
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
-        pointers = [k.pointer(operand) for operand in operands]
+        pointers = [k.pointer(f"x{n}") for n in range(self.operands)]
         out = k.pointer("out")
 
         def body(index: Value) -> None:
@@ -38,21 +41,26 @@ def applied(isa: Isa, name: str, *arrays: np.ndarray[Any, Any]) -> Any:
                 f.load(f.at(pointer, index * WIDTH, F32), F32.vector(WIDTH))
                 for pointer in pointers
             ]
-            result = getattr(vector, name)(f, isa, *values)
+            result = getattr(vector, self.function)(f, isa, *values)
             f.store(result, f.at(out, index * WIDTH, F32))
 
         f.loop(k.integer("count"), body)
         f.finish()
 
+
+def applied(isa: Isa, name: str, *arrays: np.ndarray[Any, Any]) -> Any:
+    """The function *name* of f32 arrays of one size."""
+    count = -(-arrays[0].size // WIDTH)
+    padded = [np.resize(array, count * WIDTH) for array in arrays]
     interpreter = Interpreter(isa)
     views = [interpreter.input(array) for array in padded]
     result = interpreter.output(np.float32, (count * WIDTH,))
     interpreter.recorder.call(
-        Kernel(f"test of {name}", words, write),
+        Kernel(Applied(name, len(arrays))),
         {
             "count": count,
             "out": result.address,
-            **{o: v.address for o, v in zip(operands, views, strict=True)},
+            **{f"x{n}": view.address for n, view in enumerate(views)},
         },
     )
     interpreter.run()

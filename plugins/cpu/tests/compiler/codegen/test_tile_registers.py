@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I32, I64, Module
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import COUNT, state_bytes, tiles_of
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -17,32 +17,35 @@ from ..interpreter import Interpreter
 from ..tiled import EMULATED
 
 Array = np.ndarray[Any, Any]
-WORDS = ("a", "b", "sums", "stride", "rows", "configuration", "released")
 
 
-def _write(module: Module, name: str, isa: Isa) -> None:
+class Twice(Generator):
     """Adds to the sums in memory twice the product, through tiles 0, 3 and 7."""
-    k = KernelFunction(module, name, WORDS)
-    f = k.function
-    state = f.stack(I8, state_bytes(isa))
-    tiles = tiles_of(f, isa, state)
-    tiles.configure({0: k.integer("rows"), 3: k.integer("rows")})
-    for tile in range(COUNT):
-        tiles.zero(tile)
-    tiles.load(0, k.pointer("sums"), k.integer("stride"))
-    tiles.load(3, k.pointer("a"), 64)
-    tiles.load(7, k.pointer("b"), 64)
-    tiles.multiply(0, 3, 7)
-    tiles.multiply(0, 3, 7)
-    tiles.store(0, k.pointer("sums"), k.integer("stride"))
-    bits = I32.vector(16)
-    f.store(f.load(state, bits), k.pointer("configuration"))
-    tiles.release()
-    f.store(f.load(state, I64), k.pointer("released"))
-    f.finish()
+
+    words = ("a", "b", "sums", "stride", "rows", "configuration", "released")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        state = f.stack(I8, state_bytes(isa))
+        tiles = tiles_of(f, isa, state)
+        tiles.configure({0: k.integer("rows"), 3: k.integer("rows")})
+        for tile in range(COUNT):
+            tiles.zero(tile)
+        tiles.load(0, k.pointer("sums"), k.integer("stride"))
+        tiles.load(3, k.pointer("a"), 64)
+        tiles.load(7, k.pointer("b"), 64)
+        tiles.multiply(0, 3, 7)
+        tiles.multiply(0, 3, 7)
+        tiles.store(0, k.pointer("sums"), k.integer("stride"))
+        bits = I32.vector(16)
+        f.store(f.load(state, bits), k.pointer("configuration"))
+        tiles.release()
+        f.store(f.load(state, I64), k.pointer("released"))
+        f.finish()
 
 
-TWICE = Kernel("test.tiles", WORDS, _write)
+TWICE = Kernel(Twice())
 
 
 def as_float(bits: Array) -> Array:

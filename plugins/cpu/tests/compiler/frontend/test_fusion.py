@@ -29,7 +29,11 @@ def grouped(
         for c in calls
         if c.op_type in ("Add", "Mul", "Erf")
     }
-    return fuse(calls, forms, known)  # type: ignore[arg-type]
+    return fuse(
+        calls,
+        forms,  # type: ignore[arg-type]
+        lambda one, other: known[one].shape == known[other].shape,
+    )
 
 
 def described(groups: list[Group]) -> list[str]:

@@ -75,6 +75,19 @@ def test_a_bias_after_a_root_mean_square_norm_is_added_apart() -> None:
     found.check(X)
 
 
+def test_a_second_bias_is_added_apart() -> None:
+    body = CENTRED + POW + ROOT + DIVIDED + SCALED.replace("y", "o") + " y = Add (o, w)"
+    found = norm(body)
+    assert found.labels() == ["LayerNormalization", "Add"]
+    found.check(X)
+
+
+def test_a_norm_of_the_model_is_left_as_it_is() -> None:
+    found = norm("n = LayerNormalization (x, w) y = Add (n, b)")
+    assert found.labels() == ["LayerNormalization", "Add"]
+    found.check(X)
+
+
 def test_a_scale_that_is_fed_is_taken_in() -> None:
     body = CENTRED + POW + ROOT + DIVIDED + SCALED.replace("w", "u")
     found = norm(body, inputs="float[8] u")
@@ -347,6 +360,9 @@ def test_batches_that_broadcast_otherwise_are_products(q: str, k: str, v: str) -
         # the weights on the right
         TURNED + "w = Softmax (s) u = Transpose <perm = [0, 1, 3, 2]> (v) "
         "m = Transpose <perm = [0, 1, 3, 2]> (w) y = MatMul (u, m)",
+        # a mask that is made of the scores, and would not be computed any more
+        TURNED + "a = Add (s, s) w = Softmax (a) y = MatMul (w, v)",
+        TURNED + "z = Mul (s, c) a = Add (z, s) w = Softmax (a) y = MatMul (w, v)",
         # no product of scores
         TURNED + "z = Exp (s) w = Softmax (z) y = MatMul (w, v)",
     ],
@@ -388,6 +404,18 @@ def test_a_mask_that_is_computed_late() -> None:
     found = attention(body)
     assert "Attention" in found.labels()
     found.check(Q, K, V, MASK)
+
+
+def test_a_mask_that_is_made_like_scores() -> None:
+    text = graph(
+        "float[2, 3, 5, 8] q, float[2, 3, 7, 8] k, float[2, 3, 7, 4] v, "
+        "float[2, 3, 5, 7] m",
+        "float[] y",
+        TURNED + "p = Mul (m, m) a = Add (p, s) w = Softmax (a) y = MatMul (w, v)",
+    )
+    found = lowered(text)
+    assert "Attention" in found.labels()
+    found.check(Q, K, V, random((2, 3, 5, 7), seed=1)[0])
 
 
 def test_two_attentions_one_after_the_other() -> None:

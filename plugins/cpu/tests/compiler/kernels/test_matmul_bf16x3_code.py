@@ -8,9 +8,9 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import chunk_kernel
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import pack_kernel, split_kernel
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import LINES, block_of_sums_kernel
+from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import PackTerms, SplitTerms
+from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import LINES, BlockOfSums
 from onnxplug_cpu.compiler.runtime.elf import flatten
 from onnxplug_cpu.compiler.runtime.jit import compile_object, symbol
 from onnxplug_cpu.compiler.target.isa import AMX
@@ -21,8 +21,8 @@ from .test_matmul_code import loops, vectors_on_stack
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
-BLOCKS = [block_of_sums_kernel(c, lines) for c in (1, 2) for lines in (0, *LINES)]
-KERNELS = [*BLOCKS, split_kernel(), pack_kernel(), chunk_kernel()]
+BLOCKS = [Kernel(BlockOfSums(c, lines)) for c in (1, 2) for lines in (0, *LINES)]
+KERNELS = [*BLOCKS, Kernel(SplitTerms()), Kernel(PackTerms()), Kernel(TermsProduct())]
 
 
 def count(text: str, instruction: str) -> int:
@@ -31,7 +31,7 @@ def count(text: str, instruction: str) -> int:
 
 @pytest.mark.parametrize("lines", [0, *LINES])
 def test_a_step_is_24_products_of_14_loads(lines: int) -> None:
-    text = assembly(block_of_sums_kernel(2, lines), AMX)
+    text = assembly(Kernel(BlockOfSums(2, lines)), AMX)
     (body,) = loops(text)
     step = "\n".join(f"\t{line}" for line in body)
     assert count(step, "tdpbf16ps") == 24
@@ -43,7 +43,7 @@ def test_a_step_is_24_products_of_14_loads(lines: int) -> None:
 
 
 def test_half_a_block_takes_half_the_products() -> None:
-    (body,) = loops(assembly(block_of_sums_kernel(1, 12), AMX))
+    (body,) = loops(assembly(Kernel(BlockOfSums(1, 12)), AMX))
     step = "\n".join(f"\t{line}" for line in body)
     assert count(step, "tdpbf16ps") == 12
     assert count(step, "tileloadd") == 11
@@ -51,7 +51,7 @@ def test_half_a_block_takes_half_the_products() -> None:
 
 def test_the_order_of_the_products() -> None:
     """Which tile each product takes from where, from the addresses of the loads."""
-    text = assembly(block_of_sums_kernel(2, 24), AMX)
+    text = assembly(Kernel(BlockOfSums(2, 24)), AMX)
     (body,) = loops(text)
     loaded: dict[str, int] = {}
     loads = 0
@@ -77,15 +77,17 @@ def test_the_order_of_the_products() -> None:
 def test_nothing_is_spilled() -> None:
     for kernel in BLOCKS:
         assert not vectors_on_stack(assembly(kernel, AMX)), kernel.key
-    assert not vectors_on_stack(assembly(split_kernel(), AMX))
+    assert not vectors_on_stack(assembly(Kernel(SplitTerms()), AMX))
     # which calls a function in the middle, but splits without
-    (split,) = [body for body in loops(assembly(pack_kernel(), AMX)) if len(body) > 30]
+    (split,) = [
+        body for body in loops(assembly(Kernel(PackTerms()), AMX)) if len(body) > 30
+    ]
     stores = [line for line in split if re.search(r"%zmm\d+, .*\(%rsp", line)]
     assert not stores
 
 
 def test_splitting_is_two_loads_three_stores_and_little_between() -> None:
-    (body,) = loops(assembly(split_kernel(), AMX))
+    (body,) = loops(assembly(Kernel(SplitTerms()), AMX))
     end = next(n for n, line in enumerate(body) if line.startswith("j"))
     body = body[:end]
     memory = [line for line in body if "(%r" in line]
@@ -95,7 +97,7 @@ def test_splitting_is_two_loads_three_stores_and_little_between() -> None:
 
 
 def test_tiles_are_configured_once_and_released_at_the_end() -> None:
-    text = assembly(chunk_kernel(), AMX)
+    text = assembly(Kernel(TermsProduct()), AMX)
     main = text[text.index("\nkernel:") :]
     assert count(text, "ldtilecfg") == count(main, "ldtilecfg") == 1
     assert count(text, "tilerelease") == count(main, "tilerelease") == 1

@@ -8,16 +8,16 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.matmul.block import block_kernel
-from onnxplug_cpu.compiler.kernels.matmul.dot import dot_kernel
+from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.matmul.pack import (
-    copy_kernel,
-    pack_kernel,
-    panel_kernel,
+    CopyMatrices,
+    PackMatrices,
+    PackPanel,
 )
 from onnxplug_cpu.compiler.kernels.matmul.tile import (
+    TileProduct,
     masked_rows,
-    tile_kernel,
     tile_shape,
     wide_vectors,
 )
@@ -35,21 +35,21 @@ _NAMES = {isa: isa.name for isa in TARGETS}
 def tiles(isa: Isa) -> list[Kernel]:
     shape = tile_shape(isa)
     rows = sorted({1, 2, 3, 4, shape.rows // 2, shape.rows - 1, shape.rows})
-    kernels = [
-        tile_kernel(element, r, shape.vectors, alone=r < 4)
+    products = [
+        TileProduct(element, r, shape.vectors, alone=r < 4)
         for element in ("f32", "f64")
         for r in rows
         if 0 < r <= shape.rows
     ]
-    kernels += [tile_kernel("f32", r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
-    if masked_rows(isa):
-        kernels += [
-            tile_kernel("f32", 1, wide_vectors(isa, 1), alone=True, masked=True),
-            tile_kernel(
-                "f32", masked_rows(isa), shape.vectors, alone=True, masked=True
-            ),
+    products += [
+        TileProduct("f32", r, wide_vectors(isa, r), alone=True) for r in (1, 2)
+    ]
+    if most := masked_rows(isa):
+        products += [
+            TileProduct("f32", 1, wide_vectors(isa, 1), alone=True, masked=True),
+            TileProduct("f32", most, shape.vectors, alone=True, masked=True),
         ]
-    return kernels
+    return [Kernel(product) for product in products]
 
 
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
@@ -63,7 +63,7 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
 def test_a_step_is_loads_and_multiplications(isa: Isa) -> None:
     """The innermost loop has one multiplication a register and few other things."""
     shape = tile_shape(isa)
-    text = assembly(tile_kernel("f32", shape.rows, shape.vectors), isa)
+    text = assembly(Kernel(TileProduct("f32", shape.rows, shape.vectors)), isa)
     body = max(loops(text), key=lambda lines: sum("vfmadd" in x for x in lines))
     multiplications = sum("vfmadd" in line for line in body)
     per_vector = isa.registers_per_vector
@@ -75,7 +75,7 @@ def test_a_step_is_loads_and_multiplications(isa: Isa) -> None:
 @pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
 def test_dot_products_stay_in_registers(isa: Isa) -> None:
     for rows in (1, 4):
-        text = assembly(dot_kernel(rows), isa)
+        text = assembly(Kernel(DotProducts(rows)), isa)
         for body in loops(text):
             assert not vectors_on_stack("\n".join(body))
 
@@ -83,15 +83,15 @@ def test_dot_products_stay_in_registers(isa: Isa) -> None:
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
 def test_no_symbol_is_needed(isa: Isa) -> None:
     kernels = [
-        tile_kernel("f32", 2, 1),
-        tile_kernel("f64", 2, 1, masked=True),
-        dot_kernel(1),
-        dot_kernel(3),
-        block_kernel(),
-        pack_kernel(),
-        copy_kernel(),
-        *(panel_kernel("f32", way) for way in ("rows", "columns", "any")),
-        *(panel_kernel("f64", way) for way in ("rows", "any")),
+        Kernel(TileProduct("f32", 2, 1)),
+        Kernel(TileProduct("f64", 2, 1, masked=True)),
+        Kernel(DotProducts(1)),
+        Kernel(DotProducts(3)),
+        Kernel(BlockProduct()),
+        Kernel(PackMatrices()),
+        Kernel(CopyMatrices()),
+        *(Kernel(PackPanel("f32", way)) for way in ("rows", "columns", "any")),
+        *(Kernel(PackPanel("f64", way)) for way in ("rows", "any")),
     ]
     for kernel in kernels:
         called = re.findall(

@@ -11,7 +11,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.emit import Module
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
 from onnxplug_cpu.compiler.runtime.elf import ImageError, flatten
 from onnxplug_cpu.compiler.runtime.image import Image
@@ -86,17 +87,17 @@ def make_object(
     return start + body[64:] + headers
 
 
-def kernel(text: str) -> Kernel:
+class Text(Generator):
     """A kernel whose module is *text*, its function being ``@F``."""
 
-    def write(module, name, isa) -> None:
-        module.add(text.replace("@F", f"@{name}"))
+    text: str
 
-    return Kernel(f"test.elf {text}", (), write)
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        module.add(self.text.replace("@F", f"@{name}"))
 
 
 def image(text: str, isa: Isa) -> Image:
-    made = kernel(text)
+    made = Kernel(Text(text))
     return flatten(compile_object(made, isa), symbol(made))
 
 
@@ -147,9 +148,10 @@ def test_calls_constants_and_jump_tables_run(limit: str) -> None:
 
 
 def test_the_entry_is_the_function_that_is_named() -> None:
-    data = compile_object(kernel(SWITCH), AVX2)
+    kernel = Kernel(Text(SWITCH))
+    data = compile_object(kernel, AVX2)
     assert b".rela.rodata" in data  # the table of jumps refers to code
-    assert flatten(data, "other").entry != flatten(data, symbol(kernel(SWITCH))).entry
+    assert flatten(data, "other").entry != flatten(data, symbol(kernel)).entry
 
 
 def test_sections_keep_their_alignment() -> None:
@@ -336,7 +338,7 @@ def test_memory_to_be_written_is_refused(text: str) -> None:
 
 
 def test_what_is_no_object_is_refused() -> None:
-    good = compile_object(kernel(SWITCH), AVX2)
+    good = compile_object(Kernel(Text(SWITCH)), AVX2)
     for data, wrong in (
         (b"", "no little-endian ELF64 object"),
         (b"MZ" + good[2:], "no little-endian ELF64 object"),
@@ -351,6 +353,6 @@ def test_what_is_no_object_is_refused() -> None:
 
 def test_tables_for_unwinding_are_left_out() -> None:
     text = "define void @F() uwtable {\n ret void }"
-    data = compile_object(kernel(text), AVX2)
+    data = compile_object(Kernel(Text(text)), AVX2)
     assert b".eh_frame" in data
-    assert len(flatten(data, symbol(kernel(text))).code) < 16
+    assert len(flatten(data, symbol(Kernel(Text(text)))).code) < 16

@@ -16,8 +16,8 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.ep.entries import Cache
-from onnxplug_cpu.compiler.codegen.emit import F32, PTR, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.emit import F32, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.runtime import jit
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory
 from onnxplug_cpu.compiler.runtime.jit import (
@@ -32,32 +32,42 @@ HOST = host_isa()
 needs_host = pytest.mark.skipif(HOST is None, reason="no kernels for this processor")
 
 
-def kernel(factor: float, key: str = "") -> Kernel:
+class Scale(Generator):
     """``y[i] = x[i] · factor + i % 16``."""
 
-    def write(module, name, isa) -> None:
-        k = KernelFunction(module, name, ("x", "y", "n"))
+    factor: float
+    words = "x", "y", "n"
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f, x, y = k.function, k.pointer("x"), k.pointer("y")
         table = Value(f, module.constant("table", np.arange(16, dtype=np.float32)), PTR)
 
         def each(i) -> None:
             added = f.load(f.at(table, i % 16, F32), F32)
-            value = f.load(f.at(x, i, F32), F32) * factor + added
+            value = f.load(f.at(x, i, F32), F32) * self.factor + added
             f.store(value, f.at(y, i, F32))
 
         f.loop(k.integer("n"), each)
         f.finish()
 
-    return Kernel(key or f"test.jit {factor}", ("x", "y", "n"), write)
 
+class Broken(Generator):
+    """Calls a function outside of its module."""
 
-def broken() -> Kernel:
-    def write(module, name, isa) -> None:
+    def write(self, module: Module, name: str, isa: Isa) -> None:
         f = KernelFunction(module, name, ()).function
         f.call_void("printf", f.value(3, F32))
         f.finish()
 
-    return Kernel("test.jit broken", (), write)
+
+class Nonsense(Generator):
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        module.add(f"define void @{name}() {{ no such instruction }}")
+
+
+def kernel(factor: float) -> Kernel:
+    return Kernel(Scale(factor))
 
 
 def run(address: int, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -131,7 +141,7 @@ def test_nothing_is_compiled_twice(folder, compiled) -> None:
     again = Library(HOST).addresses([kernel(2), kernel(3)])
     expect_factor(again[kernel(2)], 2)
     expect_factor(again[kernel(3)], 3)
-    assert compiled == ["test.jit 2", "test.jit 3"]
+    assert compiled == [kernel(2).key, kernel(3).key]
 
 
 @needs_host
@@ -171,7 +181,7 @@ def test_what_the_code_depends_on_is_part_of_its_name(
     else:
         isa = host_isa("generic")
     Library(isa).addresses([kernel(2)])
-    assert compiled == ["test.jit 2"] * 2
+    assert compiled == [kernel(2).key] * 2
     assert len(list(folder.glob("*.entry"))) == 2
 
 
@@ -242,7 +252,7 @@ def test_code_that_others_may_have_put_there_is_compiled_again(
     found = library.addresses([first, second])
     expect_factor(found[first], 2)
     expect_factor(found[second], 3)
-    assert compiled == ["test.jit 2", "test.jit 2", "test.jit 3"]
+    assert compiled == [kernel(2).key, kernel(2).key, kernel(3).key]
     if what != "swapped folder":
         assert caplog.text.count("a kernel that was kept is compiled again") == 1
         assert repr(str(path)) in caplog.text
@@ -251,19 +261,19 @@ def test_code_that_others_may_have_put_there_is_compiled_again(
 @needs_host
 def test_one_kernel_that_fails_costs_no_other(folder, compiled) -> None:
     library = Library(HOST)
-    with pytest.raises(KernelUnavailable, match=r"test\.jit broken .* calls printf"):
-        library.addresses([kernel(2), broken(), kernel(3)])
+    with pytest.raises(KernelUnavailable, match=r"\.Broken\(\) .* calls printf"):
+        library.addresses([kernel(2), Kernel(Broken()), kernel(3)])
     library.addresses([kernel(2), kernel(3)])
-    assert sorted(compiled) == ["test.jit 2", "test.jit 3", "test.jit broken"]
+    expected = [kernel(2).key, Kernel(Broken()).key, kernel(3).key]
+    assert sorted(compiled) == sorted(expected)
 
 
 @needs_host
 def test_text_that_llvm_does_not_know_is_told(folder) -> None:
-    def write(module, name, isa) -> None:
-        module.add(f"define void @{name}() {{ no such instruction }}")
-
-    with pytest.raises(KernelUnavailable, match=r"llvmlite .* cannot compile nonsense"):
-        Library(HOST).addresses([Kernel("nonsense", (), write)])
+    with pytest.raises(
+        KernelUnavailable, match=r"llvmlite .* cannot compile \S*Nonsense"
+    ):
+        Library(HOST).addresses([Kernel(Nonsense())])
 
 
 @needs_host
@@ -274,7 +284,7 @@ def test_without_llvmlite_the_cache_is_used(folder, compiled, monkeypatch) -> No
     expect_factor(library.addresses([kernel(2)])[kernel(2)], 2)
     with pytest.raises(KernelUnavailable, match="pip install llvmlite"):
         library.addresses([kernel(2), kernel(3)])
-    assert compiled == ["test.jit 2"]
+    assert compiled == [kernel(2).key]
 
 
 def test_objects_for_another_architecture_can_be_made() -> None:

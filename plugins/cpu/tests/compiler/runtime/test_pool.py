@@ -198,7 +198,7 @@ def test_a_run_gets_no_more_threads_than_it_may_have() -> None:
 def test_workers_that_cannot_sleep_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     give_way = pool.SYSTEM.give_way
     monkeypatch.setattr(pool, "SYSTEM", System("", 0, 0, give_way))
-    monkeypatch.setattr(pool, "WORKER", Kernel("test.worker", (), pool.write_worker))
+    monkeypatch.setattr(pool, "WORKER", Kernel(pool.Worker("")))
     alternative = pool.Pool(Library.host())
     monkeypatch.setattr(program, "shared_pool", lambda library: alternative)
     _, run = counting(2, [64], work=20_000)

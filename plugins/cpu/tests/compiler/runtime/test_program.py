@@ -25,7 +25,12 @@ from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.link import ArraySpec
 from onnxplug_cpu.compiler.runtime.program import Program
-from onnxplug_cpu.compiler.runtime.time_slices import BETWEEN_LOOKS, Division, Part
+from onnxplug_cpu.compiler.runtime.time_slices import (
+    BETWEEN_LOOKS,
+    Division,
+    Part,
+    estimated_seconds,
+)
 
 from ..files import mapped, resident
 from ..sample_kernels import (
@@ -264,7 +269,7 @@ class Packing:
         n = len(self.array)
         source = recorder.constant(self.array)
 
-        def double(recorder: Recorder, address: Address) -> None:
+        def double(recorder: Recorder, source: View, address: Address) -> None:
             middle = recorder.temporary(FLOAT, (n,))
             out = View.contiguous(address.buffer, FLOAT, (n,))
             zero = recorder.constant(np.zeros(n, np.float32))
@@ -348,7 +353,7 @@ def test_many_packed_constants_lie_in_several_blocks(
     for number in range(9):
         source = recorder.constant(np.full(n, number + 1.0, np.float32))
 
-        def double(recorder: Recorder, address: Address, source: View = source) -> None:
+        def double(recorder: Recorder, source: View, address: Address) -> None:
             add(recorder, source, source, View.contiguous(address.buffer, FLOAT, (n,)))
 
         address = recorder.packed(source, "doubled", source.nbytes, double)
@@ -420,7 +425,8 @@ def divided(
     for seconds, chunks in costs:
         words: dict[str, Any] = {"counts": 0, "workers": 0, "work": 0}
         recorder.call(COUNT, words, chunks=chunks, flops=int(seconds * 40e9))
-    division = Division(recorder.commands, workers)
+    estimates = [estimated_seconds(c, workers) for c in recorder.commands]
+    division = Division([c.chunks for c in recorder.commands], estimates, workers)
     now = 0.0
     parts: list[tuple[Part, float]] = []
     with pytest.MonkeyPatch.context() as patch:

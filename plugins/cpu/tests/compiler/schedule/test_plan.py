@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnxplug
-from onnxplug_cpu.compiler.schedule import plan
+from onnxplug_cpu.compiler.schedule import inference
 
 from ..lowered import graph, lowered, random
 
@@ -526,7 +526,7 @@ def test_what_is_computed_for_one_plan_has_a_limit(
     )
     summed = "".join(f"s{i + 1} = Add (s{i}, k{i}) " for i in range(20))
     text = graph("float[N] s0", "float[] s20", f"n = Shape (s0) {filled} {summed}")
-    monkeypatch.setattr(plan, "MAX_ALL_KNOWN", 10_000)
+    monkeypatch.setattr(inference, "MAX_ALL_KNOWN", 10_000)
     found = lowered(text)
     (result,) = found.session.run(None, {"s0": np.zeros(1000, np.float32)})
     assert (result == sum(range(20))).all()

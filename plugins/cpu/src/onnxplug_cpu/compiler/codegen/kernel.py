@@ -1,5 +1,7 @@
 """A kernel: a function of machine code, named by all that its code depends on.
 
+That is its :class:`Generator` with the values of its fields, and the processor.
+
 Every kernel has one signature, ``void kernel(ptr words, i64 chunk, i64 worker)``:
 
 - *words* is an array of 8-byte words: addresses and integers (and the bits of floats),
@@ -15,9 +17,9 @@ their words do not name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.codegen.types import I64, PTR, Type
 
 if TYPE_CHECKING:
@@ -25,27 +27,70 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.target.isa import Isa
 
 
-class Kernel:
-    """A kernel and how to write it; equal to another of the same key.
+class Parameters(Record):
+    """Values that code depends on, told apart by their texts.
 
-    Attributes:
-        key: the generator and its parameters; with the processor and this package's
-            version it determines the code, so two kernels of one key are the same.
-        words: the names of the words, in order.
-        write: emits the function, named as the second argument, into the module.
+    Fields are texts, numbers, truth values, ``None``, and tuples and Parameters of
+    such.  Equality would take 1 for ``True`` and -0.0 for 0.0.
     """
 
-    __slots__ = ("key", "words", "write")
+    __repr__ = tuple.__repr__  # all of it is done natively
 
-    def __init__(
-        self,
-        key: str,
-        words: tuple[str, ...],
-        write: Callable[[Module, str, Isa], None],
-    ) -> None:
-        self.key: Final = key
-        self.words: Final = words
-        self.write: Final = write
+
+class Generator(Parameters):
+    """Writes the code of a kernel; its fields are all that it knows of the kernel.
+
+    As a class of a module it closes over nothing, so no parameter can be missing in
+    the kernel's key.  What it knows of the processor is an :class:`~..target.isa.Isa`,
+    which is part of the name under which code is kept.
+
+    Raises:
+        TypeError: a subclass is local to a function.
+    """
+
+    name = ""
+    """Of the class, which its module makes unique."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "<locals>" in cls.__qualname__:
+            raise TypeError(f"{cls.__qualname__} could depend on what is around it")
+        module = cls.__module__.removeprefix(_PACKAGE).removeprefix("kernels.")
+        cls.name = f"{module}.{cls.__qualname__}"
+
+    @property
+    def key(self) -> str:
+        """With the processor and this package's version it determines the code."""
+        return f"{self.name}{self!r}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The names of the words, in order; none if it takes other arguments."""
+        return ()
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        """Emit the function *name* into *module*."""
+        raise NotImplementedError
+
+
+_PACKAGE: Final = "onnxplug_cpu.compiler."
+
+
+class Kernel:
+    """A kernel; equal to another of the same key.
+
+    Attributes:
+        generator: writes it.
+        key: the generator's, so two kernels of one key are the same.
+        words: the names of the words, in order.
+    """
+
+    __slots__ = ("generator", "key", "words")
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator: Final = generator
+        self.key: Final = generator.key
+        self.words: Final = generator.words
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kernel) and other.key == self.key

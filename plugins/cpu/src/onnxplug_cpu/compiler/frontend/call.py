@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug_cpu.compiler.frontend.traits import NONE, TRAITS, Traits
 from onnxplug_kernels import Kernel
 
 Infer: TypeAlias = Callable[
@@ -44,6 +45,7 @@ class Call:
             that a pattern made.
         infer: what follows for the outputs by the host's rules; ``None`` for a call
             that a pattern made, which gives what those did that it stands for.
+        traits: of the operator.
         kind: the same for calls of which the same follows from the same inputs;
             ``None`` for one that is like no other.
     """
@@ -59,6 +61,7 @@ class Call:
         "nodes",
         "op_type",
         "outputs",
+        "traits",
         "version",
     )
 
@@ -85,6 +88,7 @@ class Call:
         self.dtypes = dtypes
         self.function = function
         self.infer = infer
+        self.traits: Traits = NONE if domain else TRAITS.get(op_type, NONE)
         self.kind: int | None = None
 
     def __repr__(self) -> str:
@@ -221,6 +225,17 @@ class Abstract:
             if content.ndim < 2 and content.dtype.kind in "iub":
                 return id(content)  # sizes, of which rules read any number
         return self.dtype, self.shape
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the key is that of this content alone."""
+        content = self.content
+        return (
+            content is None
+            or content.size <= _FEW
+            or content.dtype.hasobject
+            or (content.ndim < 2 and content.dtype.kind in "iub")
+        )
 
     @property
     def size(self) -> int:

@@ -132,7 +132,7 @@ def _operand_elements(
 
 def scalar_of(value: Abstract) -> bool | int | float | None:
     """The number that every plan has at *value*; ``None`` if it is no such constant."""
-    if value.content is None or value.varies or value.size != 1:
+    if value.size != 1 or value.content is None or value.varies:
         return None
     number = value.content.reshape(())[()]
     if value.dtype.kind == "b":

@@ -8,10 +8,10 @@ call joins a group only if nothing else that it needs depends on that group.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 
 MAX_STEPS: Final = 48
@@ -19,12 +19,6 @@ MAX_STEPS: Final = 48
 
 MAX_OPERANDS: Final = 12
 """Arrays that a chain reads and writes."""
-
-ANCHORS: Final = frozenset({"MatMul", "Gemm"})
-"""Operators whose results a chain can take tile by tile."""
-
-RESHAPES: Final = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that keep the elements and their order."""
 
 
 class Group:
@@ -57,7 +51,7 @@ class Group:
 def fuse(
     calls: Sequence[Call],
     forms: Mapping[Call, StepForm],
-    known: Mapping[str, Abstract],
+    same_shape: Callable[[str, str], bool],
     wanted: Collection[str] = (),
 ) -> list[Group]:
     """The groups of *calls*, in an order in which they can be computed.
@@ -65,10 +59,10 @@ def fuse(
     Args:
         calls: in topological order; none whose outputs are known when planning.
         forms: the calls that are element-wise.
-        known: shapes of all values.
+        same_shape: whether two values, by their names, have the same shape.
         wanted: values that are needed outside.
     """
-    fuser = _Fuser(known, wanted)
+    fuser = _Fuser(same_shape, wanted)
     for call in calls:
         fuser.add(call, forms.get(call))
     fuser.anchor()
@@ -76,8 +70,10 @@ def fuse(
 
 
 class _Fuser:
-    def __init__(self, known: Mapping[str, Abstract], wanted: Collection[str]) -> None:
-        self.known = known
+    def __init__(
+        self, same_shape: Callable[[str, str], bool], wanted: Collection[str]
+    ) -> None:
+        self.same_shape = same_shape
         self.wanted = frozenset(wanted)
         self.groups: list[Group | None] = []
         self.needs: list[int] = []
@@ -118,7 +114,7 @@ class _Fuser:
         assert one is not None and two is not None
         if not one.forms or len(one.calls) + len(two.calls) > MAX_STEPS:
             return
-        if self._shape(one) != self._shape(two):
+        if not self.same_shape(_first(one), _first(two)):
             return
         if self._closure(self._sources(two, index) - {other}) >> other & 1:
             return
@@ -154,11 +150,6 @@ class _Fuser:
         group.calls = [call for call, _ in ordered]
         group.forms = [form for _, form in ordered]
 
-    def _shape(self, group: Group) -> tuple[int, ...]:
-        first = group.calls[0].outputs[0]
-        assert first is not None
-        return self.known[first].shape
-
     def _sources(self, group: Group, index: int) -> set[int]:
         names = {name for call in group.calls for name in call.inputs}
         return {self.home[name] for name in names if name in self.home} - {index}
@@ -189,12 +180,11 @@ class _Fuser:
         """The latest chain among *sources* that *call* can be part of."""
         output = call.outputs[0]
         assert output is not None
-        shape = self.known[output].shape
         for index in sorted(sources, reverse=True):
             group = self.groups[index]
             if group is None or not group.forms or len(group.calls) >= MAX_STEPS:
                 continue
-            if self._shape(group) != shape:
+            if not self.same_shape(_first(group), output):
                 continue
             if self._closure(set(sources) - {index}) >> index & 1:
                 continue
@@ -218,12 +208,10 @@ class _Fuser:
             for name in call.inputs
             if name in self.home and name not in inside
         }
-        first = group.calls[0].outputs[0]
-        assert first is not None
-        shape = self.known[first].shape
+        first = _first(group)
         sources = {name: self.home[name] for name in outside}
         for name, source in sorted(sources.items(), key=lambda item: -item[1]):
-            if self.known[name].shape != shape:  # it is broadcast
+            if not self.same_shape(name, first):  # it is broadcast
                 continue
             between: list[int] = []
             while self._is_reshape(source) and self.readers[name] == {index}:
@@ -250,7 +238,7 @@ class _Fuser:
         return (
             group is not None
             and not group.forms
-            and group.calls[0].op_type in RESHAPES
+            and group.calls[0].traits.reshapes
             and group.calls[0].outputs[0] not in self.wanted
         )
 
@@ -260,7 +248,7 @@ class _Fuser:
         return (
             group is not None
             and not group.forms
-            and group.calls[0].op_type in ANCHORS
+            and group.calls[0].traits.anchors
             and group.calls[0].outputs[0] == name
             and not (reshaped and name in self.wanted)
         )
@@ -319,3 +307,10 @@ class _Fuser:
         for index in range(len(self.groups)):
             visit(index)
         return order
+
+
+def _first(group: Group) -> str:
+    """A value of the shape that all of a chain's have."""
+    first = group.calls[0].outputs[0]
+    assert first is not None
+    return first

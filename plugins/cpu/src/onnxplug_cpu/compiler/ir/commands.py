@@ -81,7 +81,7 @@ class Constant(Buffer):
             does.
     """
 
-    __slots__ = ("_array", "_load", "find_source", "key")
+    __slots__ = ("_address", "_array", "_load", "find_source", "key")
 
     def __init__(
         self,
@@ -94,7 +94,19 @@ class Constant(Buffer):
         self.find_source = find_source
         self._load = load
         self._array: np.ndarray[Any, Any] | None = None
+        self._address: int | None = None
         self.key = key
+
+    @property
+    def address(self) -> int:
+        """The address of the content, which stays in memory from now on."""
+        if self._address is None:
+            self._address = int(self.array.__array_interface__["data"][0])
+        return self._address
+
+    def another(self) -> Constant:
+        """The same constant, whose content may be in memory for another time."""
+        return Constant(self.nbytes, self._load, self.key, self.find_source)
 
     @property
     def array(self) -> np.ndarray[Any, Any]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NewType, TypeVar
 
-from onnxplug.ep.record import Record
+from onnxplug_cpu.compiler.codegen.kernel import Parameters
 
 
-class Step(Record):
+class Step(Parameters):
     """One operator.
 
     Attributes:
@@ -30,14 +30,14 @@ class Step(Record):
     attributes: tuple[tuple[str, Any], ...] = ()
 
 
-class Scalar(Record):
+class Scalar(Parameters):
     """A constant of the chain."""
 
     element: str
     value: float | int | bool
 
 
-class Chain(Record):
+class Chain(Parameters):
     """Steps over inputs.
 
     Attributes:
@@ -51,18 +51,6 @@ class Chain(Record):
     constants: tuple[Scalar, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
-
-    @property
-    def key(self) -> str:
-        """A text that is the same for the same chain, in any process."""
-        return repr(
-            (
-                self.inputs,
-                [tuple(scalar) for scalar in self.constants],
-                [tuple(step) for step in self.steps],
-                self.outputs,
-            )
-        )
 
     def element(self, value: int) -> str:
         """The element type of the value numbered *value*."""

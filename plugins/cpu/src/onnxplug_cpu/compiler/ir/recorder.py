@@ -36,6 +36,9 @@ Where the key is the identity of an array, the array is there too, which keeps i
 identity from being used again.
 """
 
+Filling: TypeAlias = "Callable[[Recorder, View, Address], None]"
+"""Records the commands that write the packed form of a constant."""
+
 
 class Recorder:
     """Collects the commands of one plan.
@@ -88,7 +91,7 @@ class Recorder:
         source: View,
         layout: str,
         nbytes: int,
-        record: Callable[[Recorder, Address], None],
+        record: Filling,
         accepts: Acceptance | None = None,
     ) -> Address:
         """A constant in another layout, packed once for all plans of a session.
@@ -98,7 +101,8 @@ class Recorder:
             layout: names the layout, with all its parameters, among those of a
                 session, as :mod:`~..runtime.packed_layout` does among all.
             nbytes: the size of the packed form.
-            record: records the commands that write it, given its address.
+            record: records the commands that write it, given a recorder, the source
+                and its address; it depends on nothing of the source but its layout.
             accepts: whether the packed form may be used; where it may not, the plan
                 is made anew, and :meth:`is_refused` says so then.
         """
@@ -106,11 +110,12 @@ class Recorder:
         if key not in self._packed:
             buffer = Packed(nbytes, accepts)
             filling = Recorder(self.isa, self.workers, self._packed)
-            record(filling, Address(buffer))
+            record(filling, source, Address(buffer))
             buffer.fill = tuple(filling.commands)
             assert isinstance(source.buffer, Constant)
             buffer.source = source.buffer
-            self._packed[key] = (array, buffer)
+            # another thread may have been first
+            return Address(self._packed.setdefault(key, (array, buffer))[1])
         return Address(self._packed[key][1])
 
     def is_refused(self, source: View, layout: str) -> bool:

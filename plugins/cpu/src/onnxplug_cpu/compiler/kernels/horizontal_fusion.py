@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Code, Command, Word, Words
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -53,43 +53,52 @@ def _table(parts: Sequence[Command]) -> list[Word]:
     return table
 
 
-def _write_in_turn(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, _IN_TURN.words)
-    f, table = k.function, k.pointer("table")
-
-    def part(number: Value) -> None:
-        row = f.at(table, number * _ROW, I64)
-        code = f.load(f.at(row, 1, I64), PTR)
-        words = f.load(f.at(row, 2, I64), PTR)
-        f.loop(
-            f.load(row, I64),
-            lambda chunk: f.call_pointer(code, words, chunk, k.worker),
-        )
-
-    f.loop(k.integer("parts"), part)
-    f.finish()
+class _Parts(Generator):
+    words = ("parts", "table")
 
 
-def _write_spread(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, _SPREAD.words)
-    f, table = k.function, k.pointer("table")
+class _InTurn(_Parts):
+    """Does the parts one after the other, on one worker."""
 
-    def part(number: Value, first: Value) -> list[Value]:
-        row = f.at(table, number * _ROW, I64)
-        end = first + f.load(row, I64)
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f, table = k.function, k.pointer("table")
 
-        def here() -> None:
+        def part(number: Value) -> None:
+            row = f.at(table, number * _ROW, I64)
             code = f.load(f.at(row, 1, I64), PTR)
             words = f.load(f.at(row, 2, I64), PTR)
-            f.call_pointer(code, words, k.chunk - first, k.worker)
+            f.loop(
+                f.load(row, I64),
+                lambda chunk: f.call_pointer(code, words, chunk, k.worker),
+            )
 
-        inside = (k.chunk >= first) & (k.chunk < end)
-        f.branch(inside, here)
-        return [end]
-
-    f.loop(k.integer("parts"), part, [f.value(0, I64)])
-    f.finish()
+        f.loop(k.integer("parts"), part)
+        f.finish()
 
 
-_IN_TURN = Kernel("together.in-turn", ("parts", "table"), _write_in_turn)
-_SPREAD = Kernel("together.spread", ("parts", "table"), _write_spread)
+class _Spread(_Parts):
+    """A chunk is a chunk of one of the parts."""
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f, table = k.function, k.pointer("table")
+
+        def part(number: Value, first: Value) -> list[Value]:
+            row = f.at(table, number * _ROW, I64)
+            end = first + f.load(row, I64)
+
+            def here() -> None:
+                code = f.load(f.at(row, 1, I64), PTR)
+                words = f.load(f.at(row, 2, I64), PTR)
+                f.call_pointer(code, words, k.chunk - first, k.worker)
+
+            inside = (k.chunk >= first) & (k.chunk < end)
+            f.branch(inside, here)
+            return [end]
+
+        f.loop(k.integer("parts"), part, [f.value(0, I64)])
+        f.finish()
+
+
+_IN_TURN, _SPREAD = Kernel(_InTurn()), Kernel(_Spread())

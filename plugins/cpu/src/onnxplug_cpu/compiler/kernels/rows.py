@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import KernelFunction, Parameters
 from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import LANES
@@ -247,7 +246,7 @@ class Elements:
         return self.f.value(1, type_) if mask is None else mask
 
 
-class Operand(NamedTuple):
+class Operand(Parameters):
     """What the code knows of an operand that is read or written along its lanes.
 
     Attributes:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR
 from onnxplug_cpu.compiler.runtime.arena import address_of
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable
-from onnxplug_cpu.compiler.runtime.pool import WAITING, write_parallel
-from onnxplug_cpu.compiler.runtime.waits import CALLING_CONVENTION
+from onnxplug_cpu.compiler.runtime.pool import SYSTEM, write_parallel
+from onnxplug_cpu.compiler.runtime.waits import convention
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
@@ -69,27 +69,40 @@ _SAVE_THREAD, _RESTORE_THREAD, _INC_REF, _TRUE, _FALSE, _ARRAY_TYPE = range(6)
 
 _HEAD: Final = object.__basicsize__
 """Bytes of what every object begins with; the last word is its type."""
-_DATA, _RANK, _SIZES, _DESCRIPTOR, _FLAGS = (
-    _HEAD + offset for offset in (0, 8, 16, 40, 48)
-)
-"""Where an array has its fields: ``PyArrayObject_fields`` of numpy's ABI."""
+_DATA, _RANK, _SIZES, _DESCRIPTOR, _FLAGS = 0, 8, 16, 40, 48
+"""Where an array has its fields behind that: ``PyArrayObject_fields`` of numpy's
+ABI."""
 
 
-def _write_entry(module: Module, name: str, isa: Isa) -> None:
+class Entry(Generator):
     """``PyObject *entry(self, PyObject **arguments, i64 count)``, for METH_FASTCALL.
 
     The arguments are the block, an array itself, and the run's arrays.  True when the
     commands are done, False when an array is not what the block expects.
+
+    Attributes:
+        head: bytes of what every object of the interpreter begins with.
+        system: how workers sleep, the :attr:`~.waits.System.name`.
     """
-    run = _write_run(module, name, isa)
+
+    head: int
+    system: str
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write_entry(module, name, isa, self)
+
+
+def _write_entry(module: Module, name: str, isa: Isa, form: Entry) -> None:
+    head, called = form.head, convention(form.system)
+    run = _write_run(module, name, isa, form.system)
     f = module.function(
         name,
         [("self", PTR), ("arguments", PTR), ("count", I64)],
         PTR,
-        convention=CALLING_CONVENTION,
+        convention=called,
     )
     _, arguments, count = f.parameters
-    block = _field(f, f.load(arguments, PTR), _DATA, PTR)
+    block = _field(f, f.load(arguments, PTR), head + _DATA, PTR)
     python = _word(f, block, PYTHON, PTR)
     expected = _word(f, block, ARRAY_COUNT)
     addresses = _within(f, block, ADDRESSES)
@@ -98,7 +111,7 @@ def _write_entry(module: Module, name: str, isa: Isa) -> None:
 
     def check(index: Value, fine: Value, spec: Value) -> list[Value]:
         array = f.load(f.at(arguments, index + 1, PTR), PTR)
-        known = _field(f, array, _HEAD - 8, I64).compare("eq", array_type)
+        known = _field(f, array, head - 8, I64).compare("eq", array_type)
         return f.branch(
             known & fine,
             lambda: look(index, array, spec),
@@ -106,20 +119,20 @@ def _write_entry(module: Module, name: str, isa: Isa) -> None:
         )
 
     def look(index: Value, array: Value, spec: Value) -> list[Value]:
-        data = _field(f, array, _DATA, I64)
+        data = _field(f, array, head + _DATA, I64)
         f.store(data, f.at(addresses, index, I64))
         needed = f.convert(f.load(spec, I64), I32)
-        flags = (_field(f, array, _FLAGS, I32) & needed).compare("eq", needed)
+        flags = (_field(f, array, head + _FLAGS, I32) & needed).compare("eq", needed)
         wanted = _word(f, spec, 1)
-        descriptor = _field(f, array, _DESCRIPTOR, I64)
+        descriptor = _field(f, array, head + _DESCRIPTOR, I64)
         dtype = descriptor.compare("eq", wanted) | wanted.compare("eq", 0)
         rank = _word(f, spec, 2)
         sizes = f.at(spec, 3, I64)
-        actual = f.convert(_field(f, array, _RANK, I32), I64)
+        actual = f.convert(_field(f, array, head + _RANK, I32), I64)
         same_rank = actual.compare("eq", rank)
         fits = f.branch(
             same_rank,
-            lambda: same_sizes(rank, sizes, _field(f, array, _SIZES, PTR)),
+            lambda: same_sizes(rank, sizes, _field(f, array, head + _SIZES, PTR)),
             lambda: [rank.compare("lt", 0)],
         )
         following = f.at(sizes, f.maximum(rank, 0), I64)
@@ -146,20 +159,20 @@ def _write_entry(module: Module, name: str, isa: Isa) -> None:
 
     def without_gil() -> None:
         save = _word(f, python, _SAVE_THREAD, PTR)
-        state = f.instruction(PTR, f"call {CALLING_CONVENTION} ptr {save.text}()")
+        state = f.instruction(PTR, f"call {called} ptr {save.text}()")
         f.call_void(run, block)
         restore = _word(f, python, _RESTORE_THREAD, PTR)
-        f.effect(f"call {CALLING_CONVENTION} void {restore.text}({state})")
+        f.effect(f"call {called} void {restore.text}({state})")
 
     (result,) = f.branch(ok, go, lambda: [_word(f, python, _FALSE, PTR)])
     increase = _word(f, python, _INC_REF, PTR)
-    f.effect(f"call {CALLING_CONVENTION} void {increase.text}({result})")
+    f.effect(f"call {called} void {increase.text}({result})")
     f.finish(result)
 
 
-def _write_run(module: Module, name: str, isa: Isa) -> str:
+def _write_run(module: Module, name: str, isa: Isa, system: str) -> str:
     """Define ``void run(ptr block)``: patch the words and do the commands."""
-    parallel = write_parallel(module, name, isa)
+    parallel = write_parallel(module, name, isa, system)
     run = f"{name}.run"
     f = module.function(run, [("block", PTR)], internal=True, inline=False)
     (block,) = f.parameters
@@ -226,7 +239,7 @@ def _field(f: Function, structure: Value, offset: int, type_: Any) -> Value:
     )
 
 
-ENTRY: Final = Kernel(f"driver.entry:{_HEAD}:{WAITING}", (), _write_entry)
+ENTRY: Final = Kernel(Entry(_HEAD, SYSTEM.name))
 
 
 class Driver:
@@ -312,10 +325,10 @@ def check_layout() -> None:
             "interpreter runs without; set PYTHON_GIL=1"
         )
     array = np.zeros((2, 3, 5), np.int16)
-    at = id(array)
+    at = id(array) + _HEAD
     pointer, integer = ctypes.c_uint64.from_address, ctypes.c_int.from_address
     expected = (
-        (pointer(at + _HEAD - 8).value, id(np.ndarray)),
+        (pointer(at - 8).value, id(np.ndarray)),
         (pointer(at + _DATA).value, address_of(array)),
         (integer(at + _RANK).value, array.ndim),
         (

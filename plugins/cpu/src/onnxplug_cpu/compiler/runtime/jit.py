@@ -253,7 +253,7 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
     from onnxplug_cpu.compiler.codegen.emit import Module
 
     module = Module()
-    kernel.write(module, symbol(kernel), isa)
+    kernel.generator.write(module, symbol(kernel), isa)
     text = module.text(isa.attributes)
     with _compiler_lock:
         try:

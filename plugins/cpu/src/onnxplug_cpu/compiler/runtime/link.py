@@ -1,34 +1,39 @@
-"""From recorded commands to a block of words: all but the addresses of one run."""
+"""From recorded commands to a block of words: all but the addresses of one run.
+
+Where everything is in a block depends on which pieces it is made of and on which of
+their buffers are one, but hardly on sizes: this is found out once for many blocks.
+"""
 
 from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
 from onnxplug.ep.record import Record
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     MAX_CHUNKS,
-    Address,
     Buffer,
-    Code,
-    Command,
     Constant,
     Flag,
     Input,
     Output,
     Packed,
     Temporary,
-    Word,
-    Words,
 )
+from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 
+MOST_OUTLINES: Final = 64
+"""Outlines that are kept of blocks that have the same groups of calls."""
+
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Block: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
 class ArraySpec(Record):
@@ -50,23 +55,25 @@ class Template(Record):
         words: the block; where addresses are missing, the offset to be added to.
         arena_words: which words need the arena's address.
         block_words: which words need the block's own address.
-        code: words that are a kernel's address, and the kernels.
-        constants: words that are addresses in constants, and the buffers.
+        constants: buffers of constants, each once.
+        constant_words: which words are addresses in them.
+        constant_owners: of each of those the number of the buffer.
         arena_nbytes: the arena's size.
         flags: which word each flag is.
     """
 
-    words: array.array[int]
-    arena_words: list[int]
-    block_words: list[int]
-    code: list[tuple[int, Kernel]]
-    constants: list[tuple[int, Constant | Packed]]
+    words: Block
+    arena_words: Numbers
+    block_words: Numbers
+    constants: list[Constant | Packed]
+    constant_words: Numbers
+    constant_owners: Numbers
     arena_nbytes: int
     flags: dict[Flag, int]
 
 
 def link(
-    commands: Sequence[Command],
+    work: Work,
     n_inputs: int,
     n_outputs: int,
     specs: Sequence[ArraySpec] | None,
@@ -75,7 +82,7 @@ def link(
     """The block of a program.
 
     Args:
-        commands: in the order of their execution.
+        work: the commands, in the order of their execution, all their kernels resolved.
         n_inputs, n_outputs: how many arrays a run has.
         specs: of the inputs and the outputs, to be checked in each run.
         arenas: places temporary buffers.
@@ -83,157 +90,205 @@ def link(
     Raises:
         ValueError: commands name an array that a run does not have.
     """
-    return _Linker(commands, n_inputs, n_outputs, specs, arenas).link()
+    n_arrays = n_inputs + n_outputs
+    head = _head(n_inputs, n_arrays, specs)
+    buffers = [buffer for _, each, _ in work.placed for buffer in each]
+    numbers = {buffer: number for number, buffer in enumerate(dict.fromkeys(buffers))}
+    identities = [numbers[buffer] for buffer in buffers]
+    key = (len(head), tuple([piece.laid.layout for piece, _, _ in work.placed]))
+    outline = work.outlines.get(key)
+    if outline is None or outline.identities != identities:
+        if len(work.outlines) >= MOST_OUTLINES:
+            work.outlines.clear()
+        outline = work.outlines[key] = Outline(work, len(head), buffers, identities)
+    return outline.filled(work, head, buffers, n_inputs, n_arrays, arenas)
 
 
-class _Linker:
+def _head(
+    n_inputs: int, n_arrays: int, specs: Sequence[ArraySpec] | None
+) -> array.array[int]:
+    """The words before the table of commands."""
+    words = [0] * driver.HEADER
+    words[driver.END] = MAX_CHUNKS
+    words[driver.ARRAY_COUNT] = n_arrays
+    words[driver.ADDRESSES] = 8 * len(words)
+    words += [0] * n_arrays
+    words[driver.ARRAYS] = 8 * len(words)
+    for position in range(n_arrays):
+        is_input = position < n_inputs
+        words.append(driver.INPUT_FLAGS if is_input else driver.OUTPUT_FLAGS)
+        if specs is None:
+            words += (0, _MASK)
+        else:
+            dtype, shape = specs[position]
+            words += (0 if dtype is None else id(dtype), len(shape), *shape)
+    words[driver.COMMANDS] = 8 * len(words)
+    return array.array("Q", words)
+
+
+class Outline:
+    """Where everything is in a block.
+
+    Attributes:
+        identities: for each buffer of each piece the number of it among those that are
+            not the same, which the outline is right for.
+    """
+
     def __init__(
         self,
-        commands: Sequence[Command],
-        n_inputs: int,
-        n_outputs: int,
-        specs: Sequence[ArraySpec] | None,
-        arenas: Arenas,
+        work: Work,
+        head: int,
+        buffers: Sequence[Buffer],
+        identities: Sequence[int],
     ) -> None:
-        self._arenas = arenas
-        self._commands = commands
-        self._n_inputs = n_inputs
-        self._n_arrays = n_inputs + n_outputs
-        self._specs = specs
-        self._words: list[int] = [0] * driver.HEADER
-        self._nested: list[tuple[int, tuple[Word, ...]]] = []
-        self._block_words: list[int] = []
-        self._code: list[tuple[int, Kernel]] = []
-        self._constants: list[tuple[int, Constant | Packed]] = []
-        self._patches: list[int] = []
-        self._temporaries: list[tuple[int, Temporary]] = []
-        self._first: dict[Temporary, int] = {}
-        self._last: dict[Temporary, int] = {}
-        self._flags: list[tuple[int, Flag]] = []
+        self.identities = identities
+        base = head + 3 * len(work)
+        nested: list[int] = []
+        shifts: list[int] = []
+        starts: list[int] = []
+        arena: list[int] = []
+        owners: list[int] = []
+        constant_words: list[int] = []
+        constant_owners: list[int] = []
+        flag_words: list[int] = []
+        self._temporaries: list[int] = []
+        self._constants: list[int] = []
+        self._flags: list[int] = []
+        patches: list[int] = []
+        self._patched: list[int] = []
+        self._lifetimes: list[tuple[int, int]] = []
+        flags_of: list[int] = []
+        place_of: dict[int, int] = {}
+        index = first = 0
+        for piece, own, _ in work.placed:
+            laid = piece.laid
+            nested += [base + word for word in laid.nested]
+            shifts += [8 * base] * len(laid.nested)
+            starts += [8 * (base + start) for start in laid.starts]
+            for use in laid.uses:
+                at = first + use.buffer
+                words = [base + word for word in use.words]
+                buffer, identity = buffers[at], identities[at]
+                if type(buffer) is Temporary:
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._temporaries)
+                        self._temporaries.append(at)
+                        self._lifetimes.append((index + use.first, index + use.last))
+                    else:
+                        begin, _ = self._lifetimes[number]
+                        self._lifetimes[number] = begin, index + use.last
+                    arena += words
+                    owners += [number] * len(words)
+                elif isinstance(buffer, (Constant, Packed)):
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._constants)
+                        self._constants.append(at)
+                    constant_words += words
+                    constant_owners += [number] * len(words)
+                elif isinstance(buffer, Flag):
+                    number = place_of.get(identity)
+                    if number is None:
+                        number = place_of[identity] = len(self._flags)
+                        self._flags.append(at)
+                    flag_words += words
+                    flags_of += [number] * len(words)
+                elif isinstance(buffer, (Input, Output)):
+                    patches += words
+                    self._patched += [at] * len(words)
+                else:
+                    raise TypeError(
+                        f"a word is the address of {buffer!r}, which has no place"
+                    )
+            base += len(laid.words)
+            index += len(laid.chunks)
+            first += len(own)
+        self._table = head
+        self._patches_at = base
+        self._flags_at = base + 3 * len(patches)
+        self._tail = 3 * len(patches) + len(self._flags)
+        self._nested = np.array(nested, np.int64)
+        self._shifts = np.array(shifts, np.uint64)
+        self._starts = np.array(starts, np.uint64)
+        self._arena = np.array(arena, np.int64)
+        self._owners = np.array(owners, np.int64)
+        self._constant_words = np.array(constant_words, np.int64)
+        self._constant_owners = np.array(constant_owners, np.int64)
+        self._patches = np.array(patches, np.int64)
+        self._flag_words = np.array(flag_words, np.int64)
+        self._flag_places = self._flags_at + np.array(flags_of, np.int64)
+        self._block = np.array([*nested, *flag_words], np.int64)
+        # of the sizes placed last, as most do not change
+        self._places: tuple[list[int], Block, int] | None = None
 
-    def link(self) -> Template:
-        """See :func:`link`."""
-        words = self._words
-        words[driver.LAST] = len(self._commands)
-        words[driver.END] = MAX_CHUNKS
-        words[driver.ARRAY_COUNT] = self._n_arrays
-        self._begin(driver.ADDRESSES, [0] * self._n_arrays)
-        self._begin(driver.ARRAYS, self._expected())
-        table = len(words)
-        self._begin(driver.COMMANDS, [0] * (3 * len(self._commands)))
-        for index, command in enumerate(self._commands):
-            entry = table + 3 * index
-            self._code.append((entry, command.kernel))
-            words[entry + 1] = 8 * self._place(command.words, index)
-            words[entry + 2] = command.chunks
-        words[driver.PATCH_COUNT] = len(self._patches) // 3
-        self._begin(driver.PATCHES, self._patches)
-        arena_words, arena_nbytes = self._place_temporaries()
-        flags = self._place_flags()
+    def filled(
+        self,
+        work: Work,
+        head: array.array[int],
+        buffers: Sequence[Buffer],
+        n_inputs: int,
+        n_arrays: int,
+        arenas: Arenas,
+    ) -> Template:
+        """The block of *work*, which has this outline; see :func:`link`."""
+        count = len(self._starts)
+        head[driver.LAST] = count
+        head[driver.PATCH_COUNT] = len(self._patches)
+        head[driver.PATCHES] = 8 * self._patches_at
+        codes: list[int] = []
+        chunks: list[int] = []
+        parts: list[Any] = [head, bytes(24 * count)]
+        for piece, _, _ in work.placed:
+            laid = piece.laid
+            parts.append(laid.words)
+            codes += laid.entries
+            chunks += laid.chunks
+        parts.append(bytes(8 * self._tail))
+        words: Block = np.frombuffer(bytearray().join(parts), np.uint64)
+        words[self._nested] += self._shifts
+        table = words[self._table : self._table + 3 * count]
+        table[0::3], table[1::3], table[2::3] = codes, self._starts, chunks
+        patches = words[self._patches_at : self._flags_at]
+        patches[0::3] = 8 * self._patches
+        patches[1::3] = [
+            _array_number(buffers[at], n_inputs, n_arrays) for at in self._patched
+        ]
+        patches[2::3] = words[self._patches]
+        words[self._flag_words] = 8 * self._flag_places
+        sizes = [buffers[at].nbytes for at in self._temporaries]
+        known = self._places
+        if known is None or known[0] != sizes:
+            offsets, nbytes = arenas.place(sizes, self._lifetimes)
+            known = self._places = sizes, np.array(offsets, np.uint64), nbytes
+        words[self._arena] += known[1][self._owners]
+        flags: dict[Flag, int] = {}
+        for number, at in enumerate(self._flags):
+            flag = buffers[at]
+            assert isinstance(flag, Flag)
+            flags[flag] = self._flags_at + number
         return Template(
-            array.array("Q", words),
-            arena_words,
-            self._block_words,
-            self._code,
-            self._constants,
-            arena_nbytes,
+            words,
+            self._arena,
+            self._block,
+            # as they were when the outline was made
+            [cast("Constant | Packed", buffers[at]) for at in self._constants],
+            self._constant_words,
+            self._constant_owners,
+            known[2],
             flags,
         )
 
-    def _place_flags(self) -> dict[Flag, int]:
-        """A word of the block for each flag."""
-        places: dict[Flag, int] = {}
-        for position, flag in self._flags:
-            if flag not in places:
-                places[flag] = len(self._words)
-                self._words.append(0)
-            self._words[position] = 8 * places[flag]
-            self._block_words.append(position)
-        return places
 
-    def _begin(self, offset: int, words: list[int]) -> None:
-        self._words[offset] = 8 * len(self._words)
-        self._words.extend(words)
-
-    def _expected(self) -> list[int]:
-        words: list[int] = []
-        for position in range(self._n_arrays):
-            is_input = position < self._n_inputs
-            words.append(driver.INPUT_FLAGS if is_input else driver.OUTPUT_FLAGS)
-            if self._specs is None:
-                words += (0, _MASK)
-            else:
-                spec = self._specs[position]
-                dtype = 0 if spec.dtype is None else id(spec.dtype)
-                words += (dtype, len(spec.shape), *spec.shape)
-        return words
-
-    def _place(self, words: tuple[Word, ...], command: int) -> int:
-        """Append words and those nested in them; the number of the first."""
-        start = self._append(words, command)
-        nested = self._nested
-        while nested:
-            position, more = nested.pop()
-            self._words[position] = 8 * self._append(more, command)
-            self._block_words.append(position)
-        return start
-
-    def _append(self, words: tuple[Word, ...], command: int) -> int:
-        """Append words, and put those aside that are nested in them."""
-        # comparing types is three times as fast as isinstance, and there are thousands
-        values, temporaries = self._words, self._temporaries
-        start = position = len(values)
-        for word in words:
-            if type(word) is int:
-                values.append(word & _MASK)
-            elif type(word) is Address:
-                buffer, offset = word
-                values.append(offset & _MASK)
-                if type(buffer) is Temporary:
-                    self._first.setdefault(buffer, command)
-                    self._last[buffer] = command
-                    temporaries.append((position, buffer))
-                else:
-                    self._refer(position, buffer, offset)
-            elif type(word) is Code:
-                values.append(0)
-                self._code.append((position, word.kernel))
-            elif type(word) is Words:
-                values.append(0)
-                self._nested.append((position, word.words))
-            else:  # an integer of numpy
-                values.append(int(word) & _MASK)  # type: ignore[arg-type]
-            position += 1
-        return start
-
-    def _refer(self, position: int, buffer: Buffer, offset: int) -> None:
-        """Note the address of a byte of a buffer, of which the word is the offset."""
-        if isinstance(buffer, (Constant, Packed)):
-            self._constants.append((position, buffer))
-        elif isinstance(buffer, Flag):
-            self._flags.append((position, buffer))
-        elif isinstance(buffer, (Input, Output)):
-            number = buffer.position
-            limit = self._n_inputs
-            if isinstance(buffer, Output):
-                number, limit = number + self._n_inputs, self._n_arrays
-            if number >= limit:
-                raise ValueError(
-                    f"a command names {type(buffer).__name__.lower()} "
-                    f"{buffer.position} of a program that has fewer"
-                )
-            self._patches += (8 * position, number, offset & _MASK)
-        else:
-            raise TypeError(f"a word is the address of {buffer!r}, which has no place")
-
-    def _place_temporaries(self) -> tuple[list[int], int]:
-        buffers = list(self._first)
-        offsets, nbytes = self._arenas.place(
-            [buffer.nbytes for buffer in buffers],
-            [(self._first[buffer], self._last[buffer]) for buffer in buffers],
+def _array_number(buffer: Buffer, n_inputs: int, n_arrays: int) -> int:
+    """The number of an input or output among the arrays of a run."""
+    assert isinstance(buffer, Input | Output)
+    number, limit = buffer.position, n_inputs
+    if isinstance(buffer, Output):
+        number, limit = number + n_inputs, n_arrays
+    if number >= limit:
+        raise ValueError(
+            f"a command names {type(buffer).__name__.lower()} {buffer.position} of a "
+            "program that has fewer"
         )
-        places = dict(zip(buffers, offsets, strict=True))
-        words = self._words
-        for position, buffer in self._temporaries:
-            words[position] = (words[position] + places[buffer]) & _MASK
-        return [position for position, _ in self._temporaries], nbytes
+    return number

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onnxplug.ep.locks import new_lock
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
 from onnxplug_cpu.compiler.ir.commands import MAX_CHUNKS
 from onnxplug_cpu.compiler.runtime.arena import address_of
 from onnxplug_cpu.compiler.runtime.waits import (
-    CALLING_CONVENTION,
     LONGEST_MICROSECONDS,
+    convention,
     find_system,
     write_give_way,
     write_wait,
@@ -84,9 +84,6 @@ PARKED = 512  # for each worker a line: 1 while it sleeps or is about to
 LINE = 128
 
 SYSTEM: Final = find_system()
-WAITING: Final = SYSTEM.name
-"""How workers sleep, which native code depends on."""
-
 
 # native code
 
@@ -176,16 +173,11 @@ def _write_drain(module: Module, name: str) -> None:
     f.finish()
 
 
-def write_worker(module: Module, name: str, isa: Isa) -> None:
-    """``i64 worker(ptr control, i64 worker)``: a worker's life.
-
-    Returns 0 to end, and 1 to be called again a little later, where native code knows
-    no way to sleep.
-    """
+def _write_worker(module: Module, name: str, isa: Isa, system: str) -> None:
     drain = f"{name}.drain"
     _write_drain(module, drain)
     f = module.function(
-        name, [("control", PTR), ("worker", I64)], I64, convention=CALLING_CONVENTION
+        name, [("control", PTR), ("worker", I64)], I64, convention=convention(system)
     )
     control, worker = f.parameters
     parked = _parked(f, control, worker)
@@ -210,7 +202,7 @@ def write_worker(module: Module, name: str, isa: Isa) -> None:
         return ends | _may_claim(f, _load(f, control, I64), worker)
 
     def park() -> Value:
-        if not SYSTEM.name:
+        if not system:
             return f.value(1, I64)
         # a worker says that it sleeps and then looks for work once more, while who
         # has work says so and then looks for sleepers: one of the two sees the other
@@ -225,7 +217,7 @@ def write_worker(module: Module, name: str, isa: Isa) -> None:
         longest = _field(f, control, _LONGEST)
 
         def once() -> tuple[Value, list[Value]]:
-            write_wait(f, isa, SYSTEM.name, wait, parked, one, longest)
+            write_wait(f, isa, system, wait, parked, one, longest)
             # systems have been seen to lose who wakes a thread: look again by oneself
             stays = _load(f, parked, I32).compare("ne", 0) & ~wanted()
             return stays, []
@@ -236,19 +228,22 @@ def write_worker(module: Module, name: str, isa: Isa) -> None:
     f.finish(result)
 
 
-def write_parallel(module: Module, name: str, isa: Isa) -> str:
+def write_parallel(module: Module, name: str, isa: Isa, system: str) -> str:
     """Define ``i1 parallel(ptr control, ptr function, ptr words, i64 begin, i64 end,
     i64 threads)``: do a command's chunks from *begin* up to, but not with, *end* with
     the pool, at most with *threads* threads.
 
     It does nothing and is false when the pool has another job.
 
+    Args:
+        system: how workers sleep, the :attr:`~.waits.System.name`.
+
     Returns:
         The function's name.
     """
     drain, wake, parallel = f"{name}.drain", f"{name}.wake", f"{name}.parallel"
     _write_drain(module, drain)
-    _write_wake_all(module, wake, isa, internal=True)
+    _write_wake_all(module, wake, isa, system, internal=True)
     f = module.function(
         parallel,
         [(n, PTR) for n in ("control", "function", "words")]
@@ -282,7 +277,7 @@ def write_parallel(module: Module, name: str, isa: Isa) -> str:
         f.branch(count.compare("gt", PATIENCE), give_way)
 
     def give_way() -> None:
-        write_give_way(f, f.load(_field(f, control, _GIVE_WAY), PTR))
+        write_give_way(f, system, f.load(_field(f, control, _GIVE_WAY), PTR))
 
     free = _exchange(f, lock, f.value(1, I64)).compare("eq", 0)
     f.branch(free, job)
@@ -291,14 +286,13 @@ def write_parallel(module: Module, name: str, isa: Isa) -> str:
 
 
 def _write_wake_all(
-    module: Module, name: str, isa: Isa, *, internal: bool = False
+    module: Module, name: str, isa: Isa, system: str, *, internal: bool = False
 ) -> None:
-    """``void wake(ptr control, i64 threads)``: wake the sleepers of *threads*."""
     f = module.function(
         name,
         [("control", PTR), ("threads", I64)],
         internal=internal,
-        convention="" if internal else CALLING_CONVENTION,
+        convention="" if internal else convention(system),
     )
     control, threads = f.parameters
 
@@ -310,14 +304,39 @@ def _write_wake_all(
     def wake_up(parked: Value) -> None:
         _exchange(f, parked, f.value(0, I32))
         function = f.load(_field(f, control, _WAKE), PTR)
-        write_wake(f, isa, SYSTEM.name, function, parked)
+        write_wake(f, isa, system, function, parked)
 
     f.loop(threads, wake, start=1)
     f.finish()
 
 
-WORKER: Final = Kernel(f"pool.worker:{WAITING}", (), write_worker)
-WAKE_ALL: Final = Kernel(f"pool.wake:{WAITING}", (), _write_wake_all)
+class Worker(Generator):
+    """``i64 worker(ptr control, i64 worker)``: a worker's life.
+
+    It returns 0 to end, and 1 to be called again a little later, where native code
+    knows no way to sleep.
+
+    Attributes:
+        system: how workers sleep, the :attr:`~.waits.System.name`.
+    """
+
+    system: str
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write_worker(module, name, isa, self.system)
+
+
+class WakeAll(Generator):
+    """``void wake(ptr control, i64 threads)``: wakes the sleepers of *threads*."""
+
+    system: str
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write_wake_all(module, name, isa, self.system)
+
+
+WORKER: Final = Kernel(Worker(SYSTEM.name))
+WAKE_ALL: Final = Kernel(WakeAll(SYSTEM.name))
 
 
 class Pool:

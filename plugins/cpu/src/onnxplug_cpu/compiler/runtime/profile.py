@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Input, Output, Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -224,44 +224,52 @@ def _accumulators(isa: Isa) -> int:
     return min(12, isa.registers // isa.registers_per_vector - 2)
 
 
-def _write_arithmetic(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, ARITHMETIC.words)
-    f = k.function
-    vector = F32.vector(LANES)
-    factor = f.splat(f.convert(k.integer("turns"), F32), LANES)
+class _Arithmetic(Generator):
+    words = ("turns", "out")
 
-    def turn(_: Value, *sums: Value) -> list[Value]:
-        if isa.name == "generic":
-            return [factor * factor + value for value in sums]
-        return [f.fma(factor, factor, value) for value in sums]
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        vector = F32.vector(LANES)
+        factor = f.splat(f.convert(k.integer("turns"), F32), LANES)
 
-    count = _accumulators(isa)
-    sums = f.loop(k.integer("turns"), turn, [f.zero(vector)] * count, nonempty=True)
-    total = sums[0]
-    for value in sums[1:]:
-        total = total + value
-    f.store(total, f.at(k.pointer("out"), k.chunk * LANES, F32))
-    f.finish()
+        def turn(_: Value, *sums: Value) -> list[Value]:
+            if isa.name == "generic":
+                return [factor * factor + value for value in sums]
+            return [f.fma(factor, factor, value) for value in sums]
 
-
-def _write_reading(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, READING.words)
-    f = k.function
-    vector = F32.vector(LANES)
-    elements = _CHUNK // 4
-    data = f.at(k.pointer("data"), k.chunk * elements, F32)
-
-    def turn(index: Value, *sums: Value) -> list[Value]:
-        return [
-            value + f.load(f.at(data, index + LANES * number, F32), vector)
-            for number, value in enumerate(sums)
-        ]
-
-    sums = f.loop(elements, turn, [f.zero(vector)] * 4, step=4 * LANES, nonempty=True)
-    total = (sums[0] + sums[1]) + (sums[2] + sums[3])
-    f.store(total, f.at(k.pointer("out"), k.chunk * LANES, F32))
-    f.finish()
+        count = _accumulators(isa)
+        sums = f.loop(k.integer("turns"), turn, [f.zero(vector)] * count, nonempty=True)
+        total = sums[0]
+        for value in sums[1:]:
+            total = total + value
+        f.store(total, f.at(k.pointer("out"), k.chunk * LANES, F32))
+        f.finish()
 
 
-ARITHMETIC: Final = Kernel("profile.arithmetic", ("turns", "out"), _write_arithmetic)
-READING: Final = Kernel("profile.reading", ("data", "out"), _write_reading)
+class _Reading(Generator):
+    words = ("data", "out")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        vector = F32.vector(LANES)
+        elements = _CHUNK // 4
+        data = f.at(k.pointer("data"), k.chunk * elements, F32)
+
+        def turn(index: Value, *sums: Value) -> list[Value]:
+            return [
+                value + f.load(f.at(data, index + LANES * number, F32), vector)
+                for number, value in enumerate(sums)
+            ]
+
+        sums = f.loop(
+            elements, turn, [f.zero(vector)] * 4, step=4 * LANES, nonempty=True
+        )
+        total = (sums[0] + sums[1]) + (sums[2] + sums[3])
+        f.store(total, f.at(k.pointer("out"), k.chunk * LANES, F32))
+        f.finish()
+
+
+ARITHMETIC: Final = Kernel(_Arithmetic())
+READING: Final = Kernel(_Reading())

@@ -11,15 +11,21 @@ import numpy as np
 
 from onnxplug.ep.arrays import usual_form
 from onnxplug_cpu.compiler.ir.commands import Block, Check, Command, Constant, Packed
+from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas, address_of, release_mapped_pages
 from onnxplug_cpu.compiler.runtime.link import ArraySpec, link
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.runtime.pool import Pool, shared_pool
-from onnxplug_cpu.compiler.runtime.time_slices import Division, Part
+from onnxplug_cpu.compiler.runtime.time_slices import (
+    Division,
+    Part,
+    estimated_seconds,
+)
 
 if TYPE_CHECKING:
     from onnxplug import ep
+    from onnxplug_cpu.compiler.codegen.kernel import Kernel
     from onnxplug_cpu.compiler.runtime.jit import Library
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -33,8 +39,6 @@ WORTH_RELEASING: Final = 5e-6
 TOGETHER: Final = 64 << 20
 """Bytes of packed constants that lie in one block, and share huge pages; it is given
 back with the last of them."""
-
-_MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def _nothing(part: Part) -> None:
@@ -64,7 +68,6 @@ class Program:
         target: the packed constant that the commands write, and its address.
 
     Attributes:
-        commands: those given.
         division: how long they take.
 
     Raises:
@@ -88,18 +91,16 @@ class Program:
         weights: ep.WeightStore | None = None,
         target: tuple[Packed, int] | None = None,
     ) -> None:
-        self.commands = tuple(commands)
-        self.division = Division(commands, workers)
+        work = self._work = Work.of(commands)
+        chunks = [chunks for each in work.placed for chunks in each.piece.laid.chunks]
+        self.division = Division(chunks, _seconds(work, workers), workers)
         self._workers = workers
         self._n_inputs = n_inputs
         self._specs = specs
         self._arenas = Arenas() if arenas is None else arenas
-        template = link(commands, n_inputs, n_outputs, specs, self._arenas)
-        # by identity, as hashing a kernel's key for each of its words takes long
-        kernels = {id(kernel): kernel for _, kernel in template.code}
-        found = library.addresses(list(kernels.values()), look)
-        addresses = {number: found[kernel] for number, kernel in kernels.items()}
-        buffers = list(dict.fromkeys(buffer for _, buffer in template.constants))
+        _resolve(work, library, look)
+        template = link(work, n_inputs, n_outputs, specs, self._arenas)
+        buffers = template.constants
         bases: dict[Constant | Packed, int] = {}
         if target is not None:
             bases[target[0]] = target[1]
@@ -108,14 +109,12 @@ class Program:
         shared = driver.shared_driver(library)
         self._enter = shared.run
         self._pool: Pool | None = None
-        if workers > 1 and any(command.chunks > 1 for command in commands):
+        if workers > 1 and max(chunks, default=0) > 1:
             self._pool = shared_pool(library)
         words = template.words
-        for position, kernel in template.code:
-            words[position] = addresses[id(kernel)]
         bases |= {buffer: _base(buffer) for buffer in buffers if buffer not in bases}
-        for position, buffer in template.constants:
-            words[position] = (words[position] + bases[buffer]) & _MASK
+        added = np.array([bases[buffer] for buffer in buffers], np.uint64)
+        words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
         words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
         words[driver.THREADS] = 1
@@ -123,9 +122,9 @@ class Program:
             words[driver.THREADS] = workers
             words[driver.CONTROL] = self._pool.control
         self._checks = [(template.flags[check.flag], check) for check in checks]
-        self._words = np.frombuffer(words, np.uint64)
-        self._arena_words = np.array(template.arena_words, np.int64)
-        self._block_words = np.array(template.block_words, np.int64)
+        self._words = words
+        self._arena_words = template.arena_words
+        self._block_words = template.block_words
         self._arena_nbytes = template.arena_nbytes
         self._instances: list[_Instance] = []
         self._buffers = buffers
@@ -137,6 +136,11 @@ class Program:
                 self._own_arena = self._arenas.allocate(self._arena_nbytes)
                 self._bind(instance, self._own_arena.address)
             self._undisturbed = instance.words
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """Those given."""
+        return self._work.commands
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute the outputs.
@@ -315,9 +319,37 @@ class _Instance:
         self.arena = 0
 
 
+def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
+    """Give pieces that are new the addresses of their kernels."""
+    new = [
+        each.piece.laid
+        for each in work.placed
+        if not each.piece.laid.is_resolved(library)
+    ]
+    # by identity, as hashing a kernel's key for each of its words takes long
+    kernels: dict[int, Kernel] = {}
+    for laid in new:
+        kernels |= {id(kernel): kernel for kernel in laid.kernels}
+        kernels |= {id(kernel): kernel for _, kernel in laid.code}
+    found = library.addresses(list(kernels.values()), look)
+    addresses = {number: found[kernel] for number, kernel in kernels.items()}
+    for laid in new:
+        laid.resolve(library, addresses)
+
+
+def _seconds(work: Work, workers: int) -> list[float]:
+    """About how long each command takes; a piece is only run by as many workers."""
+    seconds: list[float] = []
+    for piece, _, _ in work.placed:
+        if piece.seconds is None:
+            piece.seconds = [estimated_seconds(c, workers) for c in piece.commands]
+        seconds += piece.seconds
+    return seconds
+
+
 def _base(buffer: Constant | Packed) -> int:
     if isinstance(buffer, Constant):
-        return address_of(buffer.array)
+        return buffer.address
     assert buffer.memory is not None
     return buffer.memory.address
 

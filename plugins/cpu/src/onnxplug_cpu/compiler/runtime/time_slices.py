@@ -49,18 +49,21 @@ class Division:
     """How long the commands of a program take, and so how to divide it.
 
     Args:
-        commands: all of them.
+        chunks: of each.
+        costs: about how many seconds each takes.
         workers: threads of a run.
 
     Attributes:
         seconds: what a run takes, as estimated.
     """
 
-    def __init__(self, commands: Sequence[Command], workers: int) -> None:
+    def __init__(
+        self, chunks: Sequence[int], costs: Sequence[float], workers: int
+    ) -> None:
         self._workers = workers
-        self._chunks = [command.chunks for command in commands]
-        self._costs = [estimated_seconds(command, workers) for command in commands]
-        self.seconds = sum(self._costs)
+        self._chunks = chunks
+        self._costs = costs
+        self.seconds = sum(costs)
 
     @property
     def is_long(self) -> bool:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value
     from onnxplug_cpu.compiler.target.isa import Isa
 
-CALLING_CONVENTION: Final = "win64cc" if sys.platform == "win32" else ""
-"""How the system and Python call and are called, in LLVM's words.  Kernels call each
-other as C does on Linux, whatever the system."""
-
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE: Final = 128
 _FUTEX_WAKE_PRIVATE: Final = 129
@@ -44,6 +40,17 @@ class System(Record):
     wait: int
     wake: int
     give_way: int
+
+
+def convention(system: str) -> str:
+    """How the system and Python call and are called, in LLVM's words.
+
+    Kernels call each other as C does on Linux, whatever the system.
+
+    Args:
+        system: the :attr:`System.name`.
+    """
+    return "win64cc" if system == "address" else ""
 
 
 def find_system() -> System:
@@ -103,7 +110,7 @@ def write_wait(
             )
         case "address":
             f.effect(
-                f"call {CALLING_CONVENTION} i32 {function.text}({word}, {one}, i64 4, "
+                f"call {convention(system)} i32 {function.text}({word}, {one}, i64 4, "
                 f"i32 {LONGEST_MICROSECONDS // 1000})"
             )
 
@@ -127,16 +134,16 @@ def write_wake(
                 f"call i32 {function.text}(i32 {_UL_COMPARE_AND_WAIT}, {word}, i64 0)"
             )
         case "address":
-            f.effect(f"call {CALLING_CONVENTION} void {function.text}({word})")
+            f.effect(f"call {convention(system)} void {function.text}({word})")
 
 
-def write_give_way(f: Function, function: Value) -> None:
+def write_give_way(f: Function, system: str, function: Value) -> None:
     """Let another thread have the processor.
 
     Args:
         function: the address :attr:`System.give_way`.
     """
-    f.effect(f"call {CALLING_CONVENTION} i32 {function.text}()")
+    f.effect(f"call {convention(system)} i32 {function.text}()")
 
 
 def _futex(isa: Isa) -> int:

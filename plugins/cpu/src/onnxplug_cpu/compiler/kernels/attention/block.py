@@ -5,10 +5,8 @@ The tiles are those of the matrix product; keys, values and queries are packed f
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.attention.scores import (
     Row,
     Rows,
@@ -25,17 +23,6 @@ BLOCK_DEPTH = 256
 first-level cache."""
 
 
-class BlockForm(NamedTuple):
-    """What the code depends on."""
-
-    causal: bool
-    capped: bool
-    undefined: Undefined
-    mask: Operand | None
-    hides: bool
-    fill: float
-
-
 _WORDS = (
     *("q", "q_batch", "q_head", "q_row", "out", "out_batch", "out_head", "out_row"),
     *("k", "k_batch", "k_head", "k_row", "v", "v_batch", "v_head", "v_row"),
@@ -50,7 +37,7 @@ _WORDS = (
 )
 
 
-def block_kernel(form: BlockForm) -> Kernel:
+class ManyQueries(Generator):
     """A chunk is some parts of the queries of some heads that share a key head.
 
     Words, all sizes in elements and all strides in bytes:
@@ -69,16 +56,24 @@ def block_kernel(form: BlockForm) -> Kernel:
     - ``scratch`` of a worker: packed queries, then scores, then one tile of the output,
       then perhaps packed keys and values.
     """
-    words = (*_WORDS, *mask_words(form))
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, words), isa, form).write()
+    causal: bool
+    capped: bool
+    undefined: Undefined
+    mask: Operand | None
+    hides: bool
+    fill: float
 
-    return Kernel(f"attention.block {tuple(form)}", words, write)
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*_WORDS, *mask_words(self))
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _Writer(KernelFunction(module, name, self.words), isa, self).write()
 
 
 class _Writer:
-    def __init__(self, k: KernelFunction, isa: Isa, form: BlockForm) -> None:
+    def __init__(self, k: KernelFunction, isa: Isa, form: ManyQueries) -> None:
         self.k, self.f, self.form = k, k.function, form
         self.rows = Rows(k, isa, form)
         # rows of scores whose softmax is computed at a time

@@ -17,18 +17,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.attention.block import BlockForm, block_kernel
-from onnxplug_cpu.compiler.kernels.attention.few import FewForm, few_kernel
+from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
+from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
 from onnxplug_cpu.compiler.kernels.attention.scores import Undefined
 from onnxplug_cpu.compiler.kernels.matmul.pack import (
-    pack_kernel,
-    panel_kernel,
+    PackMatrices,
+    PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import tile_kernel, tile_shape
+from onnxplug_cpu.compiler.kernels.matmul.tile import TileProduct, tile_shape
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
@@ -221,7 +222,7 @@ class _Work:
         row = _padded_row(sizes.keys)
         scratch, distance = self.recorder.scratch(4 * row * queries)
         grouped = self.sizes.queries == 1
-        form = FewForm(
+        form = FewQueries(
             self.causal and not grouped,
             self.softcap != 0.0,
             self.undefined,
@@ -252,7 +253,7 @@ class _Work:
             "score_row": 4 * row,
         }
         self.recorder.call(
-            few_kernel(form),
+            Kernel(form),
             words,
             chunks=sizes.batches * heads,
             label=self.label,
@@ -304,7 +305,8 @@ class _Work:
         low = tile_rows - 1 if tall_tiles < tiles else tile_rows
 
         def tile(rows: int, nbytes: int) -> Code:
-            return Code(tile_kernel("f32", max(rows, 1), nbytes // VECTOR_BYTES))
+            vectors = nbytes // VECTOR_BYTES
+            return Code(Kernel(TileProduct("f32", max(rows, 1), vectors)))
 
         words: dict[str, Word] = {
             **self._strides("q", self.q),
@@ -349,7 +351,7 @@ class _Work:
             "q_row_packed": 4 * q_row,
             "score_row": 4 * row,
         }
-        form = BlockForm(
+        form = ManyQueries(
             self.causal,
             self.softcap != 0.0,
             self.undefined,
@@ -358,7 +360,7 @@ class _Work:
             self.fill,
         )
         recorder.call(
-            block_kernel(form),
+            Kernel(form),
             words,
             chunks=kv_heads if together else sizes.batches * sizes.heads * parts,
             label=self.label,
@@ -395,7 +397,7 @@ class _Packing:
         self.tail = -(-left // VECTOR_BYTES) * VECTOR_BYTES
         self.nbytes = rows * ((self.panels - 1) * panel + self.tail)
         way = panel_way("f32", matrix.strides[2], matrix.strides[3], columns)
-        self.kernel = panel_kernel("f32", way)
+        self.kernel = Kernel(PackPanel("f32", way))
 
     def record(self, recorder: Recorder, label: str) -> Address:
         """Pack all matrices; the address of the first one."""
@@ -407,7 +409,7 @@ class _Packing:
         wanted = min(4 * recorder.workers, max(1, self.matrix.nbytes >> 16))
         parts = min(self.panels, -(-wanted // (batches * heads)))
         recorder.call(
-            pack_kernel(),
+            Kernel(PackMatrices()),
             {
                 "source": self.matrix.address,
                 "batch0": strides[0],

@@ -6,10 +6,9 @@ Reading them from memory is what takes the time; nothing is packed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.attention.scores import (
     Row,
     Rows,
@@ -26,17 +25,6 @@ _VECTORS = 4
 """Vectors of a value that are summed at a time."""
 
 
-class FewForm(NamedTuple):
-    """What the code depends on."""
-
-    causal: bool
-    capped: bool
-    undefined: Undefined
-    mask: Operand | None
-    hides: bool
-    fill: float
-
-
 _WORDS = (
     *("q", "q_batch", "q_head", "q_row", "k", "k_batch", "k_head", "k_row"),
     *("v", "v_batch", "v_head", "v_row", "out", "out_batch", "out_head", "out_row"),
@@ -45,7 +33,7 @@ _WORDS = (
 )
 
 
-def few_kernel(form: FewForm) -> Kernel:
+class FewQueries(Generator):
     """A chunk is one head.
 
     Words, all sizes in elements and all strides in bytes:
@@ -57,16 +45,24 @@ def few_kernel(form: FewForm) -> Kernel:
     - ``scale`` and ``softcap``, the bits of f32;
     - ``scores``, scratch memory of a worker.
     """
-    words = (*_WORDS, *mask_words(form))
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, words), isa, form).write()
+    causal: bool
+    capped: bool
+    undefined: Undefined
+    mask: Operand | None
+    hides: bool
+    fill: float
 
-    return Kernel(f"attention.few {tuple(form)}", words, write)
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*_WORDS, *mask_words(self))
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _Writer(KernelFunction(module, name, self.words), isa, self).write()
 
 
 class _Writer:
-    def __init__(self, k: KernelFunction, isa: Isa, form: FewForm) -> None:
+    def __init__(self, k: KernelFunction, isa: Isa, form: FewQueries) -> None:
         self.k, self.f, self.form = k, k.function, form
         self.rows = Rows(k, isa, form)
         self.vector = F32.vector(LANES)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.ep.record import Record
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.ir.commands import Address
 from onnxplug_cpu.compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.ir.recorder import Recorder
@@ -71,15 +71,14 @@ def record_chain(
         outputs[0].size * _GATHER_NS * form.kinds.count(STRIDED),
     )
     cut = _cut(recorder, form, nanoseconds)
-    kernel = _kernel(chain, form.kinds, len(cut.axes), cut.is_blocked)
-    walk = Walk(array_names(chain), len(cut.axes))
-    words = walk.values(form.addresses, cut.axes, cut.each)
+    kernel = Elementwise(chain, form.kinds, len(cut.axes), cut.is_blocked)
+    words = kernel.walk.values(form.addresses, cut.axes, cut.each)
     words |= {"columns": form.columns, "block": cut.block}
-    for name, kind, stride in zip(walk.names, form.kinds, form.strides, strict=True):
+    for name, kind, stride in zip(kernel.names, form.kinds, form.strides, strict=True):
         if kind == STRIDED:
             words[f"{name}_column"] = stride
     recorder.call(
-        kernel,
+        Kernel(kernel),
         words,
         chunks=cut.chunks,
         label=label or " + ".join(step.operator for step in chain.steps),
@@ -199,37 +198,52 @@ def _distinct_bytes(view: View) -> int:
     return size
 
 
-def array_names(chain: Chain) -> list[str]:
-    """Prefixes of the words of each array, outputs first."""
-    return [
-        *(f"out{number}_" for number in range(len(chain.outputs))),
-        *(f"in{number}_" for number in range(len(chain.inputs))),
-    ]
+class Elementwise(Generator):
+    """A chunk is some items of the walk.
 
+    Attributes:
+        kinds: how the arrays, outputs first, lie along the columns.
+        axes: of the walk.
+        is_blocked: whether the walk's first axis counts blocks of columns.
+    """
 
-def _kernel(
-    chain: Chain, kinds: tuple[str, ...], axes: int, is_blocked: bool
-) -> Kernel:
-    names = array_names(chain)
-    words = (
-        *Walk(names, axes).words,
-        "columns",
-        "block",
-        *(
-            f"{name}_column"
-            for name, kind in zip(names, kinds, strict=True)
-            if kind == STRIDED
-        ),
-    )
+    chain: Chain
+    kinds: tuple[str, ...]
+    axes: int
+    is_blocked: bool
 
-    def write(module: Module, name: str, isa: Isa) -> None:
+    @property
+    def names(self) -> list[str]:
+        """Prefixes of the words of each array, outputs first."""
+        return [
+            *(f"out{number}_" for number in range(len(self.chain.outputs))),
+            *(f"in{number}_" for number in range(len(self.chain.inputs))),
+        ]
+
+    @property
+    def walk(self) -> Walk:
+        """Over the rows of the arrays."""
+        return Walk(self.names, self.axes)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        walk = self.walk
+        return (
+            *walk.words,
+            "columns",
+            "block",
+            *(
+                f"{name}_column"
+                for name, kind in zip(walk.names, self.kinds, strict=True)
+                if kind == STRIDED
+            ),
+        )
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
         # what writes kernels is not imported for those that are in the cache
         from onnxplug_cpu.compiler.kernels.elementwise.generator import Writer
 
-        Writer(module, name, isa, chain, kinds, axes, is_blocked, words).write()
-
-    shape = f"{axes}{'b' * is_blocked} {''.join(kinds)}"
-    return Kernel(f"elementwise {shape} {chain.key}", words, write)
+        Writer(module, name, isa, self).write()
 
 
 _CACHE_LINE = 64

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from onnxplug_cpu.compiler.codegen.emit import I8, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
-from onnxplug_cpu.compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.kernels.elementwise.body import LONG, ChainBody
-from onnxplug_cpu.compiler.kernels.elementwise.commands import array_names
+from onnxplug_cpu.compiler.kernels.elementwise.commands import Elementwise
 from onnxplug_cpu.compiler.kernels.elementwise.operators import chain_cost
-from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, Walk
+from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED
 from onnxplug_cpu.compiler.target.isa import Isa
 
 
@@ -23,18 +22,14 @@ class Writer:
         module: Module,
         name: str,
         isa: Isa,
-        chain: Chain,
-        kinds: tuple[str, ...],
-        axes: int,
-        is_blocked: bool,
-        words: tuple[str, ...],
+        form: Elementwise,
     ) -> None:
-        self.k = KernelFunction(module, name, words)
+        chain, kinds, _, is_blocked = form
+        self.k = KernelFunction(module, name, form.words)
         self.f = self.k.function
         self.chain = chain
         self.is_blocked = is_blocked
-        names = array_names(chain)
-        self.walk = Walk(names, axes)
+        self.walk = form.walk
         self.elements = [
             *(chain.element(value) for value in chain.outputs),
             *chain.inputs,
@@ -48,7 +43,7 @@ class Writer:
         self.block = self.k.integer("block")
         self.steps = [
             self.k.integer(f"{name}_column") if kind == STRIDED else None
-            for name, kind in zip(names, kinds, strict=True)
+            for name, kind in zip(self.walk.names, kinds, strict=True)
         ]
 
     def write(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Code,
@@ -15,21 +16,21 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import chunk_kernel
+from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
     BLOCK,
     FLAGS_BYTES,
     STEP,
     STEP_BYTES,
-    pack_kernel,
-    split_kernel,
+    PackTerms,
+    SplitTerms,
 )
 from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import (
     LINES,
     SUMS_BYTES,
-    block_of_sums_kernel,
+    BlockOfSums,
 )
-from onnxplug_cpu.compiler.kernels.matmul.pack import panel_kernel, panel_way
+from onnxplug_cpu.compiler.kernels.matmul.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -226,8 +227,8 @@ class _Product:
             "inner_blocks": division.inner_blocks,
             "block_steps": division.block_steps,
             **self._terms(),
-            "sums": Code(block_of_sums_kernel(2, lines)),
-            "sums_tail": Code(block_of_sums_kernel(1 if narrow else 2, lines)),
+            "sums": Code(Kernel(BlockOfSums(2, lines))),
+            "sums_tail": Code(Kernel(BlockOfSums(1 if narrow else 2, lines))),
             "prefetch": lines * 64,
             "partial": waiting,
             "partial_distance": distance,
@@ -236,7 +237,7 @@ class _Product:
             "epilogue_words": self.epilogue.words if self.epilogue else 0,
         }
         recorder.call(
-            chunk_kernel(),
+            Kernel(TermsProduct()),
             words,
             chunks=self.batches * division.row_parts * division.column_parts,
             label=self.label,
@@ -266,7 +267,7 @@ class _Product:
         terms = recorder.temporary(byte, (blocks, block)).address
         flags = recorder.temporary(byte, (blocks, FLAGS_BYTES)).address
         recorder.call(
-            split_kernel(),
+            Kernel(SplitTerms()),
             {
                 "a": a.address,
                 "a_batch0": a.strides[0] * 4,
@@ -307,10 +308,10 @@ class _Product:
         # with room for as many as there may be: threads do not change the layout
         head = -(-8 * matrices * self.division.panels // 64) * 64
 
-        def record(filling: Recorder, target: Address) -> None:
+        def record(filling: Recorder, b: View, target: Address) -> None:
             way = panel_way("f32", b.strides[2], b.strides[3], self.columns)
             filling.call(
-                pack_kernel(),
+                Kernel(PackTerms()),
                 {
                     "source": b.address,
                     "batch0": b.strides[0] * 4,
@@ -323,7 +324,7 @@ class _Product:
                     "columns": self.columns,
                     "batches1": b.shape[1],
                     "parts": parts,
-                    "function": Code(panel_kernel("f32", way)),
+                    "function": Code(Kernel(PackPanel("f32", way))),
                     "verdicts": target,
                 },
                 chunks=matrices * parts,

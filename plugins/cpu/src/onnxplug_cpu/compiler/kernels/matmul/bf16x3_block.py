@@ -9,7 +9,7 @@ and are added as float32, because the sums of tiles round worse the longer they 
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, U32, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
 from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
     ANY_FLAG,
@@ -72,7 +72,7 @@ WORDS = (
 )
 
 
-def chunk_kernel() -> Kernel:
+class TermsProduct(Generator):
     """Computes chunks of products of matrices; strides are in bytes.
 
     Words:
@@ -94,7 +94,11 @@ def chunk_kernel() -> Kernel:
       and of panels;
     - ``epilogue``, 0 or the function that takes finished blocks, and its words.
     """
-    return Kernel("matmul_bf16x3.chunk", WORDS, _write)
+
+    words = WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa)
 
 
 def _write(module: Module, name: str, isa: Isa) -> None:

@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, TILE_BYTES
 from onnxplug_cpu.compiler.kernels.matmul.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
@@ -187,7 +187,7 @@ _SPLIT_WORDS = (
 )
 
 
-def split_kernel() -> Kernel:
+class SplitTerms(Generator):
     """Splits all rows of A; a chunk is one block of rows of one matrix.
 
     Words: ``a`` and its strides in bytes over two batch axes and rows; ``rows`` M and
@@ -196,9 +196,11 @@ def split_kernel() -> Kernel:
     the bytes of a block; and the ``flags``, of :data:`FLAGS_BYTES` a block.
     """
 
-    def write(module: Module, name: str, isa: Isa) -> None:
+    words = _SPLIT_WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
         split_rows = define_split_rows(module)
-        k = KernelFunction(module, name, _SPLIT_WORDS)
+        k = KernelFunction(module, name, self.words)
         f = k.function
         blocks, batches1 = k.integer("blocks"), k.integer("batches1")
         matrix, block = k.chunk // blocks, k.chunk % blocks
@@ -217,8 +219,6 @@ def split_kernel() -> Kernel:
             offset(f, k.pointer("flags"), k.chunk * FLAGS_BYTES),
         )
         f.finish()
-
-    return Kernel("matmul_bf16x3.split", _SPLIT_WORDS, write)
 
 
 # B
@@ -240,7 +240,7 @@ _PACK_WORDS = (
 )
 
 
-def pack_kernel() -> Kernel:
+class PackTerms(Generator):
     """Splits matrices B; a chunk is a part of the panels of one matrix.
 
     A panel is :data:`BLOCK` columns: their steps, one after another.  What a matrix
@@ -249,11 +249,15 @@ def pack_kernel() -> Kernel:
     Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
     ``target`` and the bytes of one packed matrix; the sizes of the matrix; the size of
     the second batch axis; into how many ``parts`` its panels are divided; the function
-    that copies rows and columns (:func:`~.matmul_pack.panel_kernel`); and
+    that copies rows and columns (:class:`~.pack.PackPanel`); and
     ``verdicts``, an i64 for each chunk: 0 if all elements are 0, or finite as bfloat16
     and not less than :data:`LEAST`, so that the terms are exact.
     """
-    return Kernel("matmul_bf16x3.pack", _PACK_WORDS, _write_pack)
+
+    words = _PACK_WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write_pack(module, name, isa)
 
 
 def _write_pack(module: Module, name: str, isa: Isa) -> None:

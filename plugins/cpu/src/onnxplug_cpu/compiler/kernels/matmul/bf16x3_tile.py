@@ -9,11 +9,10 @@ take 14 loads.
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, U32, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.tile_registers import (
     ROW_BYTES,
     TILE_BYTES,
@@ -64,23 +63,24 @@ def configure(tiles: Tiles, tile_rows: Value) -> None:
     tiles.configure(dict.fromkeys((0, 1, 2, 3, *_A_TILES), tile_rows))
 
 
-def block_of_sums_kernel(columns: int, lines: int) -> Kernel:
+class BlockOfSums(Generator):
     """A function that computes a block; its arguments are those of this module.
 
-    Args:
+    Attributes:
         columns: tiles of columns, 1 or 2; with 1 the others are not computed, and
             written as they are.
         lines: of :data:`LINES`; or 0 for a block that is alone in its columns, which
             brings B into the first cache itself.
     """
-    return Kernel(
-        f"matmul_bf16x3.block({columns},{lines})",
-        (),
-        functools.partial(_write, columns=columns, lines=lines),
-    )
+
+    columns: int
+    lines: int
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa, *self)
 
 
-def _write(module: Module, name: str, isa: Isa, *, columns: int, lines: int) -> None:
+def _write(module: Module, name: str, isa: Isa, columns: int, lines: int) -> None:
     f = module.function(name, _PARAMETERS)
     state, a, b, sums, second, steps, following = f.parameters
     tiles = tiles_of(f, isa, state)

@@ -9,7 +9,7 @@ need more than one block, they wait in the result itself or in scratch memory.
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.matmul.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.matmul.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
@@ -69,7 +69,7 @@ MOST_TILE_BYTES = 32 * VECTOR_BYTES
 """Room for any tile: no processor has more registers."""
 
 
-def block_kernel() -> Kernel:
+class BlockProduct(Generator):
     """Computes blocks of products of matrices; strides and sizes are in bytes.
 
     Words:
@@ -95,7 +95,11 @@ def block_kernel() -> Kernel:
       panels, distance of workers;
     - ``epilogue``, 0 or the function that takes finished tiles, and its words.
     """
-    return Kernel("matmul.block", BLOCK_WORDS, _write)
+
+    words = BLOCK_WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa)
 
 
 def _write(module: Module, name: str, isa: Isa) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Code,
@@ -15,25 +17,24 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.block import block_kernel
-from onnxplug_cpu.compiler.kernels.matmul.dot import dot_kernel
+from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
 from onnxplug_cpu.compiler.kernels.matmul.pack import (
-    copy_kernel,
-    pack_kernel,
-    panel_kernel,
+    CopyMatrices,
+    PackMatrices,
+    PackPanel,
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.matmul.tile import (
+    TileProduct,
     masked_rows,
-    tile_kernel,
     tile_shape,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.codegen.kernel import Kernel
     from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
 
 BLOCK_DEPTH: Final = 384
@@ -252,7 +253,7 @@ class _Product:
             **self._packing(division, right),
         }
         recorder.call(
-            block_kernel(),
+            Kernel(BlockProduct()),
             words,
             chunks=self.batches * division.row_parts * division.column_parts,
             label=self.label,
@@ -323,20 +324,12 @@ class _Product:
             low_rows -= 1
 
         def function(rows: int, *, tail: bool) -> Code:
-            kernel: Kernel
             if right.way == "dot":
-                kernel = dot_kernel(rows)
-            elif tail:
-                kernel = tile_kernel(
-                    self.element,
-                    rows,
-                    -(-left // lanes),
-                    alone=alone,
-                    masked=masked,
-                )
-            else:
-                kernel = tile_kernel(self.element, rows, right.vectors, alone=alone)
-            return Code(kernel)
+                return Code(Kernel(DotProducts(rows)))
+            vectors, ends = right.vectors, False
+            if tail:
+                vectors, ends = -(-left // lanes), masked
+            return Code(Kernel(TileProduct(self.element, rows, vectors, alone, ends)))
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
@@ -358,7 +351,7 @@ class _Product:
         packed, distance = self.recorder.scratch(division.chunk_panels * right.panel)
         way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
         return {
-            "pack": Code(panel_kernel(self.element, way)),
+            "pack": Code(Kernel(PackPanel(self.element, way))),
             "pack_row": b.strides[2] * self.itemsize,
             "pack_column": b.strides[3] * self.itemsize,
             "pack_rows": _rows_together(way, self.depth),
@@ -385,7 +378,7 @@ class _Product:
         way = panel_way(self.element, a.strides[2], a.strides[3], self.depth)
         parts = self._pack_parts(matrices, a.nbytes, self.rows)
         self.recorder.call(
-            copy_kernel(),
+            Kernel(CopyMatrices()),
             {
                 "source": a.address,
                 "batch0": a.strides[0] * size,
@@ -398,7 +391,7 @@ class _Product:
                 "columns": self.depth,
                 "batches1": a.shape[1],
                 "parts": parts,
-                "function": Code(panel_kernel(self.element, way)),
+                "function": Code(Kernel(PackPanel(self.element, way))),
             },
             chunks=matrices * parts,
             label=f"{self.label}: pack A",
@@ -491,13 +484,13 @@ class _Product:
                 f"matmul({b.offset},{b.shape},{b.strides},{b.dtype_name},"
                 f"{self.tile.vectors})",
                 matrices * matrix,
-                lambda filling, target: self._record_pack(filling, b, target, matrix),
+                functools.partial(self._record_pack, matrix=matrix),
             )
         else:
             address = self.recorder.temporary(
                 b.dtype, (matrices, matrix // self.itemsize)
             ).address
-            self._record_pack(self.recorder, b, address, matrix)
+            self._record_pack(self.recorder, b, address, matrix=matrix)
         return replace(
             self._panels(address),
             batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
@@ -505,7 +498,7 @@ class _Product:
         )
 
     def _record_pack(
-        self, recorder: Recorder, b: View, target: Address, matrix: int
+        self, recorder: Recorder, b: View, target: Address, *, matrix: int
     ) -> None:
         size = self.itemsize
         matrices = b.shape[0] * b.shape[1]
@@ -513,7 +506,7 @@ class _Product:
         parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
         way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
         recorder.call(
-            pack_kernel(),
+            Kernel(PackMatrices()),
             {
                 "source": b.address,
                 "batch0": b.strides[0] * size,
@@ -529,7 +522,7 @@ class _Product:
                 "element": size,
                 "batches1": b.shape[1],
                 "parts": parts,
-                "function": Code(panel_kernel(self.element, way)),
+                "function": Code(Kernel(PackPanel(self.element, way))),
             },
             chunks=matrices * parts,
             label=f"{self.label}: pack B",

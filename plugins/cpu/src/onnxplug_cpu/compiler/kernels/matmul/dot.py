@@ -6,10 +6,8 @@ product.
 
 from __future__ import annotations
 
-import functools
-
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.kernels.matmul.pack import transpose_quarters
 from onnxplug_cpu.compiler.kernels.matmul.tile import PARAMETERS, multiply_add, offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
@@ -18,17 +16,21 @@ _VECTOR = F32.vector(LANES)
 _COLUMNS = 4
 
 
-def dot_kernel(rows: int) -> Kernel:
+class DotProducts(Generator):
     """A function that computes *rows* rows of a product, float32.
 
-    Its arguments are :data:`~.matmul_tile.PARAMETERS`; ``b`` has the matrix's columns,
-    of ``k`` consecutive elements, ``b_row`` apart.  It writes ``columns`` elements of
-    each row of ``c``, and does not heed ``add``.
+    Its arguments are :data:`~.tile.PARAMETERS`; ``b`` has the matrix's columns, of
+    ``k`` consecutive elements, ``b_row`` apart.  It writes ``columns`` elements of each
+    row of ``c``, and does not heed ``add``.
     """
-    return Kernel(f"matmul.dot({rows})", (), functools.partial(_write, rows=rows))
+
+    rows: int
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa, self.rows)
 
 
-def _write(module: Module, name: str, isa: Isa, *, rows: int) -> None:
+def _write(module: Module, name: str, isa: Isa, rows: int) -> None:
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row = f.parameters[:8]
     together = rows if isa.name == "avx512" else 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, Parameters
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain
@@ -34,7 +34,7 @@ class Epilogue(NamedTuple):
     words: Words
 
 
-class _Operand(NamedTuple):
+class _Operand(Parameters):
     """What code depends on of an operand or output.
 
     Attributes:
@@ -79,19 +79,20 @@ def epilogue(
             "views of one shape [batch0, batch1, M, N] are expected; got "
             f"{[view.shape for view in views]}"
         )
-    inputs = [
+    inputs = tuple(
         _operand(view, element)
         for view, element in zip(operands, chain.inputs[1:], strict=True)
-    ]
-    results = [
+    )
+    results = tuple(
         _operand(view, chain.element(value))._replace(repeats=False)
         for view, value in zip(outputs, chain.outputs, strict=True)
-    ]
+    )
     words: list[Word] = []
     for view in views:
         words.append(view.address)
         words.extend(stride * view.dtype.itemsize for stride in view.strides)
-    return Epilogue(Code(_kernel(chain, inputs, results)), Words(tuple(words)))
+    kernel = Kernel(_TileEpilogue(chain, inputs, results))
+    return Epilogue(Code(kernel), Words(tuple(words)))
 
 
 def _operand(view: View, element: str) -> _Operand:
@@ -101,30 +102,28 @@ def _operand(view: View, element: str) -> _Operand:
     return _Operand(element, kind, rows > 1 and view.strides[2] == 0)
 
 
-_FIELDS = 5  # words of an operand: its address and strides in bytes
+_FIELDS = ("", "_batch0", "_batch1", "_row", "_column")
+"""Words of an operand: its address and strides in bytes."""
 
 
-def _kernel(
-    chain: Chain, inputs: Sequence[_Operand], outputs: Sequence[_Operand]
-) -> Kernel:
-    operands = [*inputs, *outputs]
-    kinds = ",".join(f"{o.element}{o.columns}{'r' * o.repeats}" for o in operands)
-    fields = ("", "_batch0", "_batch1", "_row", "_column")
-    return Kernel(
-        f"epilogue {kinds} {chain.key}",
-        tuple(f"{n}{field}" for n in range(len(operands)) for field in fields),
-        lambda module, name, isa: _write(module, name, isa, chain, inputs, outputs),
-    )
+class _TileEpilogue(Generator):
+    """Applies *chain*, whose value 0 is the tile."""
+
+    chain: Chain
+    inputs: tuple[_Operand, ...]
+    outputs: tuple[_Operand, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        count = len(self.inputs) + len(self.outputs)
+        return tuple(f"{n}{field}" for n in range(count) for field in _FIELDS)
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa, self)
 
 
-def _write(
-    module: Module,
-    name: str,
-    isa: Isa,
-    chain: Chain,
-    inputs: Sequence[_Operand],
-    outputs: Sequence[_Operand],
-) -> None:
+def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
+    chain, inputs, outputs = form
     places = ("batch0", "batch1", "row", "rows", "column", "columns")
     f = module.function(
         name,
@@ -148,9 +147,10 @@ def _write(
     for number, operand in enumerate(operands):
         at = [
             f.load(
-                f.at(words, number * _FIELDS + field, I64), PTR if not field else I64
+                f.at(words, number * len(_FIELDS) + field, I64),
+                I64 if field else PTR,
             )
-            for field in range(_FIELDS)
+            for field in range(len(_FIELDS))
         ]
         offset = batch0 * at[1] + batch1 * at[2] + row * at[3] + column * at[4]
         bases.append(f.at(at[0], offset, I8))

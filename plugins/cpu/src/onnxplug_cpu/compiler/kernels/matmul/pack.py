@@ -8,11 +8,10 @@ rows of consecutive elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.matmul.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
@@ -32,30 +31,27 @@ _PANEL = (
 64; all bytes of the target rows are written."""
 
 
-def panel_kernel(element: str, way: str) -> Kernel:
+class PackPanel(Generator):
     """A function that packs one panel.
 
-    Args:
+    Attributes:
         element: ``f32`` or ``f64``.
         way: what is consecutive in the source: ``rows`` (a row's elements), ``columns``
             (f32 only) or ``any``.
     """
-    writers: dict[str, Callable[[Function, Type], None]] = {
-        "rows": _copy_rows,
-        "columns": _transpose,
-        "any": _gather,
-    }
 
-    def write(module: Module, name: str, isa: Isa) -> None:
+    element: str
+    way: str
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
         f = module.function(name, _PANEL)
-        writers[way](f, Type(element))
+        copy = {"rows": _copy_rows, "columns": _transpose, "any": _gather}[self.way]
+        copy(f, Type(self.element))
         f.finish()
-
-    return Kernel(f"matmul.panel({element},{way})", (), write)
 
 
 def panel_way(element: str, row_stride: int, column_stride: int, columns: int) -> str:
-    """The *way* of :func:`panel_kernel` for a matrix of these strides."""
+    """The *way* of :class:`PackPanel` for a matrix of these strides."""
     if column_stride == 1 or columns == 1:
         return "rows"
     if row_stride == 1 and element == "f32":
@@ -228,7 +224,7 @@ PACK_WORDS = (
 )
 
 
-def pack_kernel() -> Kernel:
+class PackMatrices(Generator):
     """Packs matrices into panels; a chunk is a part of the panels of one matrix.
 
     Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
@@ -238,8 +234,10 @@ def pack_kernel() -> Kernel:
     into how many parts panels are divided; and the function that packs a panel.
     """
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, PACK_WORDS)
+    words = PACK_WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
         parts, batches1 = k.integer("parts"), k.integer("batches1")
         matrix, part = k.chunk // parts, k.chunk % parts
@@ -262,11 +260,9 @@ def pack_kernel() -> Kernel:
         pack_panels(f, panels, count * part // parts, count * (part + 1) // parts)
         f.finish()
 
-    return Kernel("matmul.pack", PACK_WORDS, write)
-
 
 class Panels(NamedTuple):
-    """The panels of one matrix, as :func:`pack_kernel` calls their properties."""
+    """The panels of one matrix, as :class:`PackMatrices` calls their properties."""
 
     function: Value
     source: Value
@@ -332,15 +328,17 @@ COPY_WORDS = (
 )
 
 
-def copy_kernel() -> Kernel:
+class CopyMatrices(Generator):
     """Copies matrices to rows of consecutive elements; a chunk is some rows of one.
 
-    Words as those of :func:`pack_kernel`; ``target_row`` is the bytes of a target row,
-    a multiple of 64.
+    Words as those of :class:`PackMatrices`; ``target_row`` is the bytes of a target
+    row, a multiple of 64.
     """
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, COPY_WORDS)
+    words = COPY_WORDS
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
         rows, parts = k.integer("rows"), k.integer("parts")
         matrix, part = k.chunk // parts, k.chunk % parts
@@ -362,5 +360,3 @@ def copy_kernel() -> Kernel:
             width,
         )
         f.finish()
-
-    return Kernel("matmul.copy", COPY_WORDS, write)

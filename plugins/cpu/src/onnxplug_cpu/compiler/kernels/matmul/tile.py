@@ -9,12 +9,11 @@ function serves every shape.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
 
 _BYTE = Type("i8")
@@ -100,51 +99,32 @@ row it writes.  ``result``, with strided rows, is memory that is written soon af
 """
 
 
-def tile_kernel(
-    element: str,
-    rows: int,
-    vectors: int,
-    *,
-    alone: bool = False,
-    masked: bool = False,
-) -> Kernel:
+class TileProduct(Generator):
     """A function that computes a tile; :data:`PARAMETERS` are its arguments.
 
     ``b`` has ``k`` rows ``b_row`` apart.  They have *vectors* times 64 bytes, and so
     has what is written of each row of ``c``.
 
-    Args:
+    Attributes:
         element: ``f32`` or ``f64``.
         rows: of the tile.
         vectors: of 64 bytes in a row of the tile.
         alone: no other tile reads the same of ``b``; ``next`` does not matter.
         masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
     """
-    return Kernel(
-        f"matmul.tile({element},{rows},{vectors},{alone},{masked})",
-        (),
-        functools.partial(
-            _write,
-            element=element,
-            rows=rows,
-            vectors=vectors,
-            alone=alone,
-            masked=masked,
-        ),
-    )
+
+    element: str
+    rows: int
+    vectors: int
+    alone: bool = False
+    masked: bool = False
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa, self)
 
 
-def _write(
-    module: Module,
-    name: str,
-    isa: Isa,
-    *,
-    element: str,
-    rows: int,
-    vectors: int,
-    alone: bool,
-    masked: bool,
-) -> None:
+def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
+    element, rows, vectors, alone, masked = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
     result, result_row, following, step = f.parameters[9:]

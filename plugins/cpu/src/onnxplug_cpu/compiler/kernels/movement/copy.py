@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import I8, I64, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import (
     copy_row,
     from_memory,
@@ -176,14 +176,14 @@ class _Copy:
         nbytes = inner.size * self.itemsize
         nanoseconds = self.nbytes / 8
         outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
-        kernel = _rows_kernel(len(outer), row_class(nbytes))
+        kernel = _RowsCopy(len(outer), row_class(nbytes))
         self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
 
     def _repeated(self, outer: list[Axis], inner: Axis) -> None:
         nbytes = inner.size * self.itemsize
         nanoseconds = self.nbytes / 12
         outer, nbytes = self._cut(outer, inner, nbytes, nanoseconds)
-        kernel = _repeated_kernel(len(outer), self.itemsize, row_class(nbytes))
+        kernel = _RepeatedCopy(len(outer), self.itemsize, row_class(nbytes))
         self._call(kernel, outer, {"nbytes": nbytes}, nanoseconds)
 
     def _cut(
@@ -211,7 +211,7 @@ class _Copy:
             -(-rows.size // band), tuple(stride * band for stride in rows.strides)
         )
         self._call(
-            _transposed_kernel(len(outer), width, block, band),
+            _TransposedCopy(len(outer) + 1, width, block, band),
             [*outer, bands],
             {
                 "rows": rows.size,
@@ -230,22 +230,22 @@ class _Copy:
         step = dict(
             zip(("target_step", "source_step"), axes[inner].strides, strict=True)
         )
-        kernel = _strided_kernel(len(outer), self.itemsize)
+        kernel = _StridedCopy(len(outer), self.itemsize)
         words = {"count": axes[inner].size, **step}
         self._call(kernel, outer, words, self.nbytes / self.itemsize)
 
     def _call(
         self,
-        kernel: tuple[Kernel, Walk],
+        kernel: _CopyKernel,
         outer: Sequence[Axis],
         words: dict[str, int],
         nanoseconds: float,
     ) -> None:
         items = Layout((), tuple(outer)).size
         count, each = chunks(self.recorder, items, nanoseconds)
-        walk = kernel[1].values(self.layout.addresses, outer, each)
+        walk = kernel.walk.values(self.layout.addresses, outer, each)
         self.recorder.call(
-            kernel[0],
+            Kernel(kernel),
             {**walk, **words},
             chunks=count,
             label=self.label,
@@ -253,52 +253,78 @@ class _Copy:
         )
 
 
-def _rows_kernel(axes: int, class_: str) -> tuple[Kernel, Walk]:
-    walk = Walk(("target", "source"), axes)
-    words = (*walk.words, "nbytes")
+class _CopyKernel(Generator):
+    """What copies have in common."""
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    axes: int
+
+    @property
+    def walk(self) -> Walk:
+        """Over the items."""
+        return Walk(("target", "source"), self.axes)
+
+
+class _RowsCopy(_CopyKernel):
+    """Copies rows of consecutive bytes, the length of which is of a class."""
+
+    axes: int
+    class_: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "nbytes")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f, nbytes = k.function, k.integer("nbytes")
 
         def row(pointers: list[Value], _: list[Value]) -> None:
             target, source = pointers
-            copy_row(f, target, from_memory(f, source), nbytes, class_)
+            copy_row(f, target, from_memory(f, source), nbytes, self.class_)
 
-        walk.write(k, row)
+        self.walk.write(k, row)
         f.finish()
 
-    return Kernel(f"copy.rows.{axes}.{class_}", words, write), walk
 
+class _RepeatedCopy(_CopyKernel):
+    """Fills rows with one element each."""
 
-def _repeated_kernel(axes: int, itemsize: int, class_: str) -> tuple[Kernel, Walk]:
-    walk = Walk(("target", "source"), axes)
-    words = (*walk.words, "nbytes")
+    axes: int
+    itemsize: int
+    class_: str
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "nbytes")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f, nbytes = k.function, k.integer("nbytes")
 
         def row(pointers: list[Value], _: list[Value]) -> None:
             target, source = pointers
-            item = f.load(source, move_type(itemsize), align=1)
-            copy_row(f, target, repeated(f, item), nbytes, class_)
+            item = f.load(source, move_type(self.itemsize), align=1)
+            copy_row(f, target, repeated(f, item), nbytes, self.class_)
 
-        walk.write(k, row)
+        self.walk.write(k, row)
         f.finish()
 
-    return Kernel(f"copy.repeated.{axes}.{itemsize}.{class_}", words, write), walk
 
+class _StridedCopy(_CopyKernel):
+    """Copies rows of elements that are apart."""
 
-def _strided_kernel(axes: int, itemsize: int) -> tuple[Kernel, Walk]:
-    walk = Walk(("target", "source"), axes)
-    words = (*walk.words, "count", "target_step", "source_step")
+    axes: int
+    itemsize: int
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "count", "target_step", "source_step")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f, count = k.function, k.integer("count")
         steps = k.integer("target_step"), k.integer("source_step")
-        element = move_type(itemsize)
+        element = move_type(self.itemsize)
         whole = count & -4
 
         def move(target: Value, source: Value) -> list[Value]:
@@ -315,10 +341,8 @@ def _strided_kernel(axes: int, itemsize: int) -> tuple[Kernel, Walk]:
             after = f.loop(whole, four, pointers, step=4)
             f.loop(count, lambda _, *at: move(*at), after, start=whole)
 
-        walk.write(k, row)
+        self.walk.write(k, row)
         f.finish()
-
-    return Kernel(f"copy.strided.{axes}.{itemsize}", words, write), walk
 
 
 def _block(isa: Isa, itemsize: int, smaller: int) -> int:
@@ -332,19 +356,24 @@ def _block(isa: Isa, itemsize: int, smaller: int) -> int:
     return block
 
 
-def _transposed_kernel(
-    outer: int, itemsize: int, block: int, band: int
-) -> tuple[Kernel, Walk]:
+class _TransposedCopy(_CopyKernel):
     """The last axis of the walk counts bands of *band* rows of the target.
 
     A band's last block begins where it ends with the array, so blocks may overlap.
     """
-    walk = Walk(("target", "source"), outer + 1)
-    words = (*walk.words, "rows", "columns", "target_row", "source_column")
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
-        f = k.function
+    axes: int
+    itemsize: int
+    block: int
+    band: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "rows", "columns", "target_row", "source_column")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f, (_, itemsize, block, band) = k.function, self
         last_row = k.integer("rows") - block
         last_column = k.integer("columns") - block
         target_row, source_column = k.integer("target_row"), k.integer("source_column")
@@ -379,11 +408,8 @@ def _transposed_kernel(
 
             f.loop(k.integer("columns"), column, step=block, nonempty=True)
 
-        walk.write(k, one_band)
+        self.walk.write(k, one_band)
         f.finish()
-
-    key = f"copy.transposed.{outer}.{itemsize}.{block}.{band}"
-    return Kernel(key, words, write), walk
 
 
 def _transposed_lines(f: Function, lines: list[Value]) -> list[Value]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from onnxplug_cpu.compiler.codegen.emit import I8, I32, I64, U64, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.emit import I8, I64, U64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import (
     copy_row,
     from_memory,
@@ -293,7 +293,7 @@ def _record(
     row = Axis(1, (itemsize, 0, itemsize))
     if axes and axes[-1].strides[1] == 0:
         row = axes.pop()
-    index = I32 if indices.dtype_name == "int32" else I64
+    index = "i32" if indices.dtype_name == "int32" else "i64"
     if row.strides[0] == row.strides[2] == itemsize:
         class_ = row_class(row.size * itemsize)
         words["nbytes"] = row.size * itemsize
@@ -310,7 +310,7 @@ def _record(
         words["run"] = each_index.size
         for name, stride in zip(_OPERANDS, each_index.strides, strict=True):
             words[f"{name}_run"] = stride
-    kernel, walk = _kernel(operation, len(axes), index, len(indexed), class_, inner)
+    kernel = _IndexedMove(operation, len(axes), index, len(indexed), class_, inner)
     items = Layout((), tuple(axes)).size
     bytes_ = dense.nbytes
     rate = 8 if "nbytes" in words else itemsize
@@ -319,42 +319,75 @@ def _record(
     cost = places * 3 + bytes_ / rate if operation == "gather" else 0
     count, each = chunks(recorder, items, cost)
     recorder.call(
-        kernel,
-        {**walk.values(layout.addresses, axes, each), **words},
+        Kernel(kernel),
+        {**kernel.walk.values(layout.addresses, axes, each), **words},
         chunks=count,
         label=f"{label} {'×'.join(map(str, dense.shape))}",
         nbytes=2 * bytes_ + indices.dtype.itemsize * places,
     )
 
 
-def _kernel(
-    operation: str, axes: int, index: Type, count: int, class_: str, inner: bool
-) -> tuple[Kernel, Walk]:
-    """A kernel and its walk; with *inner* the last axis is a loop in each item."""
-    walk = Walk(_OPERANDS, axes)
-    strided = class_.startswith("strided")
-    moved = ("count", "dense_step", "data_step") if strided else ("nbytes",)
-    run = ("run", *(f"{name}_run" for name in _OPERANDS)) if inner else ()
-    per_index = ("limit", "stride", "flag")
-    words = (
-        *walk.words,
-        "index_step",
-        *moved,
-        *run,
-        *(f"{name}{number}" for number in range(count) for name in per_index),
-    )
+class _IndexedMove(Generator):
+    """Moves what indices choose.
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    Attributes:
+        operation: ``gather`` or ``scatter``.
+        element: of the indices.
+        indices: how many choose one place.
+        class_: of the length of what is moved; or ``strided`` and an item's bytes.
+        inner: whether the last axis is a loop in each item.
+    """
+
+    operation: str
+    axes: int
+    element: str
+    indices: int
+    class_: str
+    inner: bool
+
+    @property
+    def walk(self) -> Walk:
+        return Walk(_OPERANDS, self.axes)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        if self.class_.startswith("strided"):
+            return "count", "dense_step", "data_step"
+        return ("nbytes",)
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        return ("run", *(f"{name}_run" for name in _OPERANDS)) if self.inner else ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        per_index = ("limit", "stride", "flag")
+        return (
+            *self.walk.words,
+            "index_step",
+            *self.moved,
+            *self.run,
+            *(
+                f"{name}{number}"
+                for number in range(self.indices)
+                for name in per_index
+            ),
+        )
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
+        operation, _, _, count, class_, inner = self
+        index = Type(self.element)
         # loaded once: nothing moves loads out of loops
-        sizes = {word: k.integer(word) for word in (*moved, *run, "index_step")}
+        words = (*self.moved, *self.run, "index_step")
+        sizes = {word: k.integer(word) for word in words}
         limits = [k.integer(f"limit{number}") for number in range(count)]
         strides = [k.integer(f"stride{number}") for number in range(count)]
 
         def move(dense: Value, data: Value) -> None:
             to, from_ = (dense, data) if operation == "gather" else (data, dense)
-            if not strided:
+            if "nbytes" in self.moved:
                 copy_row(f, to, from_memory(f, from_), sizes["nbytes"], class_)
                 return
             steps = sizes["dense_step"], sizes["data_step"]
@@ -401,9 +434,5 @@ def _kernel(
 
             f.loop(sizes["run"], one, pointers, nonempty=True)
 
-        walk.write(k, item)
+        self.walk.write(k, item)
         f.finish()
-
-    form = f"{class_}.inner" if inner else class_
-    key = f"{operation}.{axes}.{index.element}.{count}.{form}"
-    return Kernel(key, words, write), walk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import F64, I8, I64, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
@@ -38,11 +38,11 @@ def record_range(
     (step,) = target.strides
     axis = Axis(target.size, (step * target.dtype.itemsize,))
     count, each = chunks(recorder, target.size, 2.0 * target.size)
-    kernel, walk = _range_kernel(element)
+    kernel = _Range(element)
     words: dict[str, Word] = {"start": start.address, "delta": delta.address}
     recorder.call(
-        kernel,
-        walk.values([target.address], [axis], each) | words,
+        Kernel(kernel),
+        kernel.walk.values([target.address], [axis], each) | words,
         chunks=count,
         label=f"{label} {target.size}",
         nbytes=target.nbytes,
@@ -79,15 +79,15 @@ def record_cumsum(
         source, target = _reversed(source, axis), _reversed(target, axis)
     layout = collapse((_without(target, axis), _without(source, axis)))
     count, each = chunks(recorder, layout.size, 1.5 * target.size)
-    kernel, walk = _cumsum_kernel(len(layout.axes), element, exclusive)
+    kernel = _CumSum(len(layout.axes), element, exclusive)
     words: dict[str, Word] = {
         "count": target.shape[axis],
         "target_step": target.strides[axis] * target.dtype.itemsize,
         "source_step": source.strides[axis] * target.dtype.itemsize,
     }
     recorder.call(
-        kernel,
-        walk.values(layout.addresses, layout.axes, each) | words,
+        Kernel(kernel),
+        kernel.walk.values(layout.addresses, layout.axes, each) | words,
         chunks=count,
         label=f"{label} {'×'.join(map(str, target.shape))}",
         flops=target.size,
@@ -124,7 +124,7 @@ def record_trilu(
     axes = (*batch.axes, Axis(rows, row))
     items = Layout((), axes).size
     count, each = chunks(recorder, items, 1.0 * target.size)
-    kernel, walk = _trilu_kernel(len(axes), itemsize, upper)
+    kernel = _Trilu(len(axes), itemsize, upper)
     words: dict[str, Word] = {
         "columns": columns,
         # far outside is as good as just outside, and cannot overflow
@@ -133,8 +133,8 @@ def record_trilu(
         "source_step": step[1],
     }
     recorder.call(
-        kernel,
-        walk.values(batch.addresses, axes, each) | words,
+        Kernel(kernel),
+        kernel.walk.values(batch.addresses, axes, each) | words,
         chunks=count,
         label=f"{label} {'×'.join(map(str, target.shape))}",
         nbytes=2 * target.nbytes,
@@ -169,15 +169,22 @@ def _of_axes(view: View, shape: tuple[int, ...]) -> View:
     return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
-def _range_kernel(element: str) -> tuple[Kernel, Walk]:
-    walk = Walk(("target",), 1)
-    words = (*walk.words, "start", "delta")
-    type_ = Type(element)
-    wide = F64 if type_.is_float else type_
+class _Range(Generator):
+    element: str
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    @property
+    def walk(self) -> Walk:
+        return Walk(("target",), 1)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "start", "delta")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
+        type_ = Type(self.element)
+        wide = F64 if type_.is_float else type_
         start, delta = (
             f.convert(f.load(k.pointer(word), type_), wide)
             for word in ("start", "delta")
@@ -187,45 +194,58 @@ def _range_kernel(element: str) -> tuple[Kernel, Walk]:
             value = start + f.convert(indices[0], wide) * delta
             f.store(f.convert(value, type_), pointers[0])
 
-        walk.write(k, one)
+        self.walk.write(k, one)
         f.finish()
 
-    return Kernel(f"range.{element}", words, write), walk
 
+class _CumSum(Generator):
+    axes: int
+    element: str
+    exclusive: bool
 
-def _cumsum_kernel(axes: int, element: str, exclusive: bool) -> tuple[Kernel, Walk]:
-    walk = Walk(("target", "source"), axes)
-    words = (*walk.words, "count", "target_step", "source_step")
-    type_ = Type(element)
+    @property
+    def walk(self) -> Walk:
+        return Walk(("target", "source"), self.axes)
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
-        f = k.function
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "count", "target_step", "source_step")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f, type_ = k.function, Type(self.element)
         steps = [k.integer("target_step"), k.integer("source_step")]
 
         def along(pointers: list[Value], _: list[Value]) -> None:
             def one(_: Value, to: Value, from_: Value, before: Value) -> list[Value]:
                 after = before + f.load(from_, type_)
-                f.store(before if exclusive else after, to)
+                f.store(before if self.exclusive else after, to)
                 return [f.at(to, steps[0], I8), f.at(from_, steps[1], I8), after]
 
             f.loop(k.integer("count"), one, [*pointers, f.zero(type_)], nonempty=True)
 
-        walk.write(k, along)
+        self.walk.write(k, along)
         f.finish()
 
-    return Kernel(f"cumsum.{axes}.{element}.{int(exclusive)}", words, write), walk
 
-
-def _trilu_kernel(axes: int, itemsize: int, upper: bool) -> tuple[Kernel, Walk]:
+class _Trilu(Generator):
     """The last axis of the walk counts rows."""
-    walk = Walk(("target", "source"), axes)
-    words = (*walk.words, "columns", "first", "target_step", "source_step")
-    element = move_type(itemsize)
 
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
-        f = k.function
+    axes: int
+    itemsize: int
+    upper: bool
+
+    @property
+    def walk(self) -> Walk:
+        return Walk(("target", "source"), self.axes)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.walk.words, "columns", "first", "target_step", "source_step")
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f, element = k.function, move_type(self.itemsize)
         columns = k.integer("columns")
         steps = [k.integer("target_step"), k.integer("source_step")]
 
@@ -243,10 +263,8 @@ def _trilu_kernel(axes: int, itemsize: int, upper: bool) -> tuple[Kernel, Walk]:
 
                 f.loop(end, one, start=begin)
 
-            part(not upper, f.value(0, I64), cut)
-            part(upper, cut, columns)
+            part(not self.upper, f.value(0, I64), cut)
+            part(self.upper, cut, columns)
 
-        walk.write(k, row)
+        self.walk.write(k, row)
         f.finish()
-
-    return Kernel(f"trilu.{axes}.{itemsize}.{int(upper)}", words, write), walk

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -100,7 +99,7 @@ def record_norm(
         x.shape[:-1],
         [byte_strides(view)[:-1] for view in (*views, *(v for _, v in columns))],
     )
-    form = _Form(centered, rows.rank, operands, tuple(name for name, _ in columns))
+    form = _Norm(centered, rows.rank, operands, tuple(name for name, _ in columns))
     each = _NANOSECONDS * x.shape[-1]
     chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
     words: dict[str, Word] = {
@@ -114,7 +113,7 @@ def record_norm(
     }
     name = "LayerNormalization" if centered else "RMSNormalization"
     recorder.call(
-        _kernel(form),
+        Kernel(form),
         words,
         chunks=-(-rows.count // chunk_rows),
         label=label or f"{name} {'×'.join(map(str, x.shape))}",
@@ -123,8 +122,8 @@ def record_norm(
     )
 
 
-class _Form(NamedTuple):
-    """What the code depends on.
+class _Norm(Generator):
+    """Normalises rows; a chunk is some rows.
 
     Attributes:
         operands: what is read and written along the row; x and out come first.
@@ -140,22 +139,20 @@ class _Form(NamedTuple):
         """How many rows go side by side."""
         return 4 if isa.registers * isa.vector_bytes >= 2048 else 2
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (
+            *("epsilon", "count", "rows", "chunk_rows"),
+            *Operands.words(self.operands),
+            *self.columns,
+            *walk_words("row", self.rank, len(self.operands) + len(self.columns)),
+        )
 
-def _kernel(form: _Form) -> Kernel:
-    words = (
-        *("epsilon", "count", "rows", "chunk_rows"),
-        *Operands.words(form.operands),
-        *form.columns,
-        *walk_words("row", form.rank, len(form.operands) + len(form.columns)),
-    )
-
-    def write(module: Module, name: str, isa: Isa) -> None:
-        _write(KernelFunction(module, name, words), isa, form)
-
-    return Kernel(f"norm {tuple(form)}", words, write)
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(KernelFunction(module, name, self.words), isa, self)
 
 
-def _write(k: KernelFunction, isa: Isa, form: _Form) -> None:
+def _write(k: KernelFunction, isa: Isa, form: _Norm) -> None:
     f = k.function
     operands = Operands(k, form.operands, LANES)
     count, rows, chunk_rows = (
@@ -194,7 +191,7 @@ class _Rows:
     def __init__(
         self,
         f: Function,
-        form: _Form,
+        form: _Norm,
         names: Sequence[str],
         operands: Operands,
         streams: Sequence[Sequence[Value]],

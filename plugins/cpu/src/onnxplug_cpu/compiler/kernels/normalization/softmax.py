@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.ir.commands import Word
@@ -85,7 +85,7 @@ def record_softmax(
         [[byte_strides(view)[a] for a in others] for view in views],
     )
     held = 0 if down else _held(count, recorder.isa)
-    form = _Form(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
+    form = _Softmax(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
     words: dict[str, Word] = {
         "scale": struct.unpack("<I", struct.pack("<f", scale))[0],
         "count": count,
@@ -100,7 +100,7 @@ def record_softmax(
     chunk_rows = chunk_size(rows.count, each, recorder.workers, form.side(recorder.isa))
     words["chunk_rows"] = chunk_rows
     recorder.call(
-        _kernel(form),
+        Kernel(form),
         words,
         chunks=-(-rows.count // chunk_rows),
         label=label or f"{'Log' * log}Softmax {'×'.join(map(str, x.shape))}",
@@ -126,8 +126,8 @@ def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
             )
 
 
-class _Form(NamedTuple):
-    """What the code depends on.
+class _Softmax(Generator):
+    """Softmax of rows; a chunk is some rows.
 
     Attributes:
         down: whether the axis runs from vector to vector, not along the lanes.
@@ -155,6 +155,19 @@ class _Form(NamedTuple):
             return 1
         return max(1, min(4, _capacity(isa) // self.held))
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (
+            *("scale", "count", "columns", "rows", "chunk_rows"),
+            *Operands.words(self.operands),
+            *(f"{operand.name}_step" for operand in self.operands),
+            *walk_words("row", self.rank, len(self.operands)),
+        )
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        (_write_down if self.down else _write_across)(k, isa, self)
+
 
 def _capacity(isa: Isa) -> int:
     """Vectors that registers can hold beside the exponential's constants."""
@@ -171,21 +184,6 @@ def _held(count: int, isa: Isa) -> int:
     return vectors if vectors <= _capacity(isa) else 0
 
 
-def _kernel(form: _Form) -> Kernel:
-    words = (
-        *("scale", "count", "columns", "rows", "chunk_rows"),
-        *Operands.words(form.operands),
-        *(f"{operand.name}_step" for operand in form.operands),
-        *walk_words("row", form.rank, len(form.operands)),
-    )
-
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
-        (_write_down if form.down else _write_across)(k, isa, form)
-
-    return Kernel(f"softmax {tuple(form)}", words, write)
-
-
 _Places = Sequence[Sequence[Value]]
 """For each vector the addresses of the operands."""
 
@@ -196,7 +194,7 @@ _Masks = Sequence[Value | None]
 class _Scores:
     """The steps of softmax on vectors."""
 
-    def __init__(self, k: KernelFunction, isa: Isa, form: _Form) -> None:
+    def __init__(self, k: KernelFunction, isa: Isa, form: _Softmax) -> None:
         self.f, self.isa, self.form = k.function, isa, form
         self.operands = Operands(k, form.operands, LANES)
         self.scale = (
@@ -365,7 +363,7 @@ def _in_passes(
     sweep(finish, [])
 
 
-def _write_across(k: KernelFunction, isa: Isa, form: _Form) -> None:
+def _write_across(k: KernelFunction, isa: Isa, form: _Softmax) -> None:
     f = k.function
     scores = _Scores(k, isa, form)
     at = scores.operands.at
@@ -434,7 +432,7 @@ _SWEPT = 4
 """Vectors of a row that are computed at a time, so that none waits for another."""
 
 
-def _write_down(k: KernelFunction, isa: Isa, form: _Form) -> None:
+def _write_down(k: KernelFunction, isa: Isa, form: _Softmax) -> None:
     f = k.function
     scores = _Scores(k, isa, form)
     at = scores.operands.at

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.emit import I64, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import maximum, minimum
@@ -72,7 +71,7 @@ def record_arg_extreme(
     )
     spacing = strides[axis if columns is None else columns]
     out_spacing = 8 if columns is None else out_strides[columns]
-    form = _Form(
+    form = _ArgExtreme(
         element,
         down,
         largest,
@@ -84,7 +83,7 @@ def record_arg_extreme(
     width = 1 if columns is None else x.shape[columns]
     chunk = chunk_size(rows.count, count * width * _NANOSECONDS, recorder.workers)
     recorder.call(
-        _kernel(form),
+        Kernel(form),
         {
             "x": x.address,
             "out": out.address,
@@ -104,8 +103,8 @@ def record_arg_extreme(
     )
 
 
-class _Form(NamedTuple):
-    """What the code depends on; *down* if the axis runs from vector to vector."""
+class _ArgExtreme(Generator):
+    """Positions of extremes; *down* if the axis runs from vector to vector."""
 
     element: str
     down: bool
@@ -115,39 +114,37 @@ class _Form(NamedTuple):
     out_near: bool
     rank: int
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (
+            *("x", "out", "count", "step", "columns", "spacing", "out_spacing"),
+            *("rows", "chunk_rows"),
+            *walk_words("row", self.rank, 2),
+        )
 
-def _kernel(form: _Form) -> Kernel:
-    words = (
-        *("x", "out", "count", "step", "columns", "spacing", "out_spacing"),
-        *("rows", "chunk_rows"),
-        *walk_words("row", form.rank, 2),
-    )
-
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
         f = k.function
         rows, chunk_rows = k.integer("rows"), k.integer("chunk_rows")
         begin = k.chunk * chunk_rows
         end = f.minimum(begin + chunk_rows, rows)
-        walk = Walk(k, "row", form.rank, 2)
-        search = _Search(k, form)
+        walk = Walk(k, "row", self.rank, 2)
+        search = _Search(k, self)
 
         def row(_: Value, *state: Value) -> list[Value]:
             x, out = walk.pointers(state)
-            (search.down if form.down else search.across)(x, out)
+            (search.down if self.down else search.across)(x, out)
             return walk.advance(state)
 
         start = walk.start([k.pointer("x"), k.pointer("out")], begin)
         f.loop(end, row, start, start=begin)
         f.finish()
 
-    return Kernel(f"arg_extreme {tuple(form)}", words, write)
-
 
 class _Search:
     """Keeps the best element of each lane and its position."""
 
-    def __init__(self, k: KernelFunction, form: _Form) -> None:
+    def __init__(self, k: KernelFunction, form: _ArgExtreme) -> None:
         self.f, self.form = k.function, form
         scalar = Type(form.element)
         self.lanes = lanes_of(scalar)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Type
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.reduction.generator import Form, reduce_kernel
+from onnxplug_cpu.compiler.kernels.reduction.generator import Reduction
 from onnxplug_cpu.compiler.kernels.rows import Axes, chunk_size, element_of, lanes_of
 
 KINDS = (
@@ -142,7 +143,7 @@ def _record(
         and plan.inner >= _FEW
     ):
         way = "short"
-    form = Form(
+    form = Reduction(
         way,
         kind,
         element,
@@ -182,7 +183,7 @@ def _record(
         words["out_stride"] = plan.inner_strides[1]
         chunks = parts * -(-plan.kept.count // rows)
     recorder.call(
-        reduce_kernel(form),
+        Kernel(form),
         words,
         chunks=chunks,
         label=label,

@@ -7,10 +7,9 @@ to row; *short* reduces rows of a few vectors, as many rows at once as there are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.math.exponential import exp
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import (
@@ -29,8 +28,12 @@ from onnxplug_cpu.compiler.kernels.rows import (
 from onnxplug_cpu.compiler.target.isa import Isa
 
 
-class Form(NamedTuple):
-    """What the code of a reduction depends on.
+class Reduction(Generator):
+    """A chunk is some places of the kept axes; unless across, of some columns.
+
+    Words: addresses; ``rows``, the places of the kept axes without the innermost one;
+    ``count``, the elements that become one; ``inner``, the size of the innermost axis,
+    and its strides in bytes; the axes; the ``parts`` that columns are divided into.
 
     Attributes:
         way: ``across``, ``down`` or ``short``.
@@ -51,35 +54,28 @@ class Form(NamedTuple):
     reduced_rank: int
     vectors: int
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        words = (
+            *("x", "out", "rows", "chunk_rows", "count", "inner", "x_stride"),
+            *walk_words("kept", self.kept_rank, 2),
+            *walk_words("reduced", self.reduced_rank, 1),
+        )
+        if self.way != "across":
+            words = (*words, "chunk_columns", "parts", "out_stride")
+        return words
 
-def reduce_kernel(form: Form) -> Kernel:
-    """A chunk is some places of the kept axes; unless across, of some columns.
-
-    Words: addresses; ``rows``, the places of the kept axes without the innermost one;
-    ``count``, the elements that become one; ``inner``, the size of the innermost axis,
-    and its strides in bytes; the axes; the ``parts`` that columns are divided into.
-    """
-    words = (
-        *("x", "out", "rows", "chunk_rows", "count", "inner", "x_stride"),
-        *walk_words("kept", form.kept_rank, 2),
-        *walk_words("reduced", form.reduced_rank, 1),
-    )
-    if form.way != "across":
-        words = (*words, "chunk_columns", "parts", "out_stride")
-
-    def write(module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, words)
-        scalar = Type(form.element)
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        scalar = Type(self.element)
         vector = scalar.vector(lanes_of(scalar))
-        if form.way == "across":
-            _write_across(k, isa, form, vector)
+        if self.way == "across":
+            _write_across(k, isa, self, vector)
         else:
-            _write_columns(k, isa, form, vector)
-
-    return Kernel(f"reduce {tuple(form)}", words, write)
+            _write_columns(k, isa, self, vector)
 
 
-def _write_across(k: KernelFunction, isa: Isa, form: Form, vector: Type) -> None:
+def _write_across(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -> None:
     f = k.function
     elements = Elements(f, vector, None if form.near else k.integer("x_stride"))
     inner, count = k.integer("inner"), k.integer("count")
@@ -113,7 +109,7 @@ def _write_across(k: KernelFunction, isa: Isa, form: Form, vector: Type) -> None
     f.finish()
 
 
-def _write_columns(k: KernelFunction, isa: Isa, form: Form, vector: Type) -> None:
+def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -> None:
     """Columns are kept; several vectors of them are reduced side by side."""
     f = k.function
     lanes = vector.lanes
@@ -162,7 +158,7 @@ _Columns = Callable[[Value, Value, Sequence[Value | None]], list[Value]]
 vectors of columns: the reduced vectors."""
 
 
-def _short(k: KernelFunction, isa: Isa, form: Form, source: Elements) -> _Columns:
+def _short(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
     """Rows of a few vectors: what the lanes hold is added up for all rows at once."""
     f, vector = k.function, source.type
     lanes, fold = vector.lanes, fold_of(form.kind, vector)
@@ -205,7 +201,7 @@ def _joined(f: Function, fold: Fold, a: Value, b: Value, width: int) -> Value:
     return fold.combine(f, f.shuffle(a, b, low), f.shuffle(a, b, high))
 
 
-def _down(k: KernelFunction, isa: Isa, form: Form, source: Elements) -> _Columns:
+def _down(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
     """From row to row."""
     f, vector = k.function, source.type
     lanes, count = vector.lanes, k.integer("count")

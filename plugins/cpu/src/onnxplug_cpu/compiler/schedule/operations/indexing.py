@@ -70,8 +70,9 @@ def _record_row(plan: Plan, call: Call) -> bool:
     """Gather one place that is known when planning, which is a view."""
     source, positions, output = call.inputs[0], call.inputs[1], call.outputs[0]
     assert source is not None and positions is not None and output is not None
-    content = plan.known(positions).content
-    if content is None or content.size != 1:
+    chosen = plan.known(positions)
+    content = chosen.content if chosen.size == 1 else None
+    if content is None:
         return False
     data = plan.view(source)
     axis = _axis(call, len(data.shape))

@@ -1,0 +1,1 @@
+"""Patterns that exporters write as several operators, and the language of them."""

@@ -1,0 +1,125 @@
+"""Where values are written: as they will be read, where that is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+from onnxplug_cpu.compiler.ir.commands import Output
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
+from onnxplug_cpu.compiler.schedule.structure import MOST_VIEWS
+
+
+class Placement:
+    """Finds places for the values of one plan.
+
+    Args:
+        known: what is known of a value.
+        readers: the calls that read a value.
+        positions: of the values that are outputs.
+        recorder: gives memory.
+
+    Attributes:
+        written: outputs that have their place.
+    """
+
+    def __init__(
+        self,
+        known: Callable[[str], Abstract],
+        readers: defaultdict[str, list[Call]],
+        positions: Mapping[str, int],
+        recorder: Recorder,
+    ) -> None:
+        self.known = known
+        self.readers = readers
+        self.positions = positions
+        self.recorder = recorder
+        self.written: set[str] = set()
+
+    def place(self, name: str, *, apart: bool = False) -> View:
+        """A new place for a value.
+
+        With *apart* there may be gaps between rows, for a product that wants them.
+        """
+        return self._place(name, self.known(name), apart, MOST_VIEWS)
+
+    def _place(self, name: str, value: Abstract, apart: bool, views: int) -> View:
+        if name in self.positions and name not in self.written:
+            self.written.add(name)
+            nbytes = value.size * value.dtype.itemsize
+            buffer = Output(self.positions[name], nbytes)
+            return View.contiguous(buffer, value.dtype, value.shape)
+        readers = self.readers[name]
+        if len(readers) == 1 and name not in self.positions and views:
+            reader = readers[0]
+            follower = reader.outputs[0]
+            if follower is not None:
+                through = self._place_through(reader, follower, value, apart, views - 1)
+                if through is not None:
+                    return through
+        if apart and self._multiplies(name):
+            return left_factor(self.recorder, value.dtype, value.shape)
+        return self.recorder.temporary(value.dtype, value.shape)
+
+    def _place_through(
+        self, reader: Call, name: str, value: Abstract, apart: bool, views: int
+    ) -> View | None:
+        """The place of what only *reader*, a view, reads; in the order it gives."""
+        follower = self.known(name)
+        if reader.traits.reshapes:
+            if self._ends_in_output(name) or (apart and self._multiplies(name)):
+                place = self._place(name, follower, apart, views).reshape(value.shape)
+                # behind it a last axis of size 1 may have been moved
+                return place if place and _has_rows(place) else None
+            return None
+        if reader.traits.permutes and self._wants_order(name):
+            from onnxplug_cpu.compiler.schedule.operations.views import permutation
+
+            perm = permutation(reader, len(value.shape))
+            if perm and perm[-1] == len(perm) - 1:
+                inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
+                return self._place(name, follower, apart, views).transpose(inverse)
+        return None
+
+    def _multiplies(self, name: str) -> bool:
+        """Whether *name* is read by products, as their left factor, and nothing else,
+        and its rows would evict each other."""
+        readers = self.readers[name]
+        value = self.known(name)
+        if name in self.positions or not readers or not value.shape:
+            return False
+        return rows_collide(value.shape[-1] * value.dtype.itemsize) and all(
+            reader.traits.anchors
+            and reader.inputs[0] == name
+            and name not in reader.inputs[1:]
+            and not reader.attributes.get("transA")
+            for reader in readers
+        )
+
+    def _ends_in_output(self, name: str) -> bool:
+        """Whether *name* is an output, or becomes one by nothing but views."""
+        for _ in range(MOST_VIEWS):
+            if name in self.positions:
+                return name not in self.written
+            readers = self.readers[name]
+            if len(readers) != 1 or not readers[0].traits.keeps_elements:
+                return False
+            follower = readers[0].outputs[0]
+            if follower is None:
+                return False
+            name = follower
+        return False
+
+    def _wants_order(self, name: str) -> bool:
+        """Whether *name* is wanted in C order: an output, or read by a reshape."""
+        return name in self.positions or any(
+            reader.traits.reshapes for reader in self.readers[name]
+        )
+
+
+def _has_rows(view: View) -> bool:
+    """Whether the elements of the last axis are consecutive."""
+    return view.shape[-1:] in ((), (1,)) or view.strides[-1] == 1

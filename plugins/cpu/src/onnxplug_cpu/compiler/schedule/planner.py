@@ -1,0 +1,506 @@
+"""Puts one plan together from pieces, those of other plans where they fit."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug.ep.record import Record
+from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
+from onnxplug_cpu.compiler.ir.commands import (
+    Buffer,
+    Constant,
+    Flag,
+    Input,
+    Output,
+    Packed,
+    Temporary,
+)
+from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
+from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
+from onnxplug_cpu.compiler.ir.views import View, c_strides
+from onnxplug_cpu.compiler.schedule.inference import Inferred
+from onnxplug_cpu.compiler.schedule.memo import (
+    CONTENT,
+    PLACE,
+    REFUSED,
+    TARGET,
+    Branch,
+    Fork,
+    Question,
+)
+from onnxplug_cpu.compiler.schedule.operations.registry import Results
+from onnxplug_cpu.compiler.schedule.placement import Placement
+from onnxplug_cpu.compiler.schedule.recording import Recording
+from onnxplug_cpu.compiler.schedule.structure import Part, Structure
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.schedule.plan import Plans
+
+
+class Result(Record):
+    """One output of a plan.
+
+    Attributes:
+        dtype, shape: of the array that the caller provides.
+        content: the output itself, when it does not depend on what is fed.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    content: np.ndarray[Any, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Planned(Record):
+    """A segment for one set of input shapes."""
+
+    work: Work
+    results: tuple[Result, ...]
+
+
+class Latest(Record):
+    """A plan from which the next one of its structure differs in a few parts.
+
+    Attributes:
+        inferred: what was known of its values.
+        state, buffers, targets, made, written: as of its planner.
+        placed: its pieces, by the part.
+    """
+
+    inferred: Inferred
+    state: list[Any]
+    buffers: list[Buffer | None]
+    targets: dict[tuple[str, bool], Place]
+    made: dict[int, Buffer]
+    written: set[str]
+    placed: list[Placed | None]
+
+
+class Planner:
+    """Puts the pieces of one plan together."""
+
+    def __init__(
+        self,
+        plans: Plans,
+        inferred: Inferred,
+        structure: Structure,
+        recorder: Recorder,
+        packed: PackedConstants,
+        look: Callable[[], None],
+    ) -> None:
+        self.tokens = plans.tokens
+        self.recorder = recorder
+        self._plans = plans
+        self._inferred = inferred
+        self._structure = structure
+        self._packed = packed
+        self._look = look
+        self._count = plans.count
+        # answers by question and slot
+        self._state: list[Any] = inferred.forms + inferred.contents
+        self._buffers: list[Buffer | None] = []
+        self._targets: dict[tuple[str, bool], Place] = {}
+        self._made: dict[int, Buffer] = {}
+        # which refers to no planner, so that this one goes when it is done
+        self._placement = Placement(
+            functools.partial(_known, inferred.values, plans.slots),
+            structure.readers,
+            structure.positions,
+            recorder,
+        )
+        self._placed: list[Placed | None] = [None] * len(structure.parts)
+        self._copies: list[Placed] = []
+
+    def make(self) -> Planned:
+        """The commands and the results."""
+        structure = self._structure
+        latest = structure.latest
+        if latest is None:
+            self._make_all()
+        else:
+            self._make_changed(latest)
+        results = tuple([self._result(name) for name in self._plans.outputs])
+        structure.latest = Latest(
+            self._inferred,
+            self._state,
+            self._buffers,
+            self._targets,
+            self._made,
+            self._placement.written,
+            self._placed,
+        )
+        placed = [each for each in self._placed if each is not None]
+        return Planned(Work(placed + self._copies, structure.outlines), results)
+
+    def _make_all(self) -> None:
+        plans = self._plans
+        self._state += plans.places
+        self._buffers = plans.buffers.copy()
+        for position, name in enumerate(plans.inputs):
+            self._take_input(position, name)
+        for name in tuple(plans.viewed):
+            if self._known(name).content is not None:
+                self.place(name)
+        for number, part in enumerate(self._structure.parts):
+            self._make_part(number, part)
+
+    def _make_changed(self, latest: Latest) -> None:
+        """All parts as in another plan, but those of which something has changed that
+        they may ask."""
+        plans, structure, count = self._plans, self._structure, self._count
+        fresh, before = self._state, latest.state
+        # of which the fresh ones are fewer
+        differs = map(operator.ne, fresh, before)
+        changed = list(itertools.compress(range(2 * count), differs))
+        self._state = state = before.copy()
+        self._buffers = latest.buffers.copy()
+        self._targets = latest.targets.copy()
+        self._made = latest.made.copy()
+        self._placement.written = latest.written.copy()
+        self._placed = latest.placed.copy()
+        slots = {place % count for place in changed}
+        for place in changed:
+            state[place] = fresh[place]
+        for position, name in enumerate(plans.inputs):
+            if plans.slots[name] in slots:
+                self._take_input(position, name)
+        for name in tuple(plans.viewed):
+            slot = plans.slots[name]
+            if slot in slots and self.value(slot).content is not None:
+                state[2 * count + slot] = None
+                self.place(name)
+        waiting = bytearray(len(structure.parts))
+        for slot in slots:
+            for number in structure.concerned.get(slot, ()):
+                waiting[number] = 1
+        for number, place in structure.unnamed:
+            if self._inferred.results[place] is not latest.inferred.results[place]:
+                waiting[number] = 1
+        buffers, earlier = self._buffers, latest.buffers
+        number = waiting.find(1)
+        while number >= 0:
+            part = structure.parts[number]
+            self._forget(part)
+            self._make_part(number, part)
+            for slot in part.made:
+                if (
+                    buffers[slot] is not earlier[slot]
+                    or state[2 * count + slot] is not before[2 * count + slot]
+                ):
+                    for other in structure.concerned[slot]:
+                        waiting[other] = 1
+            number = waiting.find(1, number + 1)
+
+    def _forget(self, part: Part) -> None:
+        """Make a part's values have no place."""
+        for name in part.results:
+            for apart in (False, True):
+                if self._targets.pop((name, apart), None) is not None:
+                    target = self._structure.target(name, apart)
+                    self._placement.written -= target.chain
+
+    def _make_part(self, number: int, part: Part) -> None:
+        try:
+            piece = self._found(part) or self._recorded(part)
+        except NotCompiled as refusal:
+            refusal.call = refusal.call or part.group.all_calls[0]
+            raise
+        except (IndexError, ValueError) as error:
+            # a kernel does not take what the array tier may take, or refuse better
+            raise NotCompiled(str(error), part.group.all_calls[0]) from error
+        self._placed[number] = self._put(part, piece)
+
+    def _take_input(self, position: int, name: str) -> None:
+        value = self.value(self._plans.slots[name])
+        nbytes = value.size * value.dtype.itemsize
+        self._take(name, Input(position, nbytes), value.dtype, value.shape)
+
+    # pieces
+
+    def _found(self, part: Part) -> Piece | None:
+        """What was recorded for the same answers."""
+        state, getters = self._state, part.getters
+        branches = part.memo.branches
+        while True:
+            for branch in branches:
+                getter = getters.get(branch) or self._bound(part, branch)
+                found = branch.ways.get(getter(state))
+                if found is not None:
+                    break
+            else:
+                return None
+            if type(found) is not Fork:
+                return found  # type: ignore[return-value]
+            after = found.ways.get(self.answer(part, found.question))
+            if after is None:
+                return None
+            branches = after
+
+    def _bound(self, part: Part, branch: Branch) -> Callable[[list[Any]], Any]:
+        """What takes the answers of a branch, now that somebody wants them."""
+        for what, role in branch.states:
+            if what == CONTENT:
+                self.content(part.slots[role])
+            elif what == PLACE:
+                self.place(part.names[role])
+        return part.bound(branch, self._count)
+
+    def _recorded(self, part: Part) -> Piece:
+        self._look()
+        recording = Recording(self, part)
+        piece = recording.piece()
+        if recording.lasts:
+            part.memo.add(recording.log, piece)
+        return piece
+
+    def _put(self, part: Part, piece: Piece) -> Placed | None:
+        """A piece with the part's values; ``None`` if it has no commands."""
+        slots, buffers = part.slots, self._buffers
+        own: dict[Buffer, Buffer] = {}
+        placed = None
+        if piece.commands:
+            real: list[Buffer] = []
+            for source in piece.sources:
+                if type(source) is int:
+                    buffer = buffers[slots[source]]
+                    assert buffer is not None
+                else:
+                    buffer = self._of(piece, source, part, own)  # type: ignore[arg-type]
+                real.append(buffer)
+            placed = Placed(piece, real, part.nodes)
+        for role, stand_in, place in piece.aliases:
+            slot = slots[role]
+            seen = piece.roles.get(stand_in)
+            buffers[slot] = (
+                self._of(piece, stand_in, part, own)
+                if seen is None
+                else buffers[slots[seen]]
+            )
+            self._state[2 * self._count + slot] = place
+        return placed
+
+    def _of(
+        self, piece: Piece, stand_in: Buffer, part: Part, own: dict[Buffer, Buffer]
+    ) -> Buffer:
+        """The buffer of this plan in the place of one that is no value of the part."""
+        buffer = own.get(stand_in)
+        if buffer is not None:
+            return buffer
+        if type(stand_in) is Temporary:
+            buffer = Temporary(stand_in.nbytes)
+        elif type(stand_in) is Flag:
+            buffer = Flag()
+        elif type(stand_in) is Packed:
+            buffer = self._granted(piece, piece.wishes[stand_in], part)
+        else:
+            buffer = stand_in  # a constant that the piece has
+        own[stand_in] = buffer
+        return buffer
+
+    def _granted(self, piece: Piece, wish: Wish, part: Part) -> Packed:
+        """The packed constant that a piece wants."""
+        source: Buffer | None = wish.source
+        role = piece.roles.get(wish.source)
+        if role is not None:
+            source = self._buffers[part.slots[role]]
+        assert isinstance(source, Constant)
+        found = self._packed.get((_key_of(source), wish.layout))
+        if found is not None:
+            return found[1]
+        if source.key is not None:
+            source = source.another()  # whose content goes when it is packed
+        view = View(source, wish.offset, wish.dtype, wish.shape, wish.strides)
+        address = self.recorder.packed(
+            view, wish.layout, wish.nbytes, wish.record, wish.accepts
+        )
+        assert isinstance(address.buffer, Packed)
+        return address.buffer
+
+    # what recording asks
+
+    def value(self, slot: int) -> Abstract:
+        """What is known of a value."""
+        value = self._inferred.values[slot]
+        assert value is not None
+        return value
+
+    def _known(self, name: str) -> Abstract:
+        return self.value(self._plans.slots[name])
+
+    def form(self, slot: int) -> Any:
+        """What stands for the dtype and shape of a value."""
+        return self._state[slot]
+
+    def content(self, slot: int) -> Any:
+        """What stands for the content of a value."""
+        place = self._count + slot
+        token = self._state[place]
+        if token is None:
+            value = self.value(slot)
+            token = self.tokens.content(value)
+            if token is not None:  # a constant, of which nobody asked before
+                self._plans.inference.contents[slot] = self._state[place] = token
+        return token
+
+    def place(self, name: str) -> Place:
+        """Where a value is."""
+        slot = self._plans.slots[name]
+        place: Place | None = self._state[2 * self._count + slot]
+        if place is None:
+            content = self.value(slot).content
+            assert content is not None, f"{name} is not computed yet"
+            view = self.recorder.constant(content)
+            place = self._take(name, view.buffer, view.dtype, view.shape)
+            self._plans.viewed.add(name)
+        return place
+
+    def answer(self, part: Part, question: Question) -> Any:
+        """The answer of a question that has to be asked."""
+        if question.what == TARGET:
+            return self._target(part.names[question.role], question.argument)
+        if question.what == REFUSED:
+            source = self._buffers[part.slots[question.role]]
+            assert isinstance(source, Constant)
+            found = self._packed.get((_key_of(source), question.argument))
+            return found is not None and found[1].refused
+        call = part.group.all_calls[question.argument]
+        return tuple(
+            None if value is None else self.tokens.form(value)
+            for value in self.results(call)
+        )
+
+    def results(self, call: Call) -> Results:
+        """What is known of the call's outputs, also of those that nobody wants."""
+        return self._inferred.results[self._plans.inference.places[call]]
+
+    def _target(self, name: str, apart: bool) -> Place:
+        """Where a value is to be written; the same each time in one plan."""
+        place = self._targets.get((name, apart))
+        if place is not None:
+            return place
+        target = self._structure.target(name, apart)
+        written = self._placement.written
+        known = not written or written.isdisjoint(target.chain)
+        key = target.key(self._state)
+        found = target.found.get(key) if known else None
+        if found is None:
+            before = written.copy()
+            view = self._placement.place(name, apart=apart)
+            place = self._take_view(name, view)
+            buffer = self._made[self._plans.slots[name]] = view.buffer
+            if known:
+                position = buffer.position if isinstance(buffer, Output) else None
+                target.found[key] = place, position, frozenset(written - before)
+        else:
+            place, position, wrote = found
+            slot = self._plans.slots[name]
+            made = self._made.get(slot)
+            # one of another plan will do
+            if (
+                made is None
+                or self._state[2 * self._count + slot] is not place
+                or (isinstance(made, Output) and made.position != position)
+            ):
+                made = (
+                    Temporary(place.nbytes)
+                    if position is None
+                    else Output(position, place.nbytes)
+                )
+            self._buffers[slot] = self._made[slot] = made
+            self._state[2 * self._count + slot] = place
+            written |= wrote
+        self._targets[name, apart] = place
+        return place
+
+    def _take_view(self, name: str, view: View) -> Place:
+        slot = self._plans.slots[name]
+        buffer = view.buffer
+        place = self.tokens.place(
+            type(buffer),
+            buffer.nbytes,
+            view.offset,
+            view.dtype,
+            view.shape,
+            view.strides,
+        )
+        self._buffers[slot] = buffer
+        self._state[2 * self._count + slot] = place
+        return place
+
+    def _take(
+        self,
+        name: str,
+        buffer: Buffer,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+    ) -> Place:
+        return self._take_view(name, View.contiguous(buffer, dtype, shape))
+
+    # results
+
+    def _result(self, name: str) -> Result:
+        value = self._known(name)
+        if value.content is not None:
+            return Result(value.dtype, value.shape, value.content)
+        position = self._structure.positions[name]
+        place = self.place(name)
+        buffer = self._buffers[self._plans.slots[name]]
+        assert buffer is not None
+        wanted = (
+            isinstance(buffer, Output)
+            and buffer.position == position
+            and place.view(buffer).is_contiguous
+        )
+        if not wanted:
+            nbytes = value.size * value.dtype.itemsize
+            self._copy(name, place, Output(position, nbytes), value)
+        return Result(value.dtype, value.shape)
+
+    def _copy(self, name: str, place: Place, output: Output, value: Abstract) -> None:
+        """Copy a value to where the caller wants it."""
+        slots = (self._plans.slots[name],)
+        piece = self._plans.copies.get(place)
+        if piece is None:
+            part = Part.of(name, slots)
+            target = self.tokens.place(
+                Output,
+                output.nbytes,
+                0,
+                value.dtype,
+                value.shape,
+                c_strides(value.shape),
+            )
+            piece = self._plans.copies[place] = Recording(self, part).copy(name, target)
+        own: dict[Buffer, Buffer] = {}
+        source = self._buffers[slots[0]]
+        assert source is not None
+        real = [
+            (source, output)[each]
+            if type(each) is int
+            else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
+            for each in piece.sources
+        ]
+        self._copies.append(Placed(piece, real, ()))
+
+
+def _known(
+    values: Sequence[Abstract | None], slots: Mapping[str, int], name: str
+) -> Abstract:
+    value = values[slots[name]]
+    assert value is not None, f"nothing is known of {name}"
+    return value
+
+
+def _key_of(constant: Constant) -> Hashable:
+    return id(constant.array) if constant.key is None else constant.key

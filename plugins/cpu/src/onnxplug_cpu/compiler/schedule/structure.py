@@ -1,0 +1,302 @@
+"""How calls are grouped, for all shapes that give the same answers to what was asked.
+
+A structure is made from equalities of shapes and the like, never from sizes alone, so
+that it serves most shapes that a segment meets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from onnxplug_cpu.compiler.frontend.call import Abstract, Call
+from onnxplug_cpu.compiler.frontend.elementwise import StepForm
+from onnxplug_cpu.compiler.frontend.facts import Facts
+from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
+from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
+from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.schedule.constants import Constants
+from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
+
+MOST_VIEWS: Final = 32
+"""Views in a row through which a value is written where the last of them is wanted."""
+
+_PLAIN: Final = (bool, int, float, str, bytes, type(None))
+
+
+class Part:
+    """A group of a structure.
+
+    Attributes:
+        group: its calls.
+        names: of its values, by role.
+        roles: the same the other way round.
+        slots: numbers of the values in the segment, by role.
+        nodes: indices of the graph's nodes.
+        outputs: what others read of it.
+        results: what its calls make; *made* are the slots.
+        memo: what was recorded for groups like this.
+        getters: what takes the answers of a branch from all that are there.
+    """
+
+    __slots__ = (
+        "getters",
+        "group",
+        "made",
+        "memo",
+        "names",
+        "nodes",
+        "outputs",
+        "results",
+        "roles",
+        "slots",
+    )
+
+    def __init__(
+        self,
+        group: Group,
+        names: tuple[str, ...],
+        slots: tuple[int, ...],
+        outputs: list[str],
+        memo: Memo,
+    ) -> None:
+        self.group = group
+        self.names = names
+        self.roles = {name: role for role, name in enumerate(names)}
+        self.slots = slots
+        self.nodes = tuple(node for call in group.all_calls for node in call.nodes)
+        self.outputs = outputs
+        self.results = [
+            name for call in group.all_calls for name in call.outputs if name
+        ]
+        self.made = [slots[self.roles[name]] for name in self.results]
+        self.memo = memo
+        self.getters: dict[Branch, Callable[[list[Any]], Any]] = {}
+
+    @classmethod
+    def of(cls, name: str, slots: tuple[int, ...]) -> Part:
+        """A part of no calls, that reads one value."""
+        return cls(Group([]), (name,), slots, [], Memo())
+
+    def bound(self, branch: Branch, count: int) -> Callable[[list[Any]], Any]:
+        """What takes the answers of *branch* from a list of all that are there, which
+        has those of each question for *count* values."""
+        places = [what * count + self.slots[role] for what, role in branch.states]
+        getter: Callable[[list[Any]], Any] = (
+            itemgetter(*places) if places else lambda state: ()
+        )
+        self.getters[branch] = getter
+        return getter
+
+
+class Target:
+    """Where a value was placed, by the forms of all that it may be written as.
+
+    Attributes:
+        chain: names of the value and of what views make of it.
+        key: takes their forms from those of all values.
+        found: the place, the position if it is in an output, and the outputs that have
+            their place by that, for each key.
+    """
+
+    __slots__ = ("chain", "found", "key")
+
+    def __init__(self, chain: Sequence[str], slots: Mapping[str, int]) -> None:
+        self.chain = frozenset(chain)
+        self.key = itemgetter(*[slots[name] for name in chain])
+        self.found: dict[Any, tuple[Place, int | None, frozenset[str]]] = {}
+
+
+class Structure:
+    """The groups of a segment in the order in which they are computed.
+
+    Attributes:
+        parts: the groups.
+        readers: the calls that read a value.
+        positions: of the values that are outputs.
+        outlines: of the blocks of plans.
+        latest: the plan that was made last; ``None`` if there is none.
+        concerned: the parts that may ask for something of a value, by its slot.
+        unnamed: parts with calls that have outputs without names, and the calls.
+    """
+
+    def __init__(
+        self,
+        known: Sequence[bool],
+        calls: Sequence[Call],
+        forms: Mapping[Call, StepForm],
+        facts: Facts,
+        outputs: Sequence[str],
+        slots: Mapping[str, int],
+        memos: dict[Hashable, Memo],
+    ) -> None:
+        self._known = list(known)
+        self._slots = slots
+        self.positions = {name: place for place, name in enumerate(outputs)}
+        self.readers: defaultdict[str, list[Call]] = defaultdict(list)
+        remaining = [
+            call for call, is_known in zip(calls, known, strict=True) if not is_known
+        ]
+        remaining = rewrite(_needed(remaining, outputs), facts, outputs)
+        for call in remaining:
+            for name in call.inputs:
+                if name is not None:
+                    self.readers[name].append(call)
+        self.parts = [
+            self._part(group, forms, memos)
+            for group in fuse(remaining, forms, facts.same_shape, outputs)
+        ]
+        self._facts = [
+            (question, tuple(slots[name] for name in names), answer)
+            for question, names, answer in facts.varying()
+        ]
+        self.outlines: dict[Any, Any] = {}
+        self.latest: Any = None
+        self.unnamed: list[tuple[int, int]] = []
+        self.concerned: defaultdict[int, list[int]] = defaultdict(list)
+        places = {call: place for place, call in enumerate(calls)}
+        for number, part in enumerate(self.parts):
+            for call in part.group.all_calls:
+                if None in call.outputs and call in places:
+                    self.unnamed.append((number, places[call]))
+            asked = set(part.slots)
+            for name in part.results:
+                asked.update(slots[each] for each in self._chain(name))
+            for slot in asked:
+                self.concerned[slot].append(number)
+        self._targets: dict[tuple[str, bool], Target] = {}
+
+    def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
+        """Whether all that was asked has the same answer for these values."""
+        return self._known == known and all(
+            question(*[values[slot] for slot in slots]) == answer
+            for question, slots, answer in self._facts
+        )
+
+    def target(self, name: str, apart: bool) -> Target:
+        """What decides where *name* goes."""
+        found = self._targets.get((name, apart))
+        if found is None:
+            found = self._targets[name, apart] = Target(self._chain(name), self._slots)
+        return found
+
+    def _chain(self, name: str) -> list[str]:
+        """*name* and what views make of it, as long as each is the only reader."""
+        names: list[str] = []
+        follower: str | None = name
+        while follower is not None and len(names) <= MOST_VIEWS + 1:
+            names.append(follower)
+            readers = self.readers[follower]
+            if len(readers) != 1:
+                break
+            reader = readers[0]
+            if not reader.traits.keeps_elements:
+                break
+            follower = reader.outputs[0]
+        return names
+
+    def _part(
+        self,
+        group: Group,
+        forms: Mapping[Call, StepForm],
+        memos: dict[Hashable, Memo],
+    ) -> Part:
+        roles: dict[str, int] = {}
+        for call in group.all_calls:
+            for name in (*call.inputs, *call.outputs):
+                if name is not None:
+                    roles.setdefault(name, len(roles))
+        outputs = self._needed_outside(group)
+        kind: list[Hashable] = [
+            group.anchor is not None,
+            len(group.reshapes),
+            len(group.forms),
+            tuple(roles[name] for name in outputs),
+        ]
+        for call in group.all_calls:
+            form = forms.get(call) if call in group.calls and group.forms else None
+            kind.append(_kind_of(call, form, roles))
+        return Part(
+            group,
+            tuple(roles),
+            tuple(self._slots[name] for name in roles),
+            outputs,
+            memos.setdefault(tuple(kind), Memo()),
+        )
+
+    def _needed_outside(self, group: Group) -> list[str]:
+        """The values of a group that others read, or that are outputs."""
+        inside = set(map(id, group.all_calls))
+        return [
+            name
+            for call in group.all_calls
+            for name in call.outputs
+            if name is not None
+            and (
+                name in self.positions
+                or any(id(reader) not in inside for reader in self.readers[name])
+            )
+        ]
+
+
+def _needed(calls: Sequence[Call], outputs: Sequence[str]) -> list[Call]:
+    """Without calls of whose results nothing but the shape is read."""
+    wanted = set(outputs)
+    needed: list[Call] = []
+    for call in reversed(calls):
+        if not wanted.isdisjoint(call.outputs):
+            needed.append(call)
+            wanted.update(name for name in call.inputs if name is not None)
+    return needed[::-1]
+
+
+def _kind_of(
+    call: Call, form: StepForm | None, roles: Mapping[str, int]
+) -> tuple[Hashable, ...]:
+    """All of a call that does not depend on shapes, its values named by their roles."""
+
+    def role(name: str | None) -> int:
+        return -1 if name is None else roles[name]
+
+    written = _written(call.attributes)
+    return (
+        call.op_type,
+        call.domain,
+        call.version,
+        call if written is None else written,
+        call.dtypes,
+        tuple(map(role, call.inputs)),
+        tuple(map(role, call.outputs)),
+        form
+        and (
+            form.operator,
+            # numbers as text, as equality takes -0 for 0 and True for 1
+            tuple(role(o) if isinstance(o, str) else repr(o) for o in form.operands),
+            form.element,
+            repr(form.attributes),
+        ),
+    )
+
+
+def _written(attributes: Mapping[str, Any]) -> str | None:
+    """Attributes as a text that others do not have; ``None`` if there is none."""
+    for value in attributes.values():
+        elements = value if isinstance(value, (list, tuple)) else (value,)
+        if not all(type(element) in _PLAIN for element in elements):
+            return None
+    return repr(sorted(attributes.items()))
+
+
+def facts_of(
+    values: Sequence[Abstract | None], slots: Mapping[str, int], constants: Constants
+) -> Facts:
+    """What is known of a segment's values, to be asked."""
+
+    def known(name: str) -> Abstract:
+        value = values[slots[name]]
+        assert value is not None, f"nothing is known of {name}"
+        return value
+
+    return Facts(known, constants)

@@ -1,0 +1,239 @@
+"""Plans for other shapes: what they share, and that they are as fresh ones are."""
+
+from __future__ import annotations
+
+import random as numbers
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug_cpu.compiler.schedule import plan
+from onnxplug_cpu.compiler.schedule.operations import rows
+
+from ..lowered import Lowered, graph, lowered, random
+from ..replanning import compared_with_fresh_plans
+
+LAYERS = 3
+
+
+def decoder(layers: int = LAYERS) -> str:
+    """A decoder of 2 heads of 4, whose cache grows; its mask and its places follow from
+    lengths."""
+    inputs, outputs, body = "float[B, S, 8] x, float[96, 8] table", "", ""
+    body += (
+        "shape = Shape (x) length = Gather <axis = 0> (shape, one) "
+        "before = Shape (k0) past = Gather <axis = 0> (before, two) "
+        "whole = Add (past, length) "
+        "columns = Range (zero, whole, one0) rows = Range (past, whole, one0) "
+        "standing = Unsqueeze (rows, ones) seen = LessOrEqual (columns, standing) "
+        "mask = Where (seen, none, lowest) "
+        "batch = Gather <axis = 0> (shape, zero) "
+        "b = Unsqueeze (batch, zeros) s = Unsqueeze (length, zeros) "
+        "apart = Concat <axis = 0> (b, s, heads) "
+        "flat = Concat <axis = 0> (b, s, eight) "
+        "first = Unsqueeze (past, zeros) last = Unsqueeze (whole, zeros) "
+        "places = Slice (table, first, last, zeros) x0 = Add (x, places) "
+    )
+    for n in range(layers):
+        inputs += f", float[B, 2, P, 4] k{n}, float[B, 2, P, 4] v{n}"
+        outputs += f", float[B, 2, T, 4] kk{n}, float[B, 2, T, 4] vv{n}"
+        for part in "qkv":
+            body += (
+                f"{part}m{n} = MatMul (x{n}, w) {part}a{n} = Add ({part}m{n}, bias) "
+                f"{part}r{n} = Reshape ({part}a{n}, apart) "
+                f"{part}t{n} = Transpose <perm = [0, 2, 1, 3]> ({part}r{n}) "
+            )
+        body += (
+            f"kk{n} = Concat <axis = 2> (k{n}, kt{n}) "
+            f"vv{n} = Concat <axis = 2> (v{n}, vt{n}) "
+            f"kx{n} = Transpose <perm = [0, 1, 3, 2]> (kk{n}) "
+            f"sc{n} = MatMul (qt{n}, kx{n}) sm{n} = Mul (sc{n}, half) "
+            f"sa{n} = Add (sm{n}, mask) p{n} = Softmax <axis = -1> (sa{n}) "
+            f"o{n} = MatMul (p{n}, vv{n}) "
+            f"ot{n} = Transpose <perm = [0, 2, 1, 3]> (o{n}) "
+            f"of{n} = Reshape (ot{n}, flat) om{n} = MatMul (of{n}, w) "
+            f"y{n} = Add (om{n}, x{n}) "
+            f"x{n + 1} = LayerNormalization <axis = -1> (y{n}, scale, bias) "
+        )
+    weights = ", ".join(f"{0.1 * (i % 7 - 3):.1f}" for i in range(64))
+    row = ", ".join(f"{0.1 * i:.1f}" for i in range(8))
+    return graph(
+        inputs,
+        f"float[B, S, 8] x{layers}{outputs}",
+        body,
+        f"float[8, 8] w = {{{weights}}}, float[8] bias = {{{row}}}, "
+        f"float[8] scale = {{{row}}}, float half = {{0.5}}, float none = {{0}}, "
+        "float lowest = {-1e30}, int64 zero = {0}, int64 one = {1}, int64 two = {2}, "
+        "int64 one0 = {1}, int64[1] zeros = {0}, int64[1] ones = {1}, "
+        "int64[2] heads = {2, 4}, int64[1] eight = {8}",
+    )
+
+
+def feeds(batch: int, length: int, past: int, layers: int = LAYERS) -> list[Any]:
+    shapes = [(batch, length, 8), (96, 8)] + [(batch, 2, past, 4)] * (2 * layers)
+    return random(*shapes, seed=past)
+
+
+def counts(found: Lowered) -> dict[str, int]:
+    (partition,) = found.session.explain().partitions
+    return dict(partition.counts)
+
+
+def test_a_cache_that_grows_needs_one_structure() -> None:
+    found = lowered(decoder())
+    with compared_with_fresh_plans() as compared:
+        for past in range(3, 24):
+            found.check(*feeds(1, 1, past))
+    assert len(compared) == 21
+    assert set(compared) == {compared[0]}
+    assert counts(found) == {"structures": 1, "plans": 21}
+
+
+def test_random_shapes_need_few_structures() -> None:
+    found = lowered(decoder(1))
+    choose = numbers.Random(0)
+    shapes = {
+        (choose.randint(1, 9), choose.randint(1, 40), choose.randint(0, 40))
+        for _ in range(70)
+    }
+    with compared_with_fresh_plans():
+        for batch, length, past in shapes:
+            found.check(*feeds(batch, length, past, 1))
+    assert counts(found)["plans"] == len(shapes)
+    assert counts(found)["structures"] <= 8
+
+
+def test_explanations_say_what_was_made_for_shapes() -> None:
+    found = lowered(decoder(1))
+    assert counts(found) == {"structures": 0, "plans": 0}
+    found.check(*feeds(1, 2, 3, 1))
+    found.check(*feeds(1, 2, 4, 1))
+    found.check(*feeds(1, 2, 3, 1))
+    text = str(found.session.explain())
+    assert "made for shapes: 1 structures, 2 plans" in text
+
+
+@contextmanager
+def noted_recordings(act: Callable[[], object] = lambda: None) -> Iterator[list[Any]]:
+    """A context in which recordings of softmax are noted, and something is done."""
+    record = rows.record_softmax
+    seen: list[Any] = []
+
+    def noting(recorder: Any, x: Any, *rest: Any, **named: Any) -> None:
+        act()
+        seen.append(x.shape)
+        record(recorder, x, *rest, **named)
+
+    with mock.patch.object(rows, "record_softmax", noting):
+        yield seen
+
+
+CHAIN = graph(
+    "float[N, 8] x, float[M, 8] z",
+    "float[N, 8] y, float[M, 8] u",
+    "a = Softmax (x) b = Softmax (a) c = Softmax (b) y = Softmax (c) "
+    "s = Softmax (z) t = Softmax (s) u = Softmax (t)",
+)
+
+
+def test_equal_groups_are_recorded_once() -> None:
+    found = lowered(CHAIN)
+    with noted_recordings() as seen:
+        found.check(*random((3, 8), (5, 8)))
+        # from an input, between temporary values, and to an output
+        assert sorted(seen) == [(3, 8)] * 3 + [(5, 8)] * 3
+        seen.clear()
+        found.check(*random((5, 8), (3, 8)))
+        assert seen == []
+        seen.clear()
+        found.check(*random((5, 8), (4, 8)))
+        assert set(seen) == {(4, 8)}
+
+
+def test_other_runs_do_not_wait_for_a_plan() -> None:
+    found = lowered(CHAIN)
+    known, new = random((3, 8), (5, 8)), random((7, 8), (5, 8))
+    found.check(*known)
+    planning, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planning.set()
+        assert done.wait(30)
+
+    with noted_recordings(wait):
+        other = threading.Thread(target=found.check, args=new)
+        other.start()
+        assert planning.wait(30)
+        found.check(*known)
+        done.set()
+        other.join()
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MOST_TOKENS", 40)
+    found = lowered(decoder(1))
+    with compared_with_fresh_plans() as compared:
+        for past in (3, 4, 5, 3, 9, 4):
+            found.check(*feeds(1, 2, past, 1))
+    # plans of the latest shapes are there
+    assert len(compared) == 4
+    assert 1 < counts(found)["structures"] <= 4
+
+
+def test_shapes_that_cannot_be_say_nothing_of_others() -> None:
+    found = lowered(
+        graph(
+            "float[N, 4] x, float[M, 4] z",
+            "float[K, 4] y",
+            "s = Softmax (x) y = Add (s, z)",
+        )
+    )
+    found.check(*random((2, 4), (2, 4)))
+    with pytest.raises(onnxplug.errors.OnnxplugError):
+        found.check(*random((2, 4), (3, 4)))
+    found.check(*random((5, 4), (5, 4)))
+    found.check(*random((5, 4), (1, 4)))
+    assert found.tiers() == {"compiled": 2}
+
+
+def test_known_contents_that_kernels_read_are_those_of_the_shapes() -> None:
+    text = graph(
+        "float[N, 8] x",
+        "float[N, 8] y, int64[2] z",
+        "z = Shape (x) n = Gather <axis = 0> (z, zero) f = Cast <to = 1> (n) "
+        "p = Range (zero, n, one) c = Cast <to = 1> (p) r = Unsqueeze (c, ones) "
+        "a = Mul (x, r) y = Div (a, f)",
+        "int64 zero = {0}, int64 one = {1}, int64[1] ones = {1}",
+    )
+    found = lowered(text)
+    with compared_with_fresh_plans() as compared:
+        for n in (3, 4, 80, 3, 5, 81, 0, 1, 4):
+            _, z = found.check(*random((n, 8)))
+            np.testing.assert_array_equal(z, [n, 8])
+    assert len(compared) == 7
+
+
+def test_threads_plan_at_the_same_time() -> None:
+    found = lowered(decoder())
+    failures: list[BaseException] = []
+
+    def run(first: int) -> None:
+        try:
+            for past in range(first, first + 12):
+                found.check(*feeds(1, 1, past))
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    threads = [threading.Thread(target=run, args=(first,)) for first in (3, 5, 7, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
