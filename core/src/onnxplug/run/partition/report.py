@@ -342,7 +342,7 @@ class Explanation:
                 f"  partition {part.number}{where}: {part.ep} on {part.device}, "
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
             )
-            if part.counts:
+            if max(part.counts.values(), default=0) > 1:
                 made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
                 lines.append(f"    made for shapes: {made}")
             if part.specialisations is not None:
