@@ -394,7 +394,7 @@ class Explanation:
                 f"{_plural(part.nodes, 'node')} ({operators}{more}){cache}"
                 + (f", restored from what is {part.origin}" if part.origin else "")
             )
-            if part.counts:
+            if max(part.counts.values(), default=0) > 1:
                 made = ", ".join(f"{n} {what}" for what, n in part.counts.items())
                 lines.append(f"    made for shapes: {made}")
             if part.specialisations is not None:

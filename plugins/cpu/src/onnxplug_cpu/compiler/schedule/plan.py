@@ -33,7 +33,7 @@ from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
 MOST_STRUCTURES: Final = 16
 """Structures that a segment keeps."""
 
-MOST_TOKENS: Final = 1 << 15
+MOST_TOKENS: Final = 1 << 14
 """What plans of a segment may tell apart before all that was kept is given up: about
 the sizes, times the values that have them."""
 
