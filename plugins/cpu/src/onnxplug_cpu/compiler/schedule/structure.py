@@ -6,6 +6,7 @@ that it serves most shapes that a segment meets.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import itemgetter
@@ -118,8 +119,6 @@ class Structure:
         positions: of the values that are outputs.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
-        concerned: the parts that may ask for something of a value, by its slot.
-        unnamed: parts with calls that have outputs without names, and the calls.
     """
 
     def __init__(
@@ -154,19 +153,33 @@ class Structure:
         ]
         self.outlines: dict[Any, Any] = {}
         self.latest: Any = None
-        self.unnamed: list[tuple[int, int]] = []
-        self.concerned: defaultdict[int, list[int]] = defaultdict(list)
-        places = {call: place for place, call in enumerate(calls)}
+        self._calls = calls
+        self._targets: dict[tuple[str, bool], Target] = {}
+
+    # the first plan of a structure is made of all its parts, and most have no second
+
+    @functools.cached_property
+    def concerned(self) -> Mapping[int, Sequence[int]]:
+        """The parts that may ask for something of a value, by its slot."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
         for number, part in enumerate(self.parts):
-            for call in part.group.all_calls:
-                if None in call.outputs and call in places:
-                    self.unnamed.append((number, places[call]))
             asked = set(part.slots)
             for name in part.results:
-                asked.update(slots[each] for each in self._chain(name))
+                asked.update(self._slots[each] for each in self._chain(name))
             for slot in asked:
-                self.concerned[slot].append(number)
-        self._targets: dict[tuple[str, bool], Target] = {}
+                found[slot].append(number)
+        return found
+
+    @functools.cached_property
+    def unnamed(self) -> Sequence[tuple[int, int]]:
+        """Parts with calls that have outputs without names, and the calls."""
+        places = {call: place for place, call in enumerate(self._calls)}
+        return [
+            (number, places[call])
+            for number, part in enumerate(self.parts)
+            for call in part.group.all_calls
+            if None in call.outputs and call in places
+        ]
 
     def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
         """Whether all that was asked has the same answer for these values."""

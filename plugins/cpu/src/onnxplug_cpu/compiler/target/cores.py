@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Iterable
 
 
@@ -19,7 +20,8 @@ def default_workers(root: str | os.PathLike[str] = "/") -> int:
     """
     processors, base = _affinity(), os.fspath(root)
     count = len(_cores(processors, base)) if processors else os.cpu_count() or 1
-    quota = _quota(base)
+    # it may change while the process runs, and many sessions be made in a second
+    quota = _quota_of_second(base, int(time.monotonic()))
     return max(1, count if quota is None else min(count, int(quota)))
 
 
@@ -51,6 +53,11 @@ def _parse_list(text: str) -> frozenset[int]:
     except ValueError:
         return frozenset()
     return frozenset(numbers)
+
+
+@functools.lru_cache(maxsize=1)
+def _quota_of_second(root: str, second: int) -> float | None:
+    return _quota(root)
 
 
 def _quota(root: str) -> float | None:
