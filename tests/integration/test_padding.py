@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
-from onnxplug.errors import EpError, OptionError, OutputMismatch
+from onnxplug.errors import EpError, OptionError, OptionWarning, OutputMismatch
 
 from .shapes_lab import EP, Lab, counted, model
 
@@ -113,7 +113,8 @@ def test_what_is_not_proven_is_not_padded(lab: Lab) -> None:
 
 def test_an_ep_that_does_not_allow_it(lab: Lab) -> None:
     lab.pads = False
-    session = opened("batch=4")
+    with pytest.warns(OptionWarning, match="no EP of the session"):
+        session = opened("batch=4")
     check(session, fed(3, 2))
     assert lab.compiled == [((3, 2, 6), (3, 1, 6))]
     assert counted(session).notes == (f"nothing is padded, as {EP} does not allow it",)

@@ -325,16 +325,22 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
-    ("owner", "method", "mistake"), MISTAKES, ids=[m[2].__name__ for m in MISTAKES]
+    ("owner", "method", "mistake", "schedule"),
+    [
+        pytest.param(*mistake, schedule, id=f"{mistake[2].__name__}-{schedule}")
+        for mistake in MISTAKES
+        for schedule in SCHEDULES
+        # threads may have done all their work before their stream is closed
+        if (mistake[2], schedule) != (close_early, "threaded")
+    ],
 )
 def test_a_mistake_of_the_host_shows(
     monkeypatch: pytest.MonkeyPatch,
-    schedule: str,
     owner: type,
     method: str,
     mistake: Callable[..., object],
+    schedule: str,
 ) -> None:
     known: list[str] = []
 

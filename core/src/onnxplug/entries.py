@@ -55,11 +55,14 @@ def buckets(text: str) -> dict[str, tuple[int, ...]] | None:
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
 _IGNORED: Final = Entry(effect=False)
 
+SERVE: Final = "session.serve_while_compiling"
+"""By it another EP serves runs while an EP compiles for their shapes."""
+
 SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
     "session.model_external_initializers_file_folder_path": Entry(""),
-    "session.serve_while_compiling": _FLAG,
+    SERVE: _FLAG,
     PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
     "session.record_ep_graph_assignment_info": _FLAG,
     "session.intra_op_num_threads": Entry("0", str.isdecimal, "a number of threads"),

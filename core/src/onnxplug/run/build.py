@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.entries import PAD, buckets
-from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
+from onnxplug.entries import PAD, SERVE, buckets
+from onnxplug.errors import EpError, LoadCancelled, OptionWarning, OutOfMemory
 from onnxplug.graph import Model
 from onnxplug.guard import close_after, close_all
 from onnxplug.options import SessionOptions
@@ -27,6 +27,7 @@ from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.results import checks_always
 from onnxplug.selection import ChosenEp, FailedEp, do_without
 from onnxplug.selection.choose import close
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation
@@ -131,6 +132,7 @@ class _Builder:
                 self._by_policy.choose(self._model.graph, self._settle_weights)
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
+        self._warn_of_entries_without_effect()
         memory = Memory(self._device_at, _user_streams(self._chosen))
         for ep in self._chosen:
             memory.device(ep.provider.location)
@@ -156,6 +158,22 @@ class _Builder:
             graph = self._model.graph
             types = [graph.value(name).type for name in graph.inputs]
             check_names(types, named)
+
+    def _warn_of_entries_without_effect(self) -> None:
+        config = self._options.config
+        specialising = [ep.provider for ep in self._chosen if ep.provider.specialises]
+        if config[SERVE] == "1" and not specialising:
+            warn_user(
+                f"session config entry {SERVE!r} has no effect, as no EP of the "
+                "session compiles by input shapes",
+                OptionWarning,
+            )
+        if config[PAD] and not any(provider.pads for provider in specialising):
+            warn_user(
+                f"session config entry {PAD!r} has no effect, as no EP of the session "
+                "compiles by input shapes and lets them be padded",
+                OptionWarning,
+            )
 
     def _compile(self) -> CompiledGraph:
         """Compile, doing without EPs that fail where that is allowed."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from onnxplug.entries import PAD, buckets
+from onnxplug.entries import PAD, SERVE, buckets
 from onnxplug.ep import (
     CompiledPartition,
     Declined,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """The shapes of a partition's inputs of which sizes are not known, in order."""
 
-SERVE: Final = "session.serve_while_compiling"
 
 _NOTHING_SAID: Final[Mapping[Any, Any]] = MappingProxyType({})
 
