@@ -10,6 +10,7 @@ shapes again, beside ONNX Runtime, run by run in turns.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import random
 import statistics
@@ -29,28 +30,15 @@ Feeds: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 Session: TypeAlias = Callable[[Feeds], list[Any]]
 
 
-def ours(model: str, threads: int) -> Session:
-    """A new session of onnxplug."""
-    import onnxplug
-
-    options = onnxplug.SessionOptions()
+def session_of(runtime: str, model: str, threads: int) -> Session:
+    """A new session of a runtime with ONNX Runtime's interface, by its module."""
+    module: Any = importlib.import_module(runtime)
+    options = module.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxplug.InferenceSession(
+    session = module.InferenceSession(
         model, options, providers=["CPUExecutionProvider"]
     )
-    return lambda feeds: session.run(None, feeds)
-
-
-def theirs(model: str, threads: int) -> Session:
-    """A new session of ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"]
-    )
-    return lambda feeds: session.run(None, feeds)
+    return lambda feeds: list(session.run(None, feeds))
 
 
 def timed(session: Session, feeds: Feeds) -> float:
@@ -68,7 +56,8 @@ def measure_decoder(
     The cache grows by a token with each step; one length is run in between, as often
     with numbers that no cache of the processor has.
     """
-    first, other = ours(model, threads), theirs(model, threads)
+    first = session_of("onnxplug", model, threads)
+    other = session_of("onnxruntime", model, threads)
     past = 64
     seen = decoder_feeds(1, past - 1, layers=layers)
     for session in (first, other):
@@ -101,7 +90,7 @@ def measure_bert(model: str, pairs: int, threads: int) -> dict[str, float]:
     session = onnxplug.InferenceSession(
         model, options, providers=["CPUExecutionProvider"]
     )
-    other = theirs(model, threads)
+    other = session_of("onnxruntime", model, threads)
     for run in (lambda feeds: session.run(None, feeds), other):
         run(bert_feeds(2, 70))
     totals = {"new": 0.0, "seen": 0.0, "onnxruntime": 0.0}

@@ -15,10 +15,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.ep import CompiledPartition, Declined, EpDevice
+from onnxplug.ep import CompiledPartition, Declined
 from onnxplug.ep.cache import cache_root
+from onnxplug.ep.devices import lasting_facts
 from onnxplug.ep.entries import Cache, fingerprint, size_limit
 from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.selection.compatibility import compatibility_info
 
 if TYPE_CHECKING:
     from onnxplug.ep import Partition
@@ -40,9 +42,6 @@ _FACTS: Final = 64 << 10
 
 _STORED: Final = 16
 """Bytes of the digest that entries begin with in their files."""
-
-_VOLATILE: Final = ("LUID",)
-"""Facts of devices that are others after each start of the system."""
 
 
 class CompiledCache:
@@ -76,10 +75,7 @@ class CompiledCache:
         from onnxplug import __version__
 
         ep = self._ep
-        try:
-            compilers = [ep.factory.compatibility_info(each) for each in ep.devices]
-        except FAILURES as error:
-            raise ep_failure(ep.name, "compatibility_info", error) from error
+        compilers = [compatibility_info(ep.factory, each) for each in ep.devices]
         options = {name: repr(value) for name, value in ep.compiled_in.items()}
         return {
             "format": _FORMAT,
@@ -87,7 +83,7 @@ class CompiledCache:
             "ep": [ep.name, ep.factory.version],
             "code": [_code(type(ep.factory)), _code(type(ep.provider))],
             "compilers": compilers,
-            "devices": [_described(each) for each in ep.devices],
+            "devices": [lasting_facts(each) for each in ep.devices],
             "options": options,
             "threads": self._threads,
             "system": [platform.system(), platform.machine()],
@@ -202,16 +198,6 @@ def _split(content: memoryview) -> tuple[dict[str, Any], memoryview]:
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     return header, content[end:]
-
-
-def _described(pair: EpDevice) -> dict[str, Any]:
-    hardware = pair.device
-    facts = {k: v for k, v in hardware.metadata.items() if k not in _VOLATILE}
-    return {
-        "device": [str(hardware.type), hardware.vendor_id, hardware.device_id],
-        "facts": facts,
-        "pair": dict(pair.metadata),
-    }
 
 
 def _code(kind: type) -> list[object]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep import DataType
+from onnxplug.ep.devices import lasting_facts
 from onnxplug.ep.entries import Cache, fingerprint
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = 1
 _DISTRIBUTION: Final = "onnxplug"
-
-_VOLATILE: Final = ("LUID",)
-"""Facts of devices that are others after each start of the system."""
 
 
 def entry_name(
@@ -37,7 +35,6 @@ def entry_name(
     """
     from onnxplug import __version__
 
-    hardware = device.device
     facts = {
         "format": _FORMAT,
         "onnxplug": __version__,
@@ -46,10 +43,7 @@ def entry_name(
         "reference": reference,
         "system": [platform.system(), platform.release(), platform.version()],
         "machine": platform.machine(),
-        "device": [str(hardware.type), hardware.vendor_id, hardware.device_id],
-        "vendor": hardware.vendor,
-        "metadata": {k: v for k, v in hardware.metadata.items() if k not in _VOLATILE},
-        "pair": dict(device.metadata),
+        **lasting_facts(device),
         "probes": [_probe_digest(probe) for probe in probes],
     }
     text = json.dumps(facts, sort_keys=True)
