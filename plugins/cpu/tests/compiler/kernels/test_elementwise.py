@@ -14,8 +14,8 @@ import pytest
 from onnxplug_cpu.compiler.ir.commands import Code
 from onnxplug_cpu.compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, address, assembly

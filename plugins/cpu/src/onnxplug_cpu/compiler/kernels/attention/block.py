@@ -13,8 +13,8 @@ from onnxplug_cpu.compiler.kernels.attention.scores import (
     Undefined,
     mask_words,
 )
-from onnxplug_cpu.compiler.kernels.matmul.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.matmul.tile import PARAMETERS
+from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
+from onnxplug_cpu.compiler.kernels.contraction.tile import PARAMETERS
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 

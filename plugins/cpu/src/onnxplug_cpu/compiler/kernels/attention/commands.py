@@ -24,12 +24,12 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
 from onnxplug_cpu.compiler.kernels.attention.scores import Undefined
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackMatrices,
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import TileProduct, tile_shape
+from onnxplug_cpu.compiler.kernels.contraction.tile import TileProduct, tile_shape
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 

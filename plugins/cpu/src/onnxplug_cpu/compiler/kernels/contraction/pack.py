@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 # one panel: function (source, row stride, column stride, rows, columns, target, width)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
-from onnxplug_cpu.compiler.kernels.matmul.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 BLOCK_WORDS = (

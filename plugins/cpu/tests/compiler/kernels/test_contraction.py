@@ -13,8 +13,8 @@ from onnxplug_cpu.compiler.ir.commands import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter

@@ -16,8 +16,8 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import TermsProduct
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
     FLAGS_BYTES,
     STEP,
@@ -25,16 +25,16 @@ from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
     PackTerms,
     SplitTerms,
 )
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     LINES,
     SUMS_BYTES,
     BlockOfSums,
 )
-from onnxplug_cpu.compiler.kernels.matmul.pack import PackPanel, panel_way
+from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 LEAST_ROWS: Final = 32
 LEAST_COLUMNS: Final = 64

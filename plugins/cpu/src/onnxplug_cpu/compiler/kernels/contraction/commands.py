@@ -17,16 +17,19 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
-from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
-from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
+    left_factor,
+    rows_collide,
+)
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
     PackMatrices,
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import (
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     masked_rows,
     tile_shape,
@@ -35,7 +38,7 @@ from onnxplug_cpu.compiler.kernels.matmul.tile import (
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
@@ -105,7 +108,7 @@ def record_matmul(
     a = a.broadcast_to((*batches, rows, depth))
     b = b.broadcast_to((*batches, depth, columns))
     if recorder.isa.tiles:  # otherwise the modules need not be imported
-        from onnxplug_cpu.compiler.kernels.matmul import bf16x3
+        from onnxplug_cpu.compiler.kernels.contraction import bf16x3
 
         if bf16x3.is_worthwhile(recorder, a, _once(b)):
             bf16x3.record_product(recorder, a, _once(b), out, epilogue, label)

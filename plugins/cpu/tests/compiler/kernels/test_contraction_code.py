@@ -8,14 +8,14 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
-from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
     PackMatrices,
     PackPanel,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import (
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     masked_rows,
     tile_shape,
