@@ -45,6 +45,7 @@ COMPILER_FLOORS: Final = (
     {"ir"},
     {"kernels", "runtime"},
     {"frontend"},
+    {"layout"},
     {"schedule"},
     {"segmentation", "bf16x3_trial"},
     {"segment"},
