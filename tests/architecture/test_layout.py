@@ -57,7 +57,7 @@ FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
     {"movement", "reduction", "normalization"},
     {"elementwise"},
-    {"matmul"},
+    {"contraction"},
     {"attention"},
 )
 """The same of what is in ``kernels``."""

@@ -278,9 +278,7 @@ def test_epilogue(
     )
     whole = (*batch, rows, columns)
     first, second = (interpreter.output(np.float32, whole) for _ in range(2))
-    after = epilogue(
-        recorder, chain, [bias.broadcast_to(whole), residual], [first, second]
-    )
+    after = epilogue(chain, [bias.broadcast_to(whole), residual], [first, second])
     record_matmul(recorder, a, swapped(b) if transposed else b, first, epilogue=after)
     interpreter.run()
     left, right = interpreter.read(a), interpreter.read(b)

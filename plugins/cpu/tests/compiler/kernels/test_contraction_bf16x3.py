@@ -328,8 +328,8 @@ def test_epilogue(
     whole = (*batch, rows, columns)
     first, second = (interpreter.output(np.float32, whole) for _ in range(2))
     inputs = [bias.broadcast_to(whole), residual]
-    after = epilogue(recorder, chain, inputs, [first, second])
-    record_product(recorder, a, b, first, after)
+    after = epilogue(chain, inputs, [first, second])
+    record_product(recorder, a, b, first, after.reshape((*batch, 1, rows, columns)))
     interpreter.run()
     left, right = interpreter.read(a).astype(np.float64), interpreter.read(b)
     exact = left @ right + interpreter.read(bias)

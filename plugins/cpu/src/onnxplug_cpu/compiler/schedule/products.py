@@ -54,7 +54,7 @@ def record_product(
         after = None
         if not alone:
             results = views[len(operands) + 1 :]
-            after = epilogue(plan.recorder, built.chain, inputs, results)
+            after = epilogue(built.chain, inputs, results)
         record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
         return
     _record_apart(plan, product, built, operands, targets, label)

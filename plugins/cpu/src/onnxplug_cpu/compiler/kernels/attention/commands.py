@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, Words, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
@@ -423,6 +423,8 @@ class _Packing:
                 "columns": columns,
                 "panel": self.panel,
                 "element": 4,
+                "taps": 1,
+                "offsets": Words((0,)),
                 "batches1": heads,
                 "parts": parts,
                 "function": Code(self.kernel),

@@ -201,6 +201,7 @@ class _Product:
         if blocks > 1:
             lines = next((n for n in LINES if n >= share), LINES[-1])
         narrow = 0 < self.columns % BLOCK <= BLOCK // 2
+        code, epilogue_words = self.epilogue.call() if self.epilogue else (0, 0)
         words: dict[str, Word] = {
             "a": a.address,
             "a_batch0": a.strides[0] * 4,
@@ -233,8 +234,8 @@ class _Product:
             "partial": waiting,
             "partial_distance": distance,
             "partial_panel": waiting_panel,
-            "epilogue": self.epilogue.code if self.epilogue else 0,
-            "epilogue_words": self.epilogue.words if self.epilogue else 0,
+            "epilogue": code,
+            "epilogue_words": epilogue_words,
         }
         recorder.call(
             Kernel(TermsProduct()),

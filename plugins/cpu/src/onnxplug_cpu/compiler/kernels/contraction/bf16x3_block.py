@@ -279,6 +279,7 @@ def _write(module: Module, name: str, isa: Isa) -> None:
                 epilogue,
                 pointer("epilogue_words"),
                 *batch,
+                f.value(0, I64),
                 row,
                 high,
                 column,
