@@ -92,10 +92,10 @@ def link(
     """
     n_arrays = n_inputs + n_outputs
     head = _head(n_inputs, n_arrays, specs)
-    buffers = [buffer for _, each, _ in work.placed for buffer in each]
+    buffers = [buffer for each in work.placed for buffer in each.buffers]
     numbers = {buffer: number for number, buffer in enumerate(dict.fromkeys(buffers))}
     identities = [numbers[buffer] for buffer in buffers]
-    key = (len(head), tuple([piece.laid.layout for piece, _, _ in work.placed]))
+    key = (len(head), tuple([each.piece.laid.layout for each in work.placed]))
     outline = work.outlines.get(key)
     if outline is None or outline.identities != identities:
         if len(work.outlines) >= MOST_OUTLINES:
@@ -160,7 +160,9 @@ class Outline:
         flags_of: list[int] = []
         place_of: dict[int, int] = {}
         index = first = 0
-        for piece, own, _ in work.placed:
+        moved: list[int] = []
+        moved_by: list[int] = []
+        for piece, own, *_ in work.placed:
             laid = piece.laid
             nested += [base + word for word in laid.nested]
             shifts += [8 * base] * len(laid.nested)
@@ -168,6 +170,8 @@ class Outline:
             for use in laid.uses:
                 at = first + use.buffer
                 words = [base + word for word in use.words]
+                moved += words
+                moved_by += [at] * len(words)
                 buffer, identity = buffers[at], identities[at]
                 if type(buffer) is Temporary:
                     number = place_of.get(identity)
@@ -211,6 +215,8 @@ class Outline:
         self._nested = np.array(nested, np.int64)
         self._shifts = np.array(shifts, np.uint64)
         self._starts = np.array(starts, np.uint64)
+        self._moved = np.array(moved, np.int64)
+        self._moved_by = np.array(moved_by, np.int64)
         self._arena = np.array(arena, np.int64)
         self._owners = np.array(owners, np.int64)
         self._constant_words = np.array(constant_words, np.int64)
@@ -239,14 +245,19 @@ class Outline:
         codes: list[int] = []
         chunks: list[int] = []
         parts: list[Any] = [head, bytes(24 * count)]
-        for piece, _, _ in work.placed:
+        offsets: list[int] = []
+        for piece, _, own_offsets, _ in work.placed:
             laid = piece.laid
+            offsets += own_offsets
             parts.append(laid.words)
             codes += laid.entries
             chunks += laid.chunks
         parts.append(bytes(8 * self._tail))
         words: Block = np.frombuffer(bytearray().join(parts), np.uint64)
         words[self._nested] += self._shifts
+        words[self._moved] += np.array(offsets, np.int64).view(np.uint64)[
+            self._moved_by
+        ]
         table = words[self._table : self._table + 3 * count]
         table[0::3], table[1::3], table[2::3] = codes, self._starts, chunks
         patches = words[self._patches_at : self._flags_at]

@@ -340,7 +340,7 @@ def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
 def _seconds(work: Work, workers: int) -> list[float]:
     """About how long each command takes; a piece is only run by as many workers."""
     seconds: list[float] = []
-    for piece, _, _ in work.placed:
+    for piece, *_ in work.placed:
         if piece.seconds is None:
             piece.seconds = [estimated_seconds(c, workers) for c in piece.commands]
         seconds += piece.seconds

@@ -15,18 +15,12 @@ from typing import Final
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.ir.commands import (
-    Buffer,
-    Constant,
-)
+from onnxplug_cpu.compiler.ir.commands import Buffer
 from onnxplug_cpu.compiler.ir.pieces import Piece, Place
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
-from onnxplug_cpu.compiler.ir.views import c_strides
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
-from onnxplug_cpu.compiler.schedule.memo import (
-    Memo,
-)
+from onnxplug_cpu.compiler.schedule.memo import Memo
 from onnxplug_cpu.compiler.schedule.planner import Planned, Planner
 from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
 
@@ -53,6 +47,8 @@ class Plans:
     Attributes:
         structures: those kept, the one used last first.
         made: how many were made.
+        copies: to outputs, by the place that is copied.
+        input_places: of inputs, by the tokens of their dtypes and shapes.
         viewed: names of values that were known and yet looked at by kernels.
     """
 
@@ -77,6 +73,7 @@ class Plans:
         self.structures: list[Structure] = []
         self.made = 0
         self.copies: dict[Place, Piece] = {}
+        self.input_places: dict[int, Place] = {}
         self.viewed: set[str] = set()
         self._memos: dict[Hashable, Memo] = {}
         count = len(self.slots) + 2
@@ -88,17 +85,9 @@ class Plans:
                 self._take_in(name, slot)
 
     def _take_in(self, name: str, slot: int) -> None:
-        value = self.constants.known(name)
-        buffer = self.constants.view(name).buffer
-        self.buffers[slot] = buffer
-        self.places[slot] = self.tokens.place(
-            Constant,
-            buffer.nbytes,
-            0,
-            value.dtype,
-            value.shape,
-            c_strides(value.shape),
-        )
+        view = self.constants.view(name)
+        self.buffers[slot] = view.buffer
+        self.places[slot], _ = self.tokens.place_of(view)
 
     @property
     def is_full(self) -> bool:

@@ -74,13 +74,14 @@ class Latest(Record):
 
     Attributes:
         inferred: what was known of its values.
-        state, buffers, targets, made, written: as of its planner.
+        state, buffers, offsets, targets, made, written: as of its planner.
         placed: its pieces, by the part.
     """
 
     inferred: Inferred
     state: list[Any]
     buffers: list[Buffer | None]
+    offsets: list[int]
     targets: dict[tuple[str, bool], Place]
     made: dict[int, Buffer]
     written: set[str]
@@ -109,7 +110,9 @@ class Planner:
         self._count = plans.count
         # answers by question and slot
         self._state: list[Any] = inferred.forms + inferred.contents
+        # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
+        self._offsets = [0] * plans.count
         self._targets: dict[tuple[str, bool], Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
@@ -135,6 +138,7 @@ class Planner:
             self._inferred,
             self._state,
             self._buffers,
+            self._offsets,
             self._targets,
             self._made,
             self._placement.written,
@@ -165,6 +169,7 @@ class Planner:
         changed = list(itertools.compress(range(2 * count), differs))
         self._state = state = before.copy()
         self._buffers = latest.buffers.copy()
+        self._offsets = latest.offsets.copy()
         self._targets = latest.targets.copy()
         self._made = latest.made.copy()
         self._placement.written = latest.written.copy()
@@ -188,6 +193,7 @@ class Planner:
             if self._inferred.results[place] is not latest.inferred.results[place]:
                 waiting[number] = 1
         buffers, earlier = self._buffers, latest.buffers
+        offsets, moved = self._offsets, latest.offsets
         number = waiting.find(1)
         while number >= 0:
             part = structure.parts[number]
@@ -196,6 +202,7 @@ class Planner:
             for slot in part.made:
                 if (
                     buffers[slot] is not earlier[slot]
+                    or offsets[slot] != moved[slot]
                     or state[2 * count + slot] is not before[2 * count + slot]
                 ):
                     for other in structure.concerned[slot]:
@@ -222,9 +229,16 @@ class Planner:
         self._placed[number] = self._put(part, piece)
 
     def _take_input(self, position: int, name: str) -> None:
-        value = self.value(self._plans.slots[name])
-        nbytes = value.size * value.dtype.itemsize
-        self._take(name, Input(position, nbytes), value.dtype, value.shape)
+        slot = self._plans.slots[name]
+        places, form = self._plans.input_places, self._state[slot]
+        place = places.get(form)
+        if place is None:
+            value = self.value(slot)
+            strides = c_strides(value.shape)
+            place = self.tokens.place(Input, value.dtype, value.shape, strides)
+            places[form] = place
+        self._buffers[slot] = Input(position, place.nbytes)
+        self._state[2 * self._count + slot] = place
 
     # pieces
 
@@ -266,27 +280,32 @@ class Planner:
 
     def _put(self, part: Part, piece: Piece) -> Placed | None:
         """A piece with the part's values; ``None`` if it has no commands."""
-        slots, buffers = part.slots, self._buffers
+        slots, buffers, offsets = part.slots, self._buffers, self._offsets
         own: dict[Buffer, Buffer] = {}
         placed = None
         if piece.commands:
             real: list[Buffer] = []
+            first: list[int] = []
             for source in piece.sources:
                 if type(source) is int:
-                    buffer = buffers[slots[source]]
+                    slot = slots[source]
+                    buffer = buffers[slot]
                     assert buffer is not None
+                    first.append(offsets[slot])
                 else:
                     buffer = self._of(piece, source, part, own)  # type: ignore[arg-type]
+                    first.append(0)
                 real.append(buffer)
-            placed = Placed(piece, real, part.nodes)
-        for role, stand_in, place in piece.aliases:
+            placed = Placed(piece, real, first, part.nodes)
+        for role, stand_in, place, offset in piece.aliases:
             slot = slots[role]
             seen = piece.roles.get(stand_in)
-            buffers[slot] = (
-                self._of(piece, stand_in, part, own)
-                if seen is None
-                else buffers[slots[seen]]
-            )
+            if seen is None:
+                buffers[slot] = self._of(piece, stand_in, part, own)
+                offsets[slot] = offset
+            else:
+                buffers[slot] = buffers[slots[seen]]
+                offsets[slot] = offsets[slots[seen]] + offset
             self._state[2 * self._count + slot] = place
         return placed
 
@@ -311,18 +330,22 @@ class Planner:
     def _granted(self, piece: Piece, wish: Wish, part: Part) -> Packed:
         """The packed constant that a piece wants."""
         source: Buffer | None = wish.source
+        before = 0
         role = piece.roles.get(wish.source)
         if role is not None:
-            source = self._buffers[part.slots[role]]
+            slot = part.slots[role]
+            source, before = self._buffers[slot], self._offsets[slot]
         assert isinstance(source, Constant)
-        found = self._packed.get((_key_of(source), wish.layout))
+        layout = _layout_from(before, wish.layout)
+        found = self._packed.get((_key_of(source), layout))
         if found is not None:
             return found[1]
         if source.key is not None:
             source = source.another()  # whose content goes when it is packed
-        view = View(source, wish.offset, wish.dtype, wish.shape, wish.strides)
+        offset = before + wish.offset
+        view = View(source, offset, wish.dtype, wish.shape, wish.strides)
         address = self.recorder.packed(
-            view, wish.layout, wish.nbytes, wish.record, wish.accepts
+            view, layout, wish.nbytes, wish.record, wish.accepts
         )
         assert isinstance(address.buffer, Packed)
         return address.buffer
@@ -361,7 +384,7 @@ class Planner:
             content = self.value(slot).content
             assert content is not None, f"{name} is not computed yet"
             view = self.recorder.constant(content)
-            place = self._take(name, view.buffer, view.dtype, view.shape)
+            place = self._take(slot, view)
             self._plans.viewed.add(name)
         return place
 
@@ -370,9 +393,11 @@ class Planner:
         if question.what == TARGET:
             return self._target(part.names[question.role], question.argument)
         if question.what == REFUSED:
-            source = self._buffers[part.slots[question.role]]
+            slot = part.slots[question.role]
+            source = self._buffers[slot]
             assert isinstance(source, Constant)
-            found = self._packed.get((_key_of(source), question.argument))
+            layout = _layout_from(self._offsets[slot], question.argument)
+            found = self._packed.get((_key_of(source), layout))
             return found is not None and found[1].refused
         call = part.group.all_calls[question.argument]
         return tuple(
@@ -397,8 +422,10 @@ class Planner:
         if found is None:
             before = written.copy()
             view = self._placement.place(name, apart=apart)
-            place = self._take_view(name, view)
-            buffer = self._made[self._plans.slots[name]] = view.buffer
+            slot = self._plans.slots[name]
+            place = self._take(slot, view)
+            assert not self._offsets[slot], f"{name} does not begin where its buffer does"
+            buffer = self._made[slot] = view.buffer
             if known:
                 position = buffer.position if isinstance(buffer, Output) else None
                 target.found[key] = place, position, frozenset(written - before)
@@ -418,34 +445,17 @@ class Planner:
                     else Output(position, place.nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
+            self._offsets[slot] = 0
             self._state[2 * self._count + slot] = place
             written |= wrote
         self._targets[name, apart] = place
         return place
 
-    def _take_view(self, name: str, view: View) -> Place:
-        slot = self._plans.slots[name]
-        buffer = view.buffer
-        place = self.tokens.place(
-            type(buffer),
-            buffer.nbytes,
-            view.offset,
-            view.dtype,
-            view.shape,
-            view.strides,
-        )
-        self._buffers[slot] = buffer
+    def _take(self, slot: int, view: View) -> Place:
+        place, self._offsets[slot] = self.tokens.place_of(view)
+        self._buffers[slot] = view.buffer
         self._state[2 * self._count + slot] = place
         return place
-
-    def _take(
-        self,
-        name: str,
-        buffer: Buffer,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-    ) -> Place:
-        return self._take_view(name, View.contiguous(buffer, dtype, shape))
 
     # results
 
@@ -460,7 +470,7 @@ class Planner:
         wanted = (
             isinstance(buffer, Output)
             and buffer.position == position
-            and place.view(buffer).is_contiguous
+            and place.is_contiguous
         )
         if not wanted:
             nbytes = value.size * value.dtype.itemsize
@@ -474,24 +484,21 @@ class Planner:
         if piece is None:
             part = Part.of(name, slots)
             target = self.tokens.place(
-                Output,
-                output.nbytes,
-                0,
-                value.dtype,
-                value.shape,
-                c_strides(value.shape),
+                Output, value.dtype, value.shape, c_strides(value.shape)
             )
             piece = self._plans.copies[place] = Recording(self, part).copy(name, target)
         own: dict[Buffer, Buffer] = {}
         source = self._buffers[slots[0]]
         assert source is not None
+        both = (source, self._offsets[slots[0]]), (output, 0)
         real = [
-            (source, output)[each]
+            both[each]
             if type(each) is int
-            else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
+            else (self._of(piece, each, Part.of(name, slots), own), 0)  # type: ignore[arg-type]
             for each in piece.sources
         ]
-        self._copies.append(Placed(piece, real, ()))
+        buffers, offsets = zip(*real, strict=True)
+        self._copies.append(Placed(piece, buffers, offsets, ()))
 
 
 def _known(
@@ -500,6 +507,11 @@ def _known(
     value = values[slots[name]]
     assert value is not None, f"nothing is known of {name}"
     return value
+
+
+def _layout_from(offset: int, layout: str) -> str:
+    """The name of the layout of a constant that begins at *offset* of another."""
+    return f"{layout} from {offset}" if offset else layout
 
 
 def _key_of(constant: Constant) -> Hashable:
