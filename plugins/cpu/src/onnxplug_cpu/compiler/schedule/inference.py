@@ -7,7 +7,9 @@ change, only calls are followed anew whose inputs did.
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
@@ -156,16 +158,24 @@ class Inferred(Record):
 
     Attributes:
         values: by slot.
-        forms, contents: tokens of dtype and shape, and of contents.
+        tokens: of values, equal for those of which the same follows; by slot.
+        forms, contents: tokens of dtype and shape, and of contents; by slot.
         results: what is known of each call's outputs, in the order of calls.
         known: for each call whether its results are known as a whole.
+        computed: for each call the elements that were computed of its results.
     """
 
     values: list[Abstract | None]
+    tokens: list[int | None]
     forms: list[int | None]
     contents: list[int | None]
     results: list[Results]
     known: list[bool]
+    computed: list[int]
+
+    def copy(self) -> Inferred:
+        """The same, to be changed."""
+        return Inferred(*[each.copy() for each in self])
 
 
 class Inference:
@@ -199,6 +209,7 @@ class Inference:
         self._forms = forms
         self._inputs = [self._slot(name) for name in inputs]
         self._steps: list[_Step] = []
+        self._latest: Inferred | None = None
         tables: dict[Hashable, dict[Any, _Found]] = {}
         for call in calls:
             ins = tuple(
@@ -243,6 +254,17 @@ class Inference:
         Raises:
             NotCompiled: the array tier has to compute some call.
         """
+        found = None
+        if self._latest is not None:
+            found = self._infer_changed(self._latest, inputs, look)
+        if found is None:
+            found = self._infer_all(inputs, look)
+        self._latest = found
+        return found
+
+    def _infer_all(
+        self, inputs: Sequence[Abstract], look: Callable[[], None]
+    ) -> Inferred:
         values, keys = self._values.copy(), self._tokens.copy()
         forms = self._known_forms.copy()
         contents = self.contents.copy()
@@ -251,32 +273,84 @@ class Inference:
             forms[slot] = self.tokens.form(value)
         results: list[Results] = []
         known: list[bool] = []
-        computed = 0
+        computed: list[int] = []
+        left = MAX_ALL_KNOWN
         for step in self._steps:
             key = step.key(keys)
             found = step.table.get(key)
-            if found is None or found.computed > MAX_ALL_KNOWN - computed:
+            if found is None or found.computed > left:
                 look()
-                found = self._follow(step, key, values, MAX_ALL_KNOWN - computed)
-            # unpacked at once, as this is done for each call of each plan
+                found = self._follow(step, key, values, left)
             made, tokens, made_forms, made_contents, is_known, elements = found
-            computed += elements
+            left -= elements
             results.append(made)
             known.append(is_known)
-            outputs = step.outputs
-            if len(outputs) == 1:
-                slot = outputs[0]
-                values[slot] = made[0]
-                keys[slot] = tokens[0]
-                forms[slot] = made_forms[0]
-                contents[slot] = made_contents[0]
-                continue
-            for place, slot in enumerate(outputs):
+            computed.append(elements)
+            for place, slot in enumerate(step.outputs):
                 values[slot] = made[place]
                 keys[slot] = tokens[place]
                 forms[slot] = made_forms[place]
                 contents[slot] = made_contents[place]
-        return Inferred(values, forms, contents, results, known)
+        return Inferred(values, keys, forms, contents, results, known, computed)
+
+    def _infer_changed(
+        self,
+        latest: Inferred,
+        inputs: Sequence[Abstract],
+        look: Callable[[], None],
+    ) -> Inferred | None:
+        """What follows, where most follows as it did before; ``None`` if so many
+        elements are computed that not all may be."""
+        inferred = latest.copy()
+        values, keys, forms, contents, results, known, computed = inferred
+        steps, concerned = self._steps, self._concerned
+        waiting = bytearray(len(steps))
+        for slot, value in zip(self._inputs, inputs, strict=True):
+            token = self.tokens.value(value)
+            if keys[slot] != token:
+                values[slot], keys[slot] = value, token
+                forms[slot] = self.tokens.form(value)
+                for number in concerned.get(slot, ()):
+                    waiting[number] = 1
+        elements = sum(computed)
+        number = waiting.find(1)
+        while number >= 0:
+            step = steps[number]
+            key = step.key(keys)
+            found = step.table.get(key)
+            if found is None:
+                look()
+                # others that follow may be of as many elements as ever
+                found = self._follow(step, key, values, MAX_KNOWN)
+            made, tokens, made_forms, made_contents, is_known, count = found
+            elements += count - computed[number]
+            if elements > MAX_ALL_KNOWN - MAX_KNOWN:
+                return None
+            results[number], known[number], computed[number] = made, is_known, count
+            for place, slot in enumerate(step.outputs):
+                values[slot] = made[place]
+                # contents may differ of which the same follows
+                if (
+                    keys[slot] != tokens[place]
+                    or contents[slot] != made_contents[place]
+                ):
+                    keys[slot] = tokens[place]
+                    forms[slot] = made_forms[place]
+                    contents[slot] = made_contents[place]
+                    for other in concerned.get(slot, ()):
+                        waiting[other] = 1
+            number = waiting.find(1, number + 1)
+        return inferred
+
+    @functools.cached_property
+    def _concerned(self) -> Mapping[int, Sequence[int]]:
+        """The calls that read a value, by its slot."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for number, step in enumerate(self._steps):
+            for slot in step.inputs:
+                if slot != NOTHING:
+                    found[slot].append(number)
+        return found
 
     def _follow(
         self, step: _Step, key: Any, values: Sequence[Abstract | None], most: int

@@ -374,6 +374,7 @@ class Planner:
             token = self.tokens.content(value)
             if token is not None:  # a constant, of which nobody asked before
                 self._plans.inference.contents[slot] = self._state[place] = token
+                self._inferred.contents[slot] = token  # as later plans begin with it
         return token
 
     def place(self, name: str) -> Place:
@@ -490,15 +491,15 @@ class Planner:
         own: dict[Buffer, Buffer] = {}
         source = self._buffers[slots[0]]
         assert source is not None
-        both = (source, self._offsets[slots[0]]), (output, 0)
+        first = self._offsets[slots[0]]
         real = [
-            both[each]
+            (source, output)[each]
             if type(each) is int
-            else (self._of(piece, each, Part.of(name, slots), own), 0)  # type: ignore[arg-type]
+            else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
             for each in piece.sources
         ]
-        buffers, offsets = zip(*real, strict=True)
-        self._copies.append(Placed(piece, buffers, offsets, ()))
+        offsets = [first if each == 0 else 0 for each in piece.sources]
+        self._copies.append(Placed(piece, real, offsets, ()))
 
 
 def _known(
