@@ -155,6 +155,7 @@ class Laid:
         chunks: of each command.
         kernels: of each command.
         entries: the addresses of these.
+        resolved_by: the library that these addresses are of, if they are written.
         layout: the same number for all that have the same in the same places, but for
             what is in words.
     """
@@ -169,7 +170,7 @@ class Laid:
         self.chunks = [command.chunks for command in commands]
         self.kernels = [command.kernel for command in commands]
         self.entries: list[int] = []
-        self._resolved_by: object = None
+        self.resolved_by: object = None
         self._numbers: dict[Buffer, int] = {}
         self._waiting: list[tuple[int, tuple[Word, ...]]] = []
         for number, command in enumerate(commands):
@@ -185,16 +186,12 @@ class Laid:
             next(_layout_numbers),
         )
 
-    def is_resolved(self, library: object) -> bool:
-        """Whether the addresses of kernels are those of *library*."""
-        return self._resolved_by is library
-
     def resolve(self, library: object, addresses: Mapping[int, int]) -> None:
         """Write the addresses of kernels, which are given by identity."""
         for position, kernel in self.code:
             self.words[position] = addresses[id(kernel)]
         self.entries = [addresses[id(kernel)] for kernel in self.kernels]
-        self._resolved_by = library
+        self.resolved_by = library
 
     def _place(self, words: tuple[Word, ...], command: int) -> int:
         """Append words and those nested in them; the number of the first."""

@@ -88,6 +88,8 @@ class Tokens:
 
     def value(self, value: Abstract) -> int:
         """The same for values from which the same follows."""
+        if value.content is None:
+            return self.form(value)
         return self._token(value.key, value)
 
     def content(self, value: Abstract) -> int | None:
@@ -98,8 +100,7 @@ class Tokens:
         content = value.content
         if content is None:
             return None
-        key = value.key if value.is_exact else id(content)
-        token = self._token(key, value)
+        token = self._token(value.key if value.is_exact else id(content), value)
         return -1 - token if value.varies else token
 
     def _token(self, key: Hashable, value: object) -> int:
@@ -397,7 +398,8 @@ class Inference:
                 continue
             if result is None:
                 raise NotCompiled(f"the shape of {name!r} does not follow", call)
-            sizes(result.shape, itemsize=result.dtype.itemsize, what=repr(name))
+            if result.content is None:
+                sizes(result.shape, itemsize=result.dtype.itemsize, what=name)
             if dtype is not None and dtype != result.dtype:
                 raise NotCompiled(f"{name!r} is {result.dtype}, not {dtype}", call)
             is_known = is_known and result.content is not None

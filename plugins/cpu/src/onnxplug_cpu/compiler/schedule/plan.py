@@ -21,7 +21,7 @@ from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
 from onnxplug_cpu.compiler.schedule.memo import Memo
-from onnxplug_cpu.compiler.schedule.planner import Planned, Planner
+from onnxplug_cpu.compiler.schedule.planner import Planned, Planner, Result
 from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
 
 MOST_STRUCTURES: Final = 16
@@ -49,6 +49,7 @@ class Plans:
         made: how many were made.
         copies: to outputs, by the place that is copied.
         input_places: of inputs, by the tokens of their dtypes and shapes.
+        results: what is not known before a run, likewise.
         viewed: names of values that were known and yet looked at by kernels.
     """
 
@@ -74,6 +75,7 @@ class Plans:
         self.made = 0
         self.copies: dict[Place, Piece] = {}
         self.input_places: dict[int, Place] = {}
+        self.results: dict[int, Result] = {}
         self.viewed: set[str] = set()
         self._memos: dict[Hashable, Memo] = {}
         count = len(self.slots) + 2

@@ -133,7 +133,7 @@ class Planner:
             self._make_all()
         else:
             self._make_changed(latest)
-        results = tuple([self._result(name) for name in self._plans.outputs])
+        results = tuple(map(self._result, self._plans.outputs))
         structure.latest = Latest(
             self._inferred,
             self._state,
@@ -415,24 +415,28 @@ class Planner:
         place = self._targets.get((name, apart))
         if place is not None:
             return place
-        target = self._structure.target(name, apart)
+        structure, slot = self._structure, self._plans.slots[name]
+        if structure.latest is None:  # and maybe there will never be another plan
+            place = self._place_anew(name, slot, apart)
+            self._targets[name, apart] = place
+            return place
+        target = structure.target(name, apart)
         written = self._placement.written
         known = not written or written.isdisjoint(target.chain)
         key = target.key(self._state)
-        found = target.found.get(key) if known else None
+        found = target.find(key) if known else None
         if found is None:
             before = written.copy()
-            view = self._placement.place(name, apart=apart)
-            slot = self._plans.slots[name]
-            place = self._take(slot, view)
-            assert not self._offsets[slot], f"{name} does not begin where its buffer does"
-            buffer = self._made[slot] = view.buffer
-            if known:
-                position = buffer.position if isinstance(buffer, Output) else None
-                target.found[key] = place, position, frozenset(written - before)
+            place = self._place_anew(name, slot, apart)
+            wrote = written - before
+            if known and wrote <= target.chain:
+                buffer, output = self._buffers[slot], None
+                if isinstance(buffer, Output):
+                    output = self._plans.outputs[buffer.position]
+                target.keep(key, place, output, wrote)
         else:
-            place, position, wrote = found
-            slot = self._plans.slots[name]
+            place, output, also = found
+            position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
             if (
@@ -448,8 +452,15 @@ class Planner:
             self._buffers[slot] = self._made[slot] = made
             self._offsets[slot] = 0
             self._state[2 * self._count + slot] = place
-            written |= wrote
+            written.update(also)
         self._targets[name, apart] = place
+        return place
+
+    def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
+        view = self._placement.place(name, apart=apart)
+        place = self._take(slot, view)
+        assert not self._offsets[slot], f"{name} does not begin where its buffer does"
+        self._made[slot] = view.buffer
         return place
 
     def _take(self, slot: int, view: View) -> Place:
@@ -461,12 +472,13 @@ class Planner:
     # results
 
     def _result(self, name: str) -> Result:
-        value = self._known(name)
+        slot = self._plans.slots[name]
+        value = self.value(slot)
         if value.content is not None:
             return Result(value.dtype, value.shape, value.content)
         position = self._structure.positions[name]
         place = self.place(name)
-        buffer = self._buffers[self._plans.slots[name]]
+        buffer = self._buffers[slot]
         assert buffer is not None
         wanted = (
             isinstance(buffer, Output)
@@ -476,7 +488,11 @@ class Planner:
         if not wanted:
             nbytes = value.size * value.dtype.itemsize
             self._copy(name, place, Output(position, nbytes), value)
-        return Result(value.dtype, value.shape)
+        results, form = self._plans.results, self._state[slot]
+        result = results.get(form)
+        if result is None:
+            result = results[form] = Result(value.dtype, value.shape)
+        return result
 
     def _copy(self, name: str, place: Place, output: Output, value: Abstract) -> None:
         """Copy a value to where the caller wants it."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
@@ -92,22 +92,54 @@ class Part:
         return getter
 
 
+Found: TypeAlias = tuple[Place, str | None, tuple[str, ...]]
+"""A place, the output that it is in, and the outputs that have their place by that."""
+
+
 class Target:
     """Where a value was placed, by the forms of all that it may be written as.
 
     Attributes:
         chain: names of the value and of what views make of it.
         key: takes their forms from those of all values.
-        found: the place, the position if it is in an output, and the outputs that have
-            their place by that, for each key.
     """
 
-    __slots__ = ("chain", "found", "key")
+    __slots__ = ("_found", "_names", "chain", "key")
 
-    def __init__(self, chain: Sequence[str], slots: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        chain: Sequence[str],
+        slots: Mapping[str, int],
+        found: dict[Any, tuple[Place, int | None, tuple[int, ...]]],
+    ) -> None:
+        self._names = chain
         self.chain = frozenset(chain)
         self.key = itemgetter(*[slots[name] for name in chain])
-        self.found: dict[Any, tuple[Place, int | None, frozenset[str]]] = {}
+        self._found = found
+
+    def find(self, key: Any) -> Found | None:
+        """What was found for a value like this and the same key."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        place, output, written = found
+        names = self._names
+        return (
+            place,
+            None if output is None else names[output],
+            tuple([names[each] for each in written]),
+        )
+
+    def keep(
+        self, key: Any, place: Place, output: str | None, written: Iterable[str]
+    ) -> None:
+        """Keep what was found."""
+        number = self._names.index
+        self._found[key] = (
+            place,
+            None if output is None else number(output),
+            tuple([number(name) for name in written]),
+        )
 
 
 class Structure:
@@ -154,7 +186,9 @@ class Structure:
         self.outlines: dict[Any, Any] = {}
         self.latest: Any = None
         self._calls = calls
+        self._forms = forms
         self._targets: dict[tuple[str, bool], Target] = {}
+        self._found: dict[Hashable, dict[Any, Any]] = {}
 
     # the first plan of a structure is made of all its parts, and most have no second
 
@@ -190,10 +224,29 @@ class Structure:
 
     def target(self, name: str, apart: bool) -> Target:
         """What decides where *name* goes."""
-        found = self._targets.get((name, apart))
-        if found is None:
-            found = self._targets[name, apart] = Target(self._chain(name), self._slots)
-        return found
+        target = self._targets.get((name, apart))
+        if target is None:
+            chain = self._chain(name)
+            roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
+            for each in chain:
+                for reader in self.readers[each]:
+                    for other in (*reader.inputs, *reader.outputs):
+                        if other is not None:
+                            roles.setdefault(other, len(roles))
+            # all that a place may depend on, for values that are like each other
+            kind = apart, *[
+                (
+                    each in self.positions,
+                    *[
+                        _kind_of(reader, self._forms.get(reader), roles)
+                        for reader in self.readers[each]
+                    ],
+                )
+                for each in chain
+            ]
+            found = self._found.setdefault(kind, {})
+            target = self._targets[name, apart] = Target(chain, self._slots, found)
+        return target
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""
