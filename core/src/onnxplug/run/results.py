@@ -315,6 +315,8 @@ def _kind(value: object) -> str:
 
 
 def _holds(array: np.ndarray[Any, Any], dtype: DataType) -> bool:
+    if array.dtype is dtype.numpy:  # which saves asking numpy for its name
+        return True
     try:
         return DataType.from_numpy(array.dtype) is dtype and array.dtype.isnative
     except TypeError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
@@ -47,6 +46,8 @@ NOTHING: Final = 0
 """The slot of an input that is left out."""
 
 _UNUSED: Final = 1  # the slot of an output that is
+
+_numbers: Final = itertools.count()
 
 
 class Tokens:
@@ -164,6 +165,9 @@ class Inferred(Record):
         results: what is known of each call's outputs, in the order of calls.
         known: for each call whether its results are known as a whole.
         computed: for each call the elements that were computed of its results.
+        number: which it is; all have another.
+        base: the number of what it was made from, if it was.
+        changed: slots of all that is not as it was there.
     """
 
     values: list[Abstract | None]
@@ -173,10 +177,19 @@ class Inferred(Record):
     results: list[Results]
     known: list[bool]
     computed: list[int]
+    number: int
+    base: int = -1
+    changed: Sequence[int] = ()
 
-    def copy(self) -> Inferred:
-        """The same, to be changed."""
-        return Inferred(*[each.copy() for each in self])
+    def differing(self, other: Inferred) -> Sequence[int]:
+        """The slots of what may not be as it is in *other*."""
+        if self.base == other.number:
+            return self.changed
+        return [
+            slot
+            for slot, form in enumerate(self.forms)
+            if form != other.forms[slot] or self.contents[slot] != other.contents[slot]
+        ]
 
 
 class Inference:
@@ -292,7 +305,9 @@ class Inference:
                 keys[slot] = tokens[place]
                 forms[slot] = made_forms[place]
                 contents[slot] = made_contents[place]
-        return Inferred(values, keys, forms, contents, results, known, computed)
+        return Inferred(
+            values, keys, forms, contents, results, known, computed, next(_numbers)
+        )
 
     def _infer_changed(
         self,
@@ -302,16 +317,20 @@ class Inference:
     ) -> Inferred | None:
         """What follows, where most follows as it did before; ``None`` if so many
         elements are computed that not all may be."""
-        inferred = latest.copy()
-        values, keys, forms, contents, results, known, computed = inferred
+        values, keys = latest.values.copy(), latest.tokens.copy()
+        forms, contents = latest.forms.copy(), latest.contents.copy()
+        results, known = latest.results.copy(), latest.known.copy()
+        computed = latest.computed.copy()
         steps, concerned = self._steps, self._concerned
+        changed: list[int] = []
         waiting = bytearray(len(steps))
         for slot, value in zip(self._inputs, inputs, strict=True):
             token = self.tokens.value(value)
             if keys[slot] != token:
                 values[slot], keys[slot] = value, token
                 forms[slot] = self.tokens.form(value)
-                for number in concerned.get(slot, ()):
+                changed.append(slot)
+                for number in concerned[slot]:
                     waiting[number] = 1
         elements = sum(computed)
         number = waiting.find(1)
@@ -338,15 +357,27 @@ class Inference:
                     keys[slot] = tokens[place]
                     forms[slot] = made_forms[place]
                     contents[slot] = made_contents[place]
-                    for other in concerned.get(slot, ()):
+                    changed.append(slot)
+                    for other in concerned[slot]:
                         waiting[other] = 1
             number = waiting.find(1, number + 1)
-        return inferred
+        return Inferred(
+            values,
+            keys,
+            forms,
+            contents,
+            results,
+            known,
+            computed,
+            next(_numbers),
+            latest.number,
+            changed,
+        )
 
     @functools.cached_property
-    def _concerned(self) -> Mapping[int, Sequence[int]]:
+    def _concerned(self) -> Sequence[Sequence[int]]:
         """The calls that read a value, by its slot."""
-        found: defaultdict[int, list[int]] = defaultdict(list)
+        found: list[list[int]] = [[] for _ in self._values]
         for number, step in enumerate(self._steps):
             for slot in step.inputs:
                 if slot != NOTHING:

@@ -21,7 +21,12 @@ from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
 from onnxplug_cpu.compiler.schedule.memo import Memo
-from onnxplug_cpu.compiler.schedule.planner import Planned, Planner, Result
+from onnxplug_cpu.compiler.schedule.planner import (
+    Latest,
+    Planned,
+    Planner,
+    Result,
+)
 from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
 
 MOST_STRUCTURES: Final = 16
@@ -114,23 +119,29 @@ class Plans:
             NotCompiled: the array tier has to compute some call.
         """
         inferred = self.inference.infer(inputs, look)
-        structure = self._structure(inferred)
+        structure, latest, changed = self._structure(inferred)
         planner = Planner(self, inferred, structure, recorder, packed, look)
-        return planner.make()
+        return planner.make(latest, changed)
 
     def forget_latest(self) -> None:
         """Look at all parts of the next plans, as a constant was refused."""
         for structure in self.structures:
             structure.latest = None
 
-    def _structure(self, inferred: Inferred) -> Structure:
+    def _structure(
+        self, inferred: Inferred
+    ) -> tuple[Structure, Latest | None, Sequence[int]]:
+        """A structure, its latest plan, and the slots of what is not as it was there."""
         structures = self.structures
         for structure in structures:
-            if structure.holds(inferred.known, inferred.values):
+            latest, changed = structure.latest, None
+            if latest is not None:
+                changed = inferred.differing(latest.inferred)
+            if structure.holds(inferred.known, inferred.values, changed):
                 if structure is not structures[0]:
                     rest = [each for each in structures if each is not structure]
                     self.structures = [structure, *rest]
-                return structure
+                return structure, latest, changed or ()
         facts = facts_of(inferred.values, self.slots, self.constants)
         structure = Structure(
             inferred.known,
@@ -143,4 +154,4 @@ class Plans:
         )
         self.structures = [structure, *structures][:MOST_STRUCTURES]
         self.made += 1
-        return structure
+        return structure, None, ()

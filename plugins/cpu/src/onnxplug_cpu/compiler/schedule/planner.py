@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,14 +123,18 @@ class Planner:
         self._placed: list[Placed | None] = [None] * len(structure.parts)
         self._copies: list[Placed] = []
 
-    def make(self) -> Planned:
-        """The commands and the results."""
+    def make(self, latest: Latest | None, changed: Sequence[int]) -> Planned:
+        """The commands and the results.
+
+        Args:
+            latest: another plan of the structure.
+            changed: slots of values that may not be as they are there.
+        """
         structure = self._structure
-        latest = structure.latest
         if latest is None:
             self._make_all()
         else:
-            self._make_changed(latest)
+            self._make_changed(latest, changed)
         results = tuple(map(self._result, self._plans.outputs))
         structure.latest = Latest(
             self._inferred,
@@ -159,14 +161,11 @@ class Planner:
         for number, part in enumerate(self._structure.parts):
             self._make_part(number, part)
 
-    def _make_changed(self, latest: Latest) -> None:
+    def _make_changed(self, latest: Latest, changed: Sequence[int]) -> None:
         """All parts as in another plan, but those of which something has changed that
         they may ask."""
         plans, structure, count = self._plans, self._structure, self._count
         fresh, before = self._state, latest.state
-        # of which the fresh ones are fewer
-        differs = map(operator.ne, fresh, before)
-        changed = list(itertools.compress(range(2 * count), differs))
         self._state = state = before.copy()
         self._buffers = latest.buffers.copy()
         self._offsets = latest.offsets.copy()
@@ -174,9 +173,9 @@ class Planner:
         self._made = latest.made.copy()
         self._placement.written = latest.written.copy()
         self._placed = latest.placed.copy()
-        slots = {place % count for place in changed}
-        for place in changed:
-            state[place] = fresh[place]
+        slots = set(changed)
+        for slot in slots:
+            state[slot], state[count + slot] = fresh[slot], fresh[count + slot]
         for position, name in enumerate(plans.inputs):
             if plans.slots[name] in slots:
                 self._take_input(position, name)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.frontend.facts import Facts
+from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
@@ -23,6 +23,9 @@ from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
 MOST_VIEWS: Final = 32
 """Views in a row through which a value is written where the last of them is wanted."""
+
+Fact: TypeAlias = tuple[Question, tuple[int, ...], Any]
+"""A question, the slots of the values that it is about, and the answer."""
 
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
@@ -215,11 +218,36 @@ class Structure:
             if None in call.outputs and call in places
         ]
 
-    def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
-        """Whether all that was asked has the same answer for these values."""
-        return self._known == known and all(
+    @functools.cached_property
+    def _facts_about(self) -> Mapping[int, Sequence[Fact]]:
+        """The facts that a value is in, by its slot."""
+        found: defaultdict[int, list[Fact]] = defaultdict(list)
+        for fact in self._facts:
+            for slot in fact[1]:
+                found[slot].append(fact)
+        return found
+
+    def holds(
+        self,
+        known: list[bool],
+        values: Sequence[Abstract | None],
+        changed: Sequence[int] | None = None,
+    ) -> bool:
+        """Whether all that was asked has the same answer for these values.
+
+        Args:
+            changed: slots of those that may be others than those of a plan of this
+                structure.
+        """
+        if self._known != known:
+            return False
+        facts: Iterable[Fact] = self._facts
+        if changed is not None:
+            about = self._facts_about
+            facts = [fact for slot in changed for fact in about.get(slot, ())]
+        return all(
             question(*[values[slot] for slot in slots]) == answer
-            for question, slots, answer in self._facts
+            for question, slots, answer in facts
         )
 
     def target(self, name: str, apart: bool) -> Target:
