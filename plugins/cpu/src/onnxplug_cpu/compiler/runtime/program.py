@@ -323,11 +323,11 @@ class _Instance:
 
 def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
     """Give pieces that are new the addresses of their kernels."""
-    new = [
-        each.piece.laid
+    new = {
+        id(each.piece): each.piece.laid
         for each in work.placed
         if each.piece.laid.resolved_by is not library
-    ]
+    }.values()
     if not new:
         return
     # by identity, as hashing a kernel's key for each of its words takes long

@@ -124,9 +124,9 @@ class _Found(Record):
     """
 
     results: Results
-    tokens: tuple[int | None, ...]
-    forms: tuple[int | None, ...]
-    contents: tuple[int | None, ...]
+    tokens: Sequence[int | None]
+    forms: Sequence[int | None]
+    contents: Sequence[int | None]
     is_known: bool
     computed: int
 
@@ -435,11 +435,16 @@ class Inference:
                 raise NotCompiled(f"{name!r} is {result.dtype}, not {dtype}", call)
             is_known = is_known and result.content is not None
         tokens = self.tokens
+        forms = [None if r is None else tokens.form(r) for r in results]
+        if not any(r is not None and r.content is not None for r in results):
+            # of these nothing else is known
+            found = _Found(results, forms, forms, [None] * len(forms), is_known, 0)
+            return found, exact
         found = _Found(
             results,
-            tuple([None if r is None else tokens.value(r) for r in results]),
-            tuple([None if r is None else tokens.form(r) for r in results]),
-            tuple([None if r is None else tokens.content(r) for r in results]),
+            [None if r is None else tokens.value(r) for r in results],
+            forms,
+            [None if r is None else tokens.content(r) for r in results],
             is_known,
             0 if computed is None else int(_size(computed)),
         )

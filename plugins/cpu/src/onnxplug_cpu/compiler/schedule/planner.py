@@ -210,11 +210,11 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        for name in part.results:
-            for apart in (False, True):
-                if self._targets.pop((name, apart), None) is not None:
-                    target = self._structure.target(name, apart)
-                    self._placement.written -= target.chain
+        targets = self._targets
+        for key in part.places:
+            if key in targets:
+                del targets[key]
+                self._placement.written -= self._structure.target(key).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -247,7 +247,7 @@ class Planner:
         branches = part.memo.branches
         while True:
             for branch in branches:
-                getter = getters.get(branch) or self._bound(part, branch)
+                getter = getters.get(branch.number) or self._bound(part, branch)
                 found = branch.ways.get(getter(state))
                 if found is not None:
                     break
@@ -411,15 +411,15 @@ class Planner:
 
     def _target(self, name: str, apart: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        place = self._targets.get((name, apart))
+        wanted = name, apart
+        place = self._targets.get(wanted)
         if place is not None:
             return place
         structure, slot = self._structure, self._plans.slots[name]
         if structure.latest is None:  # and maybe there will never be another plan
-            place = self._place_anew(name, slot, apart)
-            self._targets[name, apart] = place
+            place = self._targets[wanted] = self._place_anew(name, slot, apart)
             return place
-        target = structure.target(name, apart)
+        target = structure.target(wanted)
         written = self._placement.written
         known = not written or written.isdisjoint(target.chain)
         key = target.key(self._state)
@@ -428,10 +428,10 @@ class Planner:
             before = written.copy()
             place = self._place_anew(name, slot, apart)
             wrote = written - before
-            if known and wrote <= target.chain:
-                buffer, output = self._buffers[slot], None
-                if isinstance(buffer, Output):
-                    output = self._plans.outputs[buffer.position]
+            buffer, output = self._buffers[slot], None
+            if isinstance(buffer, Output):
+                output = self._plans.outputs[buffer.position]
+            if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
                 target.keep(key, place, output, wrote)
         else:
             place, output, also = found
@@ -451,8 +451,9 @@ class Planner:
             self._buffers[slot] = self._made[slot] = made
             self._offsets[slot] = 0
             self._state[2 * self._count + slot] = place
-            written.update(also)
-        self._targets[name, apart] = place
+            if also:
+                written.update(also)
+        self._targets[wanted] = place
         return place
 
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:

@@ -42,7 +42,9 @@ class Part:
         outputs: what others read of it.
         results: what its calls make; *made* are the slots.
         memo: what was recorded for groups like this.
-        getters: what takes the answers of a branch from all that are there.
+        getters: what takes the answers of a branch from all that are there, by the
+            number of its questions.
+        places: keys of the targets that its results may have.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Part:
         "names",
         "nodes",
         "outputs",
+        "places",
         "results",
         "roles",
         "slots",
@@ -77,7 +80,8 @@ class Part:
         ]
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
-        self.getters: dict[Branch, Callable[[list[Any]], Any]] = {}
+        self.getters: dict[int, Callable[[list[Any]], Any]] = {}
+        self.places = [(name, apart) for name in self.results for apart in (False, True)]
 
     @classmethod
     def of(cls, name: str, slots: tuple[int, ...]) -> Part:
@@ -91,11 +95,11 @@ class Part:
         getter: Callable[[list[Any]], Any] = (
             itemgetter(*places) if places else lambda state: ()
         )
-        self.getters[branch] = getter
+        self.getters[branch.number] = getter
         return getter
 
 
-Found: TypeAlias = tuple[Place, str | None, tuple[str, ...]]
+Found: TypeAlias = tuple[Place, str | None, Sequence[str]]
 """A place, the output that it is in, and the outputs that have their place by that."""
 
 
@@ -126,23 +130,21 @@ class Target:
         if found is None:
             return None
         place, output, written = found
+        if output is None:
+            return place, None, ()
         names = self._names
-        return (
-            place,
-            None if output is None else names[output],
-            tuple([names[each] for each in written]),
-        )
+        return place, names[output], [names[each] for each in written]
 
     def keep(
         self, key: Any, place: Place, output: str | None, written: Iterable[str]
     ) -> None:
         """Keep what was found."""
         number = self._names.index
-        self._found[key] = (
-            place,
-            None if output is None else number(output),
-            tuple([number(name) for name in written]),
-        )
+        if output is None:
+            self._found[key] = place, None, ()
+        else:
+            wrote = tuple([number(name) for name in written])
+            self._found[key] = place, number(output), wrote
 
 
 class Structure:
@@ -250,10 +252,12 @@ class Structure:
             for question, slots, answer in facts
         )
 
-    def target(self, name: str, apart: bool) -> Target:
-        """What decides where *name* goes."""
-        target = self._targets.get((name, apart))
+    def target(self, wanted: tuple[str, bool]) -> Target:
+        """What decides where a value goes, by its name and whether rows may be
+        apart."""
+        target = self._targets.get(wanted)
         if target is None:
+            name, apart = wanted
             chain = self._chain(name)
             roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
             for each in chain:
@@ -273,7 +277,7 @@ class Structure:
                 for each in chain
             ]
             found = self._found.setdefault(kind, {})
-            target = self._targets[name, apart] = Target(chain, self._slots, found)
+            target = self._targets[wanted] = Target(chain, self._slots, found)
         return target
 
     def _chain(self, name: str) -> list[str]:
