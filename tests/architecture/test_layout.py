@@ -57,7 +57,7 @@ FAMILIES: Final = (
     {"movement", "reduction", "normalization"},
     {"elementwise"},
     {"matmul"},
-    {"attention"},
+    {"attention", "window"},
 )
 """The same of what is in ``kernels``."""
 
