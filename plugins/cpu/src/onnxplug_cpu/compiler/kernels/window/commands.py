@@ -21,6 +21,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
     ChannelTile,
     PixelTile,
+    tile_shape,
 )
 from onnxplug_cpu.compiler.target.isa import LANES
 
@@ -33,9 +34,7 @@ MOST_POSITIONS: Final = 1 << 30
 LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""
 
-_MOST_TAPS: Final = 9
-_MOST_STRIDE: Final = 3
-_MOST_PIXELS: Final = 14
+_MOST_STRIDE: Final = 2
 """Of a :class:`ChannelTile`."""
 
 _LINES_BYTES: Final = 32 << 10
@@ -268,9 +267,10 @@ class _Windows:
     def _fixed_pixels(self) -> int:
         """The most windows of a :class:`ChannelTile`; 0 if none can compute them."""
         slide, size = self.slides[-1], self.x.shape[-1]
+        shape = tile_shape(self.recorder.isa)
         last = (self.out.shape[-1] - 1) * slide.stride - slide.before
         if (
-            slide.taps > _MOST_TAPS
+            slide.taps > shape.taps
             or slide.stride > _MOST_STRIDE
             or (slide.dilation > 1 and slide.taps > 1)
             or slide.before >= slide.taps
@@ -278,9 +278,7 @@ class _Windows:
             or self._is_long()
         ):
             return 0
-        isa = self.recorder.isa
-        weights = slide.taps if self.combining.weighs else 0
-        return max(1, min(_MOST_PIXELS, isa.registers - weights - 3))
+        return shape.pixels // (1 if slide.stride == 1 else 2)
 
     def _fixed_tile(self, pixels: int) -> Generator:
         slide = self.slides[-1]

@@ -8,8 +8,9 @@ is loaded serves all windows that it lies in; :class:`ChannelTaps` takes any win
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
@@ -68,6 +69,29 @@ the line, and only positions from 0 to *width* are read.  Those that count are f
 
 ``w`` has the weights of the first line, whose channels are consecutive.
 """
+
+
+class TileShape(NamedTuple):
+    """What fits in the registers.
+
+    Attributes:
+        pixels: the most windows of a :class:`ChannelTile` of stride 1; of another one
+            half as many do.
+        taps: the most elements of a line of such a window.
+    """
+
+    pixels: int
+    taps: int
+
+
+def tile_shape(isa: Isa) -> TileShape:
+    """The largest tile without spills."""
+    if isa.name == "avx512":
+        return TileShape(14, 9)
+    if isa.registers >= 32:
+        return TileShape(12, 9)
+    return TileShape(6, 7) if isa.name == "avx2" else TileShape(4, 5)
+
 
 BLOCK: Final = 128
 """Elements of a line that are added up before the rounding error is looked at."""
@@ -171,6 +195,9 @@ def taps_within(
 class ChannelTile(Generator):
     """Windows side by side, whose lines have few elements, one after the other.
 
+    Each element that is loaded serves all windows that it lies in.  Without weights the
+    lines are combined first, column by column, and then the columns of each window.
+
     The first window's last element of a line must lie at 0 or further on, and the last
     window's first one before the line's end.
 
@@ -191,102 +218,99 @@ class ChannelTile(Generator):
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         t = _Tile(module, name, isa, self.combining)
-        f, folding, vector = t.f, t.folding, t.vector
-        span = (self.pixels - 1) * self.stride + self.taps
+        f, folding = t.f, t.folding
+        columns = self._columns()
+        last = (self.pixels - 1) * self.stride
         # all others are in the line, as the windows are where they have to be
-        edge = {
-            column
-            for column in range(span)
-            if column < self.taps - 1 or column > (self.pixels - 1) * self.stride
-        }
         inside = {
             column: (t["base"] + column).compare("ge", 0)
             & (t["base"] + column).compare("lt", t["width"])
-            for column in sorted(edge)
+            for column in columns
+            if column < self.taps - 1 or column > last
         }
-        source = Elements(f, vector)
-        target = Elements(f, vector, None if self.near else t["out_channel"])
+        source = Elements(f, t.vector)
+        target = Elements(f, t.vector, None if self.near else t["out_channel"])
         divisors = self._divisors(t) if self.combining.divides else None
-        steps = [t["x_pixel"] * column for column in range(min(span, _GROUP))]
-        group_step = t["x_pixel"] * _GROUP
+        places_of = _places(f, t["x_pixel"], last + self.taps)
+        places_of_results = _places(f, t["out_pixel"], self.pixels)
 
         def strip(channel: Value, mask: Value | None) -> None:
             def line(x: Value, w: Value, totals: Sequence[Value]) -> Sequence[Value]:
-                weights: list[Value | None] = [None] * self.taps
-                if t.weighs:
-                    for tap in range(self.taps):
-                        weights[tap] = source.load(w, mask)
-                        w = move(f, w, t["w_tap"])
-                groups = [x]
-                while len(groups) * _GROUP < span:
-                    groups.append(move(f, groups[-1], group_step))
+                weights: list[Value] = []
+                for _ in range(self.taps if t.weighs else 0):
+                    weights.append(source.load(w, mask))
+                    w = move(f, w, t["w_tap"])
+                places = places_of(x)
                 after = list(totals)
-                for column in range(span):
-                    group, member = divmod(column, _GROUP)
-                    place = groups[group]
-                    if member:
-                        place = move(f, place, steps[member])
-                    self._take(
-                        folding,
-                        column,
-                        lambda place=place: source.load(place, mask),  # type: ignore[misc]
-                        weights,
-                        after,
-                        inside.get(column),
-                    )
+                for column, users in columns.items():
+
+                    def taken(
+                        place: Value = places[column],
+                        users: dict[int, int] = users,
+                    ) -> list[Value]:
+                        element = source.load(place, mask)
+                        return [
+                            folding.step(
+                                after[number],
+                                element,
+                                weights[tap] if weights else None,
+                            )
+                            for number, tap in users.items()
+                        ]
+
+                    if column in inside:
+                        before = [after[number] for number in users]
+                        changed = f.branch(
+                            inside[column], taken, functools.partial(list, before)
+                        )
+                    else:
+                        changed = taken()
+                    for number, total in zip(users, changed, strict=True):
+                        after[number] = total
                 return after
 
-            x, w = source.at(t["x"], channel), t["w"]
-            if t.weighs:
-                w = source.at(w, channel)
-            start = [folding.start()] * self.pixels
-            totals = t.lines(line, x, w, start)
-            place = target.at(t["out"], channel)
-            for pixel, total in enumerate(totals):
+            x = source.at(t["x"], channel)
+            w = source.at(t["w"], channel) if t.weighs else t["w"]
+            for place in places_of_results(target.at(t["out"], channel)):
+                f.prefetch(place, write=True)
+            numbers = {number for users in columns.values() for number in users}
+            start = [folding.start()] * len(numbers)
+            totals = self._of_windows(folding, t.lines(line, x, w, start))
+            places = places_of_results(target.at(t["out"], channel))
+            for pixel, (total, place) in enumerate(zip(totals, places, strict=True)):
 
                 def divisor(pixel: int = pixel) -> Value:
                     assert divisors is not None
-                    return f.load_splat(f.at(divisors, pixel, F32), vector)
+                    return f.load_splat(f.at(divisors, pixel, F32), t.vector)
 
                 target.store(folding.finish(total, divisor), place, mask)
-                place = move(f, place, t["out_pixel"])
 
         t.strips(t["channels"], strip)
         f.finish()
 
-    def _take(
-        self,
-        folding: Folding,
-        column: int,
-        load: Callable[[], Value],
-        weights: Sequence[Value | None],
-        totals: list[Value],
-        condition: Value | None,
-    ) -> None:
-        """Combine what is at *column* with the windows that it lies in."""
-        taps = {
-            pixel: column - pixel * self.stride
-            for pixel in range(self.pixels)
-            if 0 <= column - pixel * self.stride < self.taps
-        }
+    def _columns(self) -> dict[int, dict[int, int]]:
+        """By column the totals that it is combined with, and the tap of each."""
+        found: dict[int, dict[int, int]] = {}
+        for pixel in range(self.pixels):
+            for tap in range(self.taps):
+                found.setdefault(pixel * self.stride + tap, {})[pixel] = tap
+        if not self.combining.weighs:
+            return {column: {n: 0} for n, column in enumerate(sorted(found))}
+        return dict(sorted(found.items()))
 
-        if not taps:  # it lies between windows
-            return
-
-        def taken() -> list[Value]:
-            x = load()
-            return [
-                folding.step(totals[pixel], x, weights[tap])
-                for pixel, tap in taps.items()
-            ]
-
-        if condition is None:
-            after = taken()
-        else:
-            before = [totals[pixel] for pixel in taps]
-            after = folding.f.branch(condition, taken, lambda: before)
-        for pixel, total in zip(taps, after, strict=True):
-            totals[pixel] = total
+    def _of_windows(self, folding: Folding, totals: Sequence[Value]) -> list[Value]:
+        """The totals of windows from those of :meth:`_columns`."""
+        if self.combining.weighs:
+            return list(totals)
+        of_column = dict(zip(self._columns(), totals, strict=True))
+        found = []
+        for pixel in range(self.pixels):
+            first = pixel * self.stride
+            total = of_column[first]
+            for tap in range(1, self.taps):
+                total = folding.join(total, of_column[first + tap])
+            found.append(total)
+        return found
 
     def _divisors(self, t: _Tile) -> Value:
         """How many elements of each window count, as f32 in memory."""
@@ -303,6 +327,23 @@ class ChannelTile(Generator):
 
 _GROUP: Final = 8
 """Columns that are reached from one address."""
+
+
+def _places(f: Function, step: Value, count: int) -> Callable[[Value], list[Value]]:
+    """What gives *count* addresses, *step* bytes apart, from the first one."""
+    steps = [step * member for member in range(min(count, _GROUP))]
+    group = step * _GROUP
+
+    def places(first: Value) -> list[Value]:
+        found: list[Value] = []
+        while len(found) < count:
+            members = steps[: count - len(found)]
+            found += [first, *(move(f, first, each) for each in members[1:])]
+            first = move(f, first, group)
+        return found
+
+    return places
+
 
 _SIDE: Final = 4
 """Vectors of channels that are combined side by side."""
