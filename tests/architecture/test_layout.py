@@ -58,7 +58,7 @@ FAMILIES: Final = (
     {"movement", "reduction", "normalization"},
     {"elementwise"},
     {"contraction"},
-    {"attention"},
+    {"attention", "window"},
 )
 """The same of what is in ``kernels``."""
 
