@@ -5,6 +5,7 @@ Most models have none, so the kernels are imported when one is recorded.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
     Plan,
     Results,
     given,
+    only_f32,
     register,
 )
 
@@ -118,3 +120,95 @@ register(
     "Resize Upsample",
     Operation(_record_resize, _accepts_resize, _check_resize, frozenset({1, 2, 3})),
 )
+
+
+# GridSample
+
+_MODES: Final = {"bilinear": "linear", "bicubic": "cubic"}
+"""The names of modes before opset 20 to those since."""
+
+
+def _check_grid_sample(call: Call, inputs: Inputs, results: Results) -> None:
+    x, grid = given(inputs).shape, given(inputs, 1).shape
+    wanted = (*x[:2], *grid[1:-1])
+    if (
+        not 3 <= len(x) <= 5
+        or len(grid) != len(x)
+        or (grid[0], grid[-1]) != (x[0], len(x) - 2)
+        or given(results).shape != wanted
+    ):
+        raise NotCompiled(f"GridSample of {x} at {grid}", call)
+
+
+def _record_grid_sample(plan: Plan, call: Call) -> None:
+    from onnxplug_cpu.compiler.kernels.spatial.grid_sample import record_grid_sample
+
+    x, grid = (plan.view(name) for name in call.inputs if name is not None)
+    output = call.outputs[0]
+    assert output is not None
+    out = plan.target(output)
+    count = math.prod(grid.shape[1:-1])
+    points = grid.reshape((grid.shape[0], count, grid.shape[-1]))
+    if points is None:
+        whole = plan.contiguous(grid)
+        points = whole.reshape((grid.shape[0], count, grid.shape[-1]))
+    target = out.reshape((*out.shape[:2], count))
+    if points is None or target is None:
+        raise NotCompiled(f"the points of {grid.shape} are not in a row", call)
+    mode = call.attributes["mode"]
+    record_grid_sample(
+        plan.recorder,
+        x,
+        points,
+        target,
+        mode=_MODES.get(mode, mode),
+        padding=call.attributes["padding_mode"],
+        align_corners=bool(call.attributes["align_corners"]),
+    )
+
+
+register(
+    "GridSample",
+    Operation(_record_grid_sample, only_f32, _check_grid_sample),
+)
+
+# RoiAlign
+
+
+def _accepts_roi_align(call: Call, dtypes: Dtypes) -> str | None:
+    if dtypes[2] != np.dtype(np.int64):
+        return f"RoiAlign is compiled for indices of int64; found {dtypes[2]}"
+    return only_f32(call, dtypes[:2])
+
+
+def _check_roi_align(call: Call, inputs: Inputs, results: Results) -> None:
+    x, regions, images = (given(inputs, position).shape for position in range(3))
+    out = given(results).shape
+    if len(x) != 4 or regions != (*out[:1], 4) or images != regions[:1]:
+        raise NotCompiled(f"RoiAlign of {x}, {regions} and {images}", call)
+
+
+def _record_roi_align(plan: Plan, call: Call) -> None:
+    from onnxplug_cpu.compiler.kernels.spatial.roi_align import record_roi_align
+
+    x, regions, images = (plan.view(name) for name in call.inputs if name is not None)
+    output = call.outputs[0]
+    assert output is not None
+    attributes = call.attributes
+    shift = attributes.get("coordinate_transformation_mode", "output_half_pixel")
+    if shift not in ("half_pixel", "output_half_pixel"):
+        raise NotCompiled(f"RoiAlign in mode {shift}", call)
+    record_roi_align(
+        plan.recorder,
+        x,
+        regions,
+        images,
+        plan.target(output),
+        mode=attributes["mode"],
+        samples=int(attributes["sampling_ratio"]),
+        scale=float(attributes["spatial_scale"]),
+        half_pixel=shift == "half_pixel",
+    )
+
+
+register("RoiAlign", Operation(_record_roi_align, _accepts_roi_align, _check_roi_align))
