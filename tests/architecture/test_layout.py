@@ -56,7 +56,7 @@ COMPILER_FLOORS: Final = (
 FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
     {"movement", "reduction", "normalization"},
-    {"elementwise"},
+    {"elementwise", "spatial"},
     {"contraction"},
     {"attention", "window"},
 )
