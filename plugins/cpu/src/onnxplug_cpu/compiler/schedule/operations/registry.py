@@ -82,6 +82,7 @@ _MODULES: Final = (
     "movement",
     "reduction",
     "rows",
+    "spatial",
     "views",
 )
 _OPERATIONS: Final[dict[str, Operation]] = {}
