@@ -56,7 +56,7 @@ FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
     {"movement", "reduction", "normalization"},
     {"elementwise"},
-    {"matmul"},
+    {"contraction"},
     {"attention", "window"},
 )
 """The same of what is in ``kernels``."""

@@ -9,7 +9,10 @@ from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.ir.commands import Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
+    left_factor,
+    rows_collide,
+)
 from onnxplug_cpu.compiler.schedule.structure import MOST_VIEWS
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
 from onnxplug_cpu.compiler.schedule.elementwise import Builder, Built, label_of
 from onnxplug_cpu.compiler.schedule.operations.matmul import (
     Folding,
@@ -47,7 +47,7 @@ def record_product(
         after = None
         if not alone:
             results = views[len(operands) + 1 :]
-            after = epilogue(plan.recorder, built.chain, inputs, results)
+            after = epilogue(built.chain, inputs, results)
         record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
         return
     _record_apart(plan, product, built, operands, targets, label)

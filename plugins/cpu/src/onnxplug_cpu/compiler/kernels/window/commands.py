@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import LANES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 MOST_POSITIONS: Final = 1 << 30
 """Positions from the first to the last that windows reach, padding included."""
@@ -88,9 +88,8 @@ def record_depthwise(
         out: f32 [N, C, *spatial], as many as windows fit; any strides.
         strides, dilations: of each spatial axis, at least 1.
         pads: at the beginnings, and then at the ends, not negative.
-        epilogue: takes the tiles of the result, of axes [N, the first of three spatial
-            axes or 1, the second or 1, the last, C], instead of *out*, which is then
-            not written and whose strides do not matter.
+        epilogue: of the shape of *out*; takes the tiles of the result instead of it,
+            which is then not written and whose strides do not matter.
         label: for profiles, the sizes not included.
 
     Raises:
@@ -198,6 +197,10 @@ class _Windows:
             self.slides, self.x.shape[2:], self.out.shape[2:], strict=True
         ):
             _check(slide, size, count)
+        if epilogue is not None and any(
+            view.shape != out.shape for view in (*epilogue.operands, *epilogue.outputs)
+        ):
+            raise ValueError(f"the epilogue is not of the result's shape {out.shape}")
 
     def record(self) -> None:
         if not self.out.size:
@@ -248,11 +251,12 @@ class _Windows:
                 words[f"{axis}_{name}"] = value
         if self.epilogue is not None:
             finished, distance = recorder.scratch(tile_pixels * block * F32.nbytes)
+            code, more = self._of_tiles(self.epilogue).call()
             words |= {
                 "finished": finished,
                 "finished_distance": distance,
-                "epilogue": self.epilogue.code,
-                "epilogue_words": self.epilogue.words,
+                "epilogue": code,
+                "epilogue_words": more,
             }
         taps = math.prod(slide.taps for slide in self.slides)
         recorder.call(
@@ -334,6 +338,19 @@ class _Windows:
         most = max(most // LANES, 4) * LANES
         blocks = -(-channels // most)
         return -(-channels // (blocks * LANES)) * LANES
+
+    def _of_tiles(self, epilogue: Epilogue) -> Epilogue:
+        """The same with the axes of tiles: image, plane, line, pixel, channel."""
+        missing = len(self.out.shape) - len(epilogue.outputs[0].shape)
+
+        def moved(views: Sequence[View]) -> tuple[View, ...]:
+            return tuple(
+                _with_axes(view, missing).transpose((0, 2, 3, 4, 1)) for view in views
+            )
+
+        return epilogue._replace(
+            operands=moved(epilogue.operands), outputs=moved(epilogue.outputs)
+        )
 
     def _weight_words(self) -> dict[str, Word]:
         if self.weights is None:
