@@ -97,7 +97,7 @@ def record_depthwise(
             dtypes are not f32.
     """
     rank = len(a.shape) - 2
-    slides = _slides(weights.shape[2:], strides, dilations, pads)
+    slides = slides_of(weights.shape[2:], strides, dilations, pads)
     if weights.shape[:2] != (a.shape[1], 1) or len(weights.shape) != rank + 2:
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
     _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
@@ -133,25 +133,38 @@ def record_windows(
     Raises:
         ValueError: as :func:`record_depthwise`.
     """
-    slides = _slides(taps, strides, dilations, pads)
+    slides = slides_of(taps, strides, dilations, pads)
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
 
 
-def _slides(
+def slides_of(
     taps: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> list[Slide]:
+    """How windows slide along each axis; *pads* are all beginnings, then all ends."""
     rank = len(taps)
-    return [
-        Slide(*numbers)
-        for numbers in zip(
-            taps, strides, dilations, pads[:rank], pads[rank:], strict=True
-        )
-    ]
+    numbers = zip(taps, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    return [Slide(*each) for each in numbers]
+
+
+def require_reach(
+    slides: Sequence[Slide], sizes: Sequence[int], counts: Sequence[int]
+) -> None:
+    """Check that so many windows can slide over axes of these sizes.
+
+    Raises:
+        ValueError: they reach beyond :data:`MOST_POSITIONS`, or a number is less than
+            it may be.
+    """
+    for slide, size, count in zip(slides, sizes, counts, strict=True):
+        reach = count * slide.stride + slide.taps * slide.dilation + size
+        reach += slide.before + slide.after + LANES * slide.stride
+        if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
+            raise ValueError(f"{count} windows do not slide over {size} by {slide}")
 
 
 class _Windows:
@@ -193,10 +206,7 @@ class _Windows:
         self.weights = None if weights is None else _with_axes(weights, missing)
         self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
         self.counts_padding = False
-        for slide, size, count in zip(
-            self.slides, self.x.shape[2:], self.out.shape[2:], strict=True
-        ):
-            _check(slide, size, count)
+        require_reach(self.slides, self.x.shape[2:], self.out.shape[2:])
         if epilogue is not None and any(
             view.shape != out.shape for view in (*epilogue.operands, *epilogue.outputs)
         ):
@@ -377,13 +387,6 @@ class _Windows:
             _record_pack,
         )
         return View.contiguous(address.buffer, weights.dtype, shape, address.offset)
-
-
-def _check(slide: Slide, size: int, count: int) -> None:
-    reach = count * slide.stride + slide.taps * slide.dilation + size
-    reach += slide.before + slide.after + LANES * slide.stride
-    if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
-        raise ValueError(f"{count} windows do not slide over {size} by {slide}")
 
 
 def _with_axes(view: View, missing: int) -> View:
