@@ -25,7 +25,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import assembly
-from .test_matmul_code import loops, vectors_on_stack
+from .test_contraction_code import loops, vectors_on_stack
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()

@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import LANES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 MOST_POSITIONS: Final = 1 << 30
 """Positions from the first to the last that windows reach, padding included."""
