@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.schedule.elementwise import (
 )
 from onnxplug_cpu.compiler.schedule.operations.convolution import (
     Convolution,
+    channels_last,
     convolution_of,
 )
 from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
@@ -52,7 +53,7 @@ def record_convolution(
         inputs, results = views[: len(operands)], views[len(operands) :]
         _record(plan, convolution, built.chain, inputs, results, label)
         return
-    tile = _tile(plan, convolution.shape)
+    tile = channels_last(plan, convolution.shape)
     _record(plan, convolution, Chain(("f32",), (), (), (0,)), [], [tile], label)
     again = [
         view.reshape(shape) or plan.contiguous(view).reshape(shape)
@@ -88,11 +89,3 @@ def _record(
             # not written to, it takes no memory
             out = recorder.temporary(F32, out.shape)
         record_contraction(recorder, part.a, part.b, out, epilogue=after, label=label)
-
-
-def _tile(plan: Plan, shape: Sequence[int]) -> View:
-    """Memory for a result, channels last."""
-    batch, channels, *spatial = shape
-    whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
-    rank = len(spatial)
-    return whole.transpose((0, rank + 1, *range(1, rank + 1)))
