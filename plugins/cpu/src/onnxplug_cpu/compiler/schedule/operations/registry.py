@@ -77,6 +77,7 @@ _MODULES: Final = (
     "indexing",
     "matmul",
     "movement",
+    "normalization",
     "reduction",
     "rows",
     "spatial",
