@@ -45,6 +45,7 @@ COMPILER_FLOORS: Final = (
     {"ir"},
     {"kernels", "runtime"},
     {"frontend"},
+    {"layout"},
     {"schedule"},
     {"segmentation", "bf16x3_trial"},
     {"segment"},
@@ -56,8 +57,8 @@ FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
     {"movement", "reduction", "normalization"},
     {"elementwise", "spatial"},
-    {"matmul"},
-    {"attention"},
+    {"contraction"},
+    {"attention", "window"},
 )
 """The same of what is in ``kernels``."""
 

@@ -42,7 +42,9 @@ class Plan(Protocol):
         """Where a value is."""
 
     def target(self, name: str, *, apart: bool = False) -> View:
-        """Where to write a value: a new array with a unit stride in its last axis.
+        """Where to write a value: a new array, its elements in the order of its axes,
+        or, around convolutions, in another one if the operator's traits say that it
+        takes any.
 
         With *apart* there may be gaps between rows, for a product that wants them.
         """
@@ -74,6 +76,7 @@ class Operation(Record):
 
 _MODULES: Final = (
     "attention",
+    "convolution",
     "indexing",
     "matmul",
     "movement",
