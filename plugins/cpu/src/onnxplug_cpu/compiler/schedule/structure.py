@@ -288,6 +288,11 @@ class Structure:
             target = self._targets[wanted] = Target(chain, self._slots, found)
         return target
 
+    def forget_targets(self) -> None:
+        """Keep nothing of where values were placed."""
+        for found in tuple(self._found.values()):
+            found.clear()
+
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""
         names: list[str] = []
