@@ -1,4 +1,4 @@
-"""The benchmarks' networks for pictures and sound, small, against PyTorch in float64."""
+"""The benchmarks' networks for pictures and sound, small, against float64."""
 
 from __future__ import annotations
 
