@@ -76,7 +76,9 @@ def content_of(weight: Weight) -> Content | None:
 
 def elements_of(array: np.ndarray[Any, Any], dtype: DataType) -> Content:
     """The elements of an array of integers of rank 0 or 1."""
-    elements = map(int, array.reshape(-1).tolist())
+    elements = array.reshape(-1).tolist()
+    if dtype is DataType.BOOL:
+        elements = map(int, elements)
     return Content(tuple(elements), not array.shape, dtype)
 
 

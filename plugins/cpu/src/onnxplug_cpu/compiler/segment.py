@@ -234,15 +234,11 @@ class Segment:
             compiler.packed,
             compiler.may_split,
         )
-        inputs = {
-            name: Abstract(dtype or _OF_ANY_TYPE, shape)
-            for name, dtype, shape in zip(
-                self.inputs, self._dtypes, shapes, strict=True
-            )
-        }
-        planned = self._common_plans().make(
-            tuple(inputs.values()), recorder, compiler.packed, look
-        )
+        inputs = [
+            Abstract(dtype or _OF_ANY_TYPE, shape)
+            for dtype, shape in zip(self._dtypes, shapes, strict=True)
+        ]
+        planned = self._common_plans().make(inputs, recorder, compiler.packed, look)
         contents = tuple(
             (position, result.content)
             for position, result in enumerate(planned.results)
@@ -276,7 +272,7 @@ class Segment:
     def _program(
         self,
         planned: Planned,
-        inputs: Mapping[str, Abstract],
+        inputs: Sequence[Abstract],
         look: Callable[[], None],
     ) -> Program:
         compiler = self._compiler
@@ -287,11 +283,11 @@ class Segment:
             n_inputs=len(self.inputs),
             n_outputs=len(self.outputs),
             specs=[
-                *(
-                    ArraySpec(dtype, value.shape)
-                    for dtype, value in zip(self._dtypes, inputs.values(), strict=True)
-                ),
-                *(ArraySpec(result.dtype, result.shape) for result in planned.results),
+                *[
+                    ArraySpec(None, value.shape) if dtype is None else value
+                    for dtype, value in zip(self._dtypes, inputs, strict=True)
+                ],
+                *planned.results,
             ],
             arenas=compiler.arenas,
             checks=[_named(c, self._nodes) for c in planned.work.checks],

@@ -11,14 +11,14 @@ from onnxplug_cpu.compiler.ir.commands import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3 import record_product
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import record_product
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
 from ..interpreter import ISAS, Interpreter
 from ..tiled import EMULATED
-from .test_matmul import Change, every_other, normal, same, swapped
+from .test_contraction import Change, every_other, normal, same, swapped
 
 Array = np.ndarray[Any, Any]
 SMALL_CACHE = 96 << 10  # so that small products have many parts
@@ -328,8 +328,8 @@ def test_epilogue(
     whole = (*batch, rows, columns)
     first, second = (interpreter.output(np.float32, whole) for _ in range(2))
     inputs = [bias.broadcast_to(whole), residual]
-    after = epilogue(recorder, chain, inputs, [first, second])
-    record_product(recorder, a, b, first, after)
+    after = epilogue(chain, inputs, [first, second])
+    record_product(recorder, a, b, first, after.reshape((*batch, 1, rows, columns)))
     interpreter.run()
     left, right = interpreter.read(a).astype(np.float64), interpreter.read(b)
     exact = left @ right + interpreter.read(bias)

@@ -16,8 +16,8 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_block import TermsProduct
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
     FLAGS_BYTES,
     STEP,
@@ -25,16 +25,16 @@ from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
     PackTerms,
     SplitTerms,
 )
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     LINES,
     SUMS_BYTES,
     BlockOfSums,
 )
-from onnxplug_cpu.compiler.kernels.matmul.pack import PackPanel, panel_way
+from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 LEAST_ROWS: Final = 32
 LEAST_COLUMNS: Final = 64
@@ -201,6 +201,7 @@ class _Product:
         if blocks > 1:
             lines = next((n for n in LINES if n >= share), LINES[-1])
         narrow = 0 < self.columns % BLOCK <= BLOCK // 2
+        code, epilogue_words = self.epilogue.call() if self.epilogue else (0, 0)
         words: dict[str, Word] = {
             "a": a.address,
             "a_batch0": a.strides[0] * 4,
@@ -233,8 +234,8 @@ class _Product:
             "partial": waiting,
             "partial_distance": distance,
             "partial_panel": waiting_panel,
-            "epilogue": self.epilogue.code if self.epilogue else 0,
-            "epilogue_words": self.epilogue.words if self.epilogue else 0,
+            "epilogue": code,
+            "epilogue_words": epilogue_words,
         }
         recorder.call(
             Kernel(TermsProduct()),

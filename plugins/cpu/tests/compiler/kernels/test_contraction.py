@@ -13,8 +13,8 @@ from onnxplug_cpu.compiler.ir.commands import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -278,9 +278,7 @@ def test_epilogue(
     )
     whole = (*batch, rows, columns)
     first, second = (interpreter.output(np.float32, whole) for _ in range(2))
-    after = epilogue(
-        recorder, chain, [bias.broadcast_to(whole), residual], [first, second]
-    )
+    after = epilogue(chain, [bias.broadcast_to(whole), residual], [first, second])
     record_matmul(recorder, a, swapped(b) if transposed else b, first, epilogue=after)
     interpreter.run()
     left, right = interpreter.read(a), interpreter.read(b)

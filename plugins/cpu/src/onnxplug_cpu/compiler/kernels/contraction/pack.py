@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 # one panel: function (source, row stride, column stride, rows, columns, target, width)
@@ -218,6 +218,8 @@ PACK_WORDS = (
     "columns",
     "panel",
     "element",
+    "taps",
+    "offsets",
     "batches1",
     "parts",
     "function",
@@ -228,10 +230,12 @@ class PackMatrices(Generator):
     """Packs matrices into panels; a chunk is a part of the panels of one matrix.
 
     Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
-    ``target`` and the bytes of one packed matrix; the sizes of the matrix, and how many
-    rows are packed into all panels before the next ones; ``panel``, the bytes of a row
-    of a panel; ``element``, the bytes of an element; the size of the second batch axis;
-    into how many parts panels are divided; and the function that packs a panel.
+    ``target`` and the bytes of one packed matrix; the sizes of the matrix of a tap, and
+    how many rows are packed into all panels before the next ones; ``panel``, the bytes
+    of a row of a panel; ``element``, the bytes of an element; how many ``taps`` follow
+    each other in a panel, and their ``offsets`` in the source; the size of the second
+    batch axis; into how many parts panels are divided; and the function that packs a
+    panel.
     """
 
     words = PACK_WORDS
@@ -244,25 +248,43 @@ class PackMatrices(Generator):
         source = offset(
             f, k.pointer("source"), (matrix // batches1) * k.integer("batch0")
         )
+        source = offset(f, source, (matrix % batches1) * k.integer("batch1"))
+        columns, element = k.integer("columns"), k.integer("element")
+        rows, panel = k.integer("rows"), k.integer("panel")
+        taps, offsets = k.integer("taps"), k.pointer("offsets")
         panels = Panels(
             k.pointer("function"),
-            offset(f, source, (matrix % batches1) * k.integer("batch1")),
+            source,
             k.integer("row"),
             k.integer("column"),
-            k.integer("rows"),
+            rows,
             k.integer("rows_together"),
-            k.integer("columns"),
+            columns,
             offset(f, k.pointer("target"), matrix * k.integer("target_batch")),
-            k.integer("panel"),
-            k.integer("element"),
+            panel,
+            element,
+            taps * rows,
         )
-        count = (panels.columns * panels.element + (panels.panel - 1)) // panels.panel
-        pack_panels(f, panels, count * part // parts, count * (part + 1) // parts)
+        count = (columns * element + (panel - 1)) // panel
+
+        def one_tap(tap: Value) -> None:
+            distance = f.load(f.at(offsets, tap, I64), I64)
+            here = panels._replace(
+                source=offset(f, source, distance), first_row=tap * rows
+            )
+            pack_panels(f, here, count * part // parts, count * (part + 1) // parts)
+
+        f.loop(taps, one_tap)
         f.finish()
 
 
 class Panels(NamedTuple):
-    """The panels of one matrix, as :class:`PackMatrices` calls their properties."""
+    """The panels of one matrix, as :class:`PackMatrices` calls their properties.
+
+    Attributes:
+        panel_rows: of a whole panel, if it has more than *rows*.
+        first_row: where in a panel *rows* begin.
+    """
 
     function: Value
     source: Value
@@ -274,15 +296,19 @@ class Panels(NamedTuple):
     target: Value
     panel: Value
     element: Value
+    panel_rows: Value | None = None
+    first_row: Value | None = None
 
 
 def pack_panels(f: Function, panels: Panels, first: Value, end: Value) -> None:
     """Emit the loops that pack the panels from *first* up to *end*."""
     per_panel = panels.panel // panels.element
+    panel_rows = panels.rows if panels.panel_rows is None else panels.panel_rows
 
     def some_rows(start: Value) -> None:
         rows = f.minimum(panels.rows - start, panels.rows_together)
         source = offset(f, panels.source, start * panels.row)
+        row = start if panels.first_row is None else panels.first_row + start
 
         def one(index: Value) -> None:
             column = index * per_panel
@@ -298,7 +324,7 @@ def pack_panels(f: Function, panels: Panels, first: Value, end: Value) -> None:
                 offset(
                     f,
                     panels.target,
-                    index * (panels.rows * panels.panel) + start * width,
+                    index * (panel_rows * panels.panel) + row * width,
                 ),
                 width,
             )

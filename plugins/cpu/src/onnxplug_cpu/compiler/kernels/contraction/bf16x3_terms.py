@@ -28,7 +28,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
 )
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, TILE_BYTES
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 TERMS: Final = 3

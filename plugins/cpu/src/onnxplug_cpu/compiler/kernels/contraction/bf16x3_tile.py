@@ -19,14 +19,14 @@ from onnxplug_cpu.compiler.codegen.tile_registers import (
     Tiles,
     tiles_of,
 )
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
     PLANE_BYTES,
     STEP,
     STEP_BYTES,
     load_sum,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import multiply_add, offset
+from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 PRODUCTS: Final = ((1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1))

@@ -1,23 +1,25 @@
-"""The loops around the tiles of a matrix product.
+"""The loops around the tiles of a contraction.
 
 A chunk is a block of the result of one matrix of the batch: some row tiles by some
 panels of columns.  Blocks of K are outermost, so that the block of A they need stays in
 the second-level cache while the panels of B stream through it once; when sums of a tile
-need more than one block, they wait in the result itself or in scratch memory.
+need more than one block, they wait in the result itself or in scratch memory.  K is all
+taps, and the depth of each.
 """
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
-from onnxplug_cpu.compiler.kernels.matmul.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 BLOCK_WORDS = (
     "a",
     "a_batch0",
     "a_batch1",
+    "a_line",
     "a_row",
     "b",
     "b_batch0",
@@ -30,13 +32,17 @@ BLOCK_WORDS = (
     "out",
     "out_batch0",
     "out_batch1",
+    "out_line",
     "out_row",
     "columns",
+    "taps",
+    "offsets",
     "depth",
     "element",
     "batches1",
     "row_parts",
     "column_parts",
+    "lines",
     "tiles",
     "tall_tiles",
     "tile_rows",
@@ -44,6 +50,9 @@ BLOCK_WORDS = (
     "panel_bytes",
     "outer_blocks",
     "inner_blocks",
+    "blocks",
+    "block_taps",
+    "tap_blocks",
     "block_depth",
     "by_rows",
     "prefetch",
@@ -70,21 +79,24 @@ MOST_TILE_BYTES = 32 * VECTOR_BYTES
 
 
 class BlockProduct(Generator):
-    """Computes blocks of products of matrices; strides and sizes are in bytes.
+    """Computes blocks of contractions; strides and sizes are in bytes.
 
     Words:
 
-    - ``a``, ``b``, ``out`` and their strides over two batch axes and rows; the columns
-      of A and of the result are consecutive; ``b_row`` is what tiles receive of B's
-      strides, ``b_depth`` the distance of two elements along K, both with an own value
-      for the last panel, and ``b_panel`` the distance of two panels;
-    - ``columns`` N and ``depth`` K in elements, bytes of an ``element``;
+    - ``a``, ``b``, ``out`` and their strides over two batch axes, lines and rows; the
+      elements of a tap of A and the columns of the result are consecutive; ``b_row`` is
+      what tiles receive of B's strides, ``b_depth`` the distance of two elements along
+      K, both with an own value for the last panel, and ``b_panel`` the distance of two
+      panels;
+    - ``columns`` N, ``taps``, where their ``offsets`` from A's row are, and ``depth``,
+      the elements of a tap; bytes of an ``element``;
     - ``batches1``, the size of the second batch axis, and into how many ``row_parts``
       and ``column_parts`` a matrix is divided: a chunk is a part;
-    - ``tiles`` row tiles, the first ``tall_tiles`` of them of ``tile_rows`` rows, the
-      others of one less; ``panels`` of ``panel_bytes`` a row;
-    - blocks of K: ``outer_blocks`` passes over the chunk, and ``inner_blocks`` within
-      each tile, each of ``block_depth``;
+    - ``lines``, each of ``tiles`` row tiles, the first ``tall_tiles`` of them of
+      ``tile_rows`` rows, the others of one less; ``panels`` of ``panel_bytes`` a row;
+    - ``blocks`` of K: ``outer_blocks`` passes over the chunk, and ``inner_blocks``
+      within each tile; they have ``block_taps`` taps, or a tap has ``tap_blocks`` of
+      them, each of ``block_depth``;
     - ``by_rows``, not 0 when all panels of a row tile come before the next row tile;
     - ``prefetch``, the bytes of the next panel that a step of a tile asks for;
     - the four functions of a tile, of one row less, and those of the last panel;
@@ -121,12 +133,15 @@ def _write(module: Module, name: str, isa: Isa) -> None:
 
     a, b, out = matrix_of("a"), matrix_of("b"), matrix_of("out")
     a_row, out_row = integer("a_row"), integer("out_row")
-    columns, depth, element = integer("columns"), integer("depth"), integer("element")
+    a_line, out_line = integer("a_line"), integer("out_line")
+    columns, element = integer("columns"), integer("element")
+    taps, offsets, depth = integer("taps"), pointer("offsets"), integer("depth")
     panel_bytes, b_panel = integer("panel_bytes"), integer("b_panel")
     panel_columns = panel_bytes // element
     tiles, panels = integer("tiles"), integer("panels")
-    first_tile = tiles * row_part // row_parts
-    end_tile = tiles * (row_part + 1) // row_parts
+    all_tiles = integer("lines") * tiles
+    first_tile = all_tiles * row_part // row_parts
+    end_tile = all_tiles * (row_part + 1) // row_parts
     first_panel = panels * column_part // column_parts
     end_panel = panels * (column_part + 1) // column_parts
     pack, epilogue = pointer("pack"), pointer("epilogue")
@@ -140,7 +155,7 @@ def _write(module: Module, name: str, isa: Isa) -> None:
             b,
             integer("pack_row"),
             integer("pack_column"),
-            depth,
+            taps * depth,
             integer("pack_rows"),
             columns,
             target,
@@ -159,8 +174,9 @@ def _write(module: Module, name: str, isa: Isa) -> None:
         offset(f, partial, k.worker * integer("partial_distance")),
     )
     outer, inner = integer("outer_blocks"), integer("inner_blocks")
-    block_depth, tile_rows = integer("block_depth"), integer("tile_rows")
-    tall_tiles = integer("tall_tiles")
+    blocks, block_taps = integer("blocks"), integer("block_taps")
+    tap_blocks, block_depth = integer("tap_blocks"), integer("block_depth")
+    tile_rows, tall_tiles = integer("tile_rows"), integer("tall_tiles")
 
     by_rows = integer("by_rows").compare("ne", 0)
     my_tiles, my_panels = end_tile - first_tile, end_panel - first_panel
@@ -192,12 +208,13 @@ def _write(module: Module, name: str, isa: Isa) -> None:
         following = f.select(
             (panel + 1).compare("lt", end_panel), offset(f, b_here, b_panel), b_here
         )
-        low = f.maximum(index - tall_tiles, f.value(0, index.type))
-        row = index * tile_rows - low
-        is_tall = index < tall_tiles
+        line, tile_of_line = index // tiles, index % tiles
+        low = f.maximum(tile_of_line - tall_tiles, f.value(0, index.type))
+        row = tile_of_line * tile_rows - low
+        is_tall = tile_of_line < tall_tiles
         rows = f.select(is_tall, tile_rows, tile_rows - 1)
         function = f.select(is_tall, tile, tile_low)
-        result = offset(f, offset(f, out, row * out_row), column * element)
+        result = offset(f, out, line * out_line + row * out_row + column * element)
         target = f.select(
             direct,
             result,
@@ -206,19 +223,22 @@ def _write(module: Module, name: str, isa: Isa) -> None:
         target_row = f.select(direct, out_row, panel_bytes)
         soon = f.select(last, result, target)
         soon_row = f.select(last, out_row, target_row)
-        a_here = offset(f, a, row * a_row)
+        a_here = offset(f, a, line * a_line + row * a_row)
         step = integer("prefetch")
 
         def over_blocks(inner_block: Value) -> None:
             block = outer_block * inner + inner_block
-            start = block * block_depth
+            first_tap = block // tap_blocks * block_taps
+            count = f.minimum(taps - first_tap, block_taps)
+            start = block % tap_blocks * block_depth
             length = f.minimum(depth - start, block_depth)
-            ahead = start * b_depth + my_tile * (length * step)
+            above = (first_tap * depth + start) * b_depth
+            ahead = above + my_tile * (count * length * step)
             f.call_pointer(
                 function,
                 offset(f, a_here, start * element),
                 a_row,
-                offset(f, b_here, start * b_depth),
+                offset(f, b_here, above),
                 b_row,
                 length,
                 width,
@@ -229,9 +249,11 @@ def _write(module: Module, name: str, isa: Isa) -> None:
                 soon_row,
                 offset(f, following, ahead),
                 step,
+                count,
+                f.at(offsets, first_tap, I64),
             )
 
-        f.loop(inner, over_blocks)
+        f.loop(f.minimum(blocks - outer_block * inner, inner), over_blocks)
 
         def done() -> None:
             def store() -> None:
@@ -250,6 +272,7 @@ def _write(module: Module, name: str, isa: Isa) -> None:
                     epilogue,
                     pointer("epilogue_words"),
                     *batch,
+                    line,
                     row,
                     rows,
                     column,

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
-from onnxplug_cpu.compiler.kernels.matmul.pack import transpose_quarters
-from onnxplug_cpu.compiler.kernels.matmul.tile import PARAMETERS, multiply_add, offset
+from onnxplug_cpu.compiler.kernels.contraction.pack import transpose_quarters
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    PARAMETERS,
+    multiply_add,
+    offset,
+)
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 _VECTOR = F32.vector(LANES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, U32, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     ANY_FLAG,
     BLOCK,
     FLAGS_BYTES,
@@ -19,15 +19,15 @@ from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import (
     STEP_BYTES,
     define_split_rows,
 )
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile import (
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     SUMS_BYTES,
     SUMS_ROW,
     configure,
     define_add_sums,
     define_flagged_rows,
 )
-from onnxplug_cpu.compiler.kernels.matmul.block import copy_tile
-from onnxplug_cpu.compiler.kernels.matmul.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.block import copy_tile
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import Isa
 
 WORDS = (
@@ -279,6 +279,7 @@ def _write(module: Module, name: str, isa: Isa) -> None:
                 epilogue,
                 pointer("epilogue_words"),
                 *batch,
+                f.value(0, I64),
                 row,
                 high,
                 column,

@@ -1,11 +1,11 @@
-"""Matrix products: how a product is divided, and the commands that compute it."""
+"""Contractions by fused multiply-adds: how they are divided, and their commands."""
 
 from __future__ import annotations
 
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
@@ -13,20 +13,25 @@ from onnxplug_cpu.compiler.ir.commands import (
     Code,
     Constant,
     Word,
+    Words,
     fewest_chunks,
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
-from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
-from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
+    left_factor,
+    rows_collide,
+)
+from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
     PackMatrices,
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import (
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     masked_rows,
     tile_shape,
@@ -35,7 +40,7 @@ from onnxplug_cpu.compiler.kernels.matmul.tile import (
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
@@ -60,57 +65,6 @@ _CHUNK_SECONDS = 20e-6
 _FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
 _ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
 _ELEMENTS = {"float32": "f32", "float64": "f64"}
-
-
-def record_matmul(
-    recorder: Recorder,
-    a: View,
-    b: View,
-    out: View,
-    *,
-    epilogue: Epilogue | None = None,
-    label: str = "MatMul",
-) -> None:
-    """Record the product of *a* and *b*, batch by batch.
-
-    Args:
-        a: ``[*batch, M, K]``, at most two batch axes, float32 or float64.
-        b: ``[*batch, K, N]``.  A view of a constant is packed once.
-        out: ``[*batch, M, N]``, with consecutive columns.  Batch axes of *a* and *b*
-            that are missing, of size 1, or of stride 0 are repeated.
-        epilogue: takes the tiles of the result instead of *out*, which is then not
-            written and whose strides do not matter; float32 only.
-        label: for profiles, the sizes not included.
-
-    Any strides of *a* and *b* are accepted.  Rows of consecutive elements are fastest,
-    consecutive columns of *b* cost a transposition, anything else (and *a* without
-    consecutive rows) a copy.  K = 0 gives zeros.
-
-    Raises:
-        ValueError: *out* has strided columns, or shapes do not fit.
-    """
-    a, b, out = (_with_batches(view) for view in (a, b, out))
-    batches, (rows, columns) = out.shape[:2], out.shape[2:]
-    depth = a.shape[3]
-    if a.shape[2] != rows or b.shape[2:] != (depth, columns):
-        raise ValueError(
-            f"a of shape {a.shape} times b of shape {b.shape} does not give {out.shape}"
-        )
-    if epilogue is None and out.strides[3] != 1 and columns > 1:
-        raise ValueError(f"the result's columns are strided: {out.strides}")
-    if 0 in out.shape:
-        return
-    sizes = [*(size for size in batches if size > 1), rows, columns, depth]
-    label = f"{label} {'×'.join(map(str, sizes))}"
-    a = a.broadcast_to((*batches, rows, depth))
-    b = b.broadcast_to((*batches, depth, columns))
-    if recorder.isa.tiles:  # otherwise the modules need not be imported
-        from onnxplug_cpu.compiler.kernels.matmul import bf16x3
-
-        if bf16x3.is_worthwhile(recorder, a, _once(b)):
-            bf16x3.record_product(recorder, a, _once(b), out, epilogue, label)
-            return
-    _Product(recorder, a, b, out, epilogue, label).record()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +101,15 @@ class _Division:
     """How one matrix of the result is divided.
 
     Attributes:
-        tiles: row tiles.
+        lines: of rows.
+        tiles: row tiles of a line.
         tile_rows: rows of the first ones.
         tall_tiles: how many have *tile_rows* rows; the others have one less.
         panels: of columns.
         row_parts, column_parts: parts of tiles and panels; a chunk is one of each.
     """
 
+    lines: int
     tiles: int
     tile_rows: int
     tall_tiles: int
@@ -162,9 +118,14 @@ class _Division:
     column_parts: int
 
     @property
+    def all_tiles(self) -> int:
+        """Tiles of all lines."""
+        return self.lines * self.tiles
+
+    @property
     def chunk_tiles(self) -> int:
         """The most tiles of a chunk."""
-        return -(-self.tiles // self.row_parts)
+        return -(-self.all_tiles // self.row_parts)
 
     @property
     def chunk_panels(self) -> int:
@@ -172,36 +133,44 @@ class _Division:
         return -(-self.panels // self.column_parts)
 
 
-class _Product:
-    """One product while it is recorded; all views have two batch axes."""
+class _Blocks(NamedTuple):
+    """How K is divided, as :class:`~.block.BlockProduct` calls it."""
+
+    outer_blocks: int
+    inner_blocks: int
+    blocks: int
+    block_taps: int
+    tap_blocks: int
+    block_depth: int
+
+
+class FmaProduct:
+    """A contraction while it is recorded."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        a: View,
-        b: View,
-        out: View,
-        epilogue: Epilogue | None,
-        label: str,
+        self, recorder: Recorder, contraction: Contraction, label: str
     ) -> None:
         self.recorder = recorder
-        self.a, self.b, self.out = a, b, out
-        self.epilogue = epilogue
+        self.contraction = contraction
+        self.a, self.b, self.out = contraction.a, contraction.b, contraction.out
         self.label = label
-        self.batches = out.shape[0] * out.shape[1]
-        self.rows, self.columns = out.shape[2:]
-        self.depth = a.shape[3]
-        self.element = _ELEMENTS[a.dtype_name]
-        self.itemsize = a.dtype.itemsize
+        self.batches = self.out.shape[0] * self.out.shape[1]
+        self.lines, self.line_rows, self.columns = self.out.shape[2:]
+        self.rows = self.lines * self.line_rows
+        self.taps, self.depth = len(contraction.offsets), self.a.shape[4]
+        self.inner = self.taps * self.depth  # K
+        self.element = _ELEMENTS[self.a.dtype_name]
+        self.itemsize = self.a.dtype.itemsize
         self.tile = tile_shape(recorder.isa)
-        self.flops = 2 * self.batches * self.rows * self.columns * self.depth
-        self.nbytes = _distinct(a) + _distinct(b) + out.nbytes
+        self.flops = 2 * self.batches * self.rows * self.columns * self.inner
+        self.nbytes = contraction.nbytes
 
     def record(self) -> None:
         recorder, size = self.recorder, self.itemsize
         a, right = self._rows_of_a(), self._right()
         division = self._divide(right)
-        outer, inner, block_depth = self._blocks(division, right)
+        blocks = self._blocks(division, right)
+        outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
         partial: Word = 0
@@ -214,7 +183,8 @@ class _Product:
             "a": a.address,
             "a_batch0": a.strides[0] * size,
             "a_batch1": a.strides[1] * size,
-            "a_row": a.strides[2] * size,
+            "a_line": a.strides[2] * size,
+            "a_row": a.strides[3] * size,
             "b": right.address,
             "b_batch0": right.batch0,
             "b_batch1": right.batch1,
@@ -226,29 +196,30 @@ class _Product:
             "out": self.out.address,
             "out_batch0": self.out.strides[0] * size,
             "out_batch1": self.out.strides[1] * size,
-            "out_row": self.out.strides[2] * size,
+            "out_line": self.out.strides[2] * size,
+            "out_row": self.out.strides[3] * size,
             "columns": self.columns,
+            "taps": self.taps,
+            "offsets": Words(self.contraction.offsets),
             "depth": self.depth,
             "element": size,
             "batches1": self.out.shape[1],
             "row_parts": division.row_parts,
             "column_parts": division.column_parts,
+            "lines": division.lines,
             "tiles": division.tiles,
             "tall_tiles": division.tall_tiles,
             "tile_rows": division.tile_rows,
             "panels": division.panels,
             "panel_bytes": panel_bytes,
-            "outer_blocks": outer,
-            "inner_blocks": inner,
-            "block_depth": block_depth,
-            "by_rows": int(self._by_rows(division, right, -(-self.depth // outer))),
+            **blocks._asdict(),
+            "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
             "prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
             "partial_tile": tile_bytes if partial else 0,
             "partial_panel": tile_bytes * division.chunk_tiles if partial else 0,
-            "epilogue": self.epilogue.code if self.epilogue else 0,
-            "epilogue_words": self.epilogue.words if self.epilogue else 0,
+            **self.contraction.epilogue_words(),
             **self._tiles(division, right),
             **self._packing(division, right),
         }
@@ -264,8 +235,8 @@ class _Product:
     # the division of the work
 
     def _divide(self, right: _Right) -> _Division:
-        tiles = -(-self.rows // self.tile.rows)
-        tile_rows = -(-self.rows // tiles)
+        tiles = -(-self.line_rows // self.tile.rows)
+        tile_rows = -(-self.line_rows // tiles)
         per_panel = right.vectors * VECTOR_BYTES // self.itemsize
         panels = -(-self.columns // per_panel)
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
@@ -278,13 +249,14 @@ class _Product:
         # all rows use some columns of B while those are in the cache
         cached = 1
         if row_parts > 1:
-            cached = round(self.depth * self.columns * self.itemsize / (1 << 20))
+            cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
         column_parts = min(panels, max(cached, -(-wanted // row_parts), 1))
-        row_parts = min(tiles, max(row_parts, -(-wanted // column_parts)))
+        row_parts = min(self.lines * tiles, max(row_parts, -(-wanted // column_parts)))
         return _Division(
+            self.lines,
             tiles,
             tile_rows,
-            self.rows - tiles * (tile_rows - 1),
+            self.line_rows - tiles * (tile_rows - 1),
             panels,
             row_parts,
             column_parts,
@@ -293,32 +265,41 @@ class _Product:
     def _row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""
         kept = self.rows * min(self.depth, 2 * BLOCK_DEPTH) * self.itemsize
+        if self.taps > 1:
+            kept = self.contraction.window_bytes
         return max(1, round(kept / ROWS_BYTES))
 
-    def _blocks(self, division: _Division, right: _Right) -> tuple[int, int, int]:
-        """Blocks of K: passes over a chunk, blocks in each pass, their depth."""
+    def _blocks(self, division: _Division, right: _Right) -> _Blocks:
         if right.way == "dot":
-            return 1, 1, max(1, self.depth)
-        rows = division.chunk_tiles * division.tile_rows
-        cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
+            return _Blocks(1, 1, 1, 1, 1, max(1, self.depth))
         outer = 1
-        if division.tiles > 1:
+        # taps share most of A, so that blocks of them need as much of it as all
+        if division.all_tiles > 1 and self.taps == 1:
+            rows = division.chunk_tiles * division.tile_rows
+            cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
             outer = max(1, -(-self.depth // cached))
         inner = max(1, -(-self.depth // (outer * BLOCK_DEPTH)))
-        return outer, inner, max(1, -(-self.depth // (outer * inner)))
+        tap_blocks = outer * inner
+        block_depth = max(1, -(-self.depth // tap_blocks))
+        most = max(1, BLOCK_DEPTH // max(1, self.depth))
+        together = -(-self.taps // -(-self.taps // most))
+        blocks = -(-self.taps // together) * tap_blocks
+        return _Blocks(
+            outer, blocks // outer, blocks, together, tap_blocks, block_depth
+        )
 
     def _by_rows(self, division: _Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
         panel = depth * right.vectors * VECTOR_BYTES
-        return division.tiles > 1 and panel * division.chunk_panels <= B_BYTES
+        return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 
     def _tiles(self, division: _Division, right: _Right) -> dict[str, Word]:
         """The functions of tiles."""
         lanes = VECTOR_BYTES // self.itemsize
         left = self.columns - (division.panels - 1) * right.vectors * lanes
         masked = right.way == "rows" and left % lanes != 0
-        alone = division.tiles == 1
+        alone = division.all_tiles == 1
         low_rows = division.tile_rows
         if division.tall_tiles < division.tiles:
             low_rows -= 1
@@ -329,7 +310,9 @@ class _Product:
             vectors, ends = right.vectors, False
             if tail:
                 vectors, ends = -(-left // lanes), masked
-            return Code(Kernel(TileProduct(self.element, rows, vectors, alone, ends)))
+            taps = self.taps > 1
+            tile = TileProduct(self.element, rows, vectors, alone, ends, taps)
+            return Code(Kernel(tile))
 
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
@@ -349,12 +332,12 @@ class _Product:
             names = ("pack", "pack_row", "pack_column", "pack_rows", "packed")
             return dict.fromkeys((*names, "packed_distance"), 0)
         packed, distance = self.recorder.scratch(division.chunk_panels * right.panel)
-        way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
+        way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
         return {
             "pack": Code(Kernel(PackPanel(self.element, way))),
-            "pack_row": b.strides[2] * self.itemsize,
-            "pack_column": b.strides[3] * self.itemsize,
-            "pack_rows": _rows_together(way, self.depth),
+            "pack_row": b.strides[-2] * self.itemsize,
+            "pack_column": b.strides[-1] * self.itemsize,
+            "pack_rows": _rows_together(way, self.inner),
             "packed": packed,
             "packed_distance": distance,
         }
@@ -364,18 +347,18 @@ class _Product:
     def _rows_of_a(self) -> View:
         """A with rows of consecutive elements that do not evict each other."""
         a, size = self.a, self.itemsize
-        if a.strides[3] == 1 or self.depth <= 1:
-            apart = a.strides[2] * size
-            if (
-                not rows_collide(abs(apart))
-                or self.rows <= DOT_ROWS
-                or self.columns < 2 * VECTOR_BYTES // size
-            ):
-                return a
-        a = _once(a)
+        if (a.strides[4] == 1 or self.depth <= 1) and (
+            self.taps > 1
+            or self.lines > 1
+            or not rows_collide(abs(a.strides[3] * size))
+            or self.rows <= DOT_ROWS
+            or self.columns < 2 * VECTOR_BYTES // size
+        ):
+            return a
+        a = once(a)
         target = left_factor(self.recorder, a.dtype, a.shape)
         matrices = a.shape[0] * a.shape[1]
-        way = panel_way(self.element, a.strides[2], a.strides[3], self.depth)
+        way = panel_way(self.element, a.strides[3], a.strides[4], self.depth)
         parts = self._pack_parts(matrices, a.nbytes, self.rows)
         self.recorder.call(
             Kernel(CopyMatrices()),
@@ -383,10 +366,10 @@ class _Product:
                 "source": a.address,
                 "batch0": a.strides[0] * size,
                 "batch1": a.strides[1] * size,
-                "row": a.strides[2] * size,
-                "column": a.strides[3] * size,
+                "row": a.strides[3] * size,
+                "column": a.strides[4] * size,
                 "target": target.address,
-                "target_row": target.strides[2] * size,
+                "target_row": target.strides[3] * size,
                 "rows": self.rows,
                 "columns": self.depth,
                 "batches1": a.shape[1],
@@ -401,8 +384,8 @@ class _Product:
 
     def _right(self) -> _Right:
         """B where tiles can read it, the commands that pack it recorded."""
-        b = _once(self.b)
-        if isinstance(b.buffer, Constant):
+        b = once(self.b)
+        if isinstance(b.buffer, Constant) or len(b.shape) > 4:
             return self._packed(b)
         size = self.itemsize
         in_place = _Right(
@@ -425,9 +408,14 @@ class _Product:
             if self.rows <= min(WIDE_ROWS, most):
                 vectors = wide_vectors(isa, self.rows)
                 return replace(in_place, vectors=vectors, panel=vectors * VECTOR_BYTES)
-            if self.rows <= most and self.depth * self.columns * size <= BLOCK_BYTES:
+            if self.rows <= most and self.inner * self.columns * size <= BLOCK_BYTES:
                 return in_place
-        if b.strides[2] == 1 and self.rows <= DOT_ROWS and self.element == "f32":
+        if (
+            b.strides[2] == 1
+            and self.rows <= DOT_ROWS
+            and self.taps == 1
+            and self.element == "f32"
+        ):
             column = b.strides[3] * size
             per_panel = in_place.vectors * VECTOR_BYTES // size
             return replace(
@@ -469,14 +457,14 @@ class _Product:
             tail,
             row,
             tail,
-            self.depth * row,
+            self.inner * row,
             "panels",
         )
 
     def _packed(self, b: View) -> _Right:
         """All matrices in panels: constants once, others by a command before."""
         lanes = VECTOR_BYTES // self.itemsize
-        matrix = self.depth * -(-self.columns // lanes) * VECTOR_BYTES
+        matrix = self.inner * -(-self.columns // lanes) * VECTOR_BYTES
         matrices = b.shape[0] * b.shape[1]
         if isinstance(b.buffer, Constant):
             address = self.recorder.packed(
@@ -504,22 +492,24 @@ class _Product:
         matrices = b.shape[0] * b.shape[1]
         panel = self.tile.vectors * VECTOR_BYTES
         parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
-        way = panel_way(self.element, b.strides[2], b.strides[3], self.columns)
+        way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
         recorder.call(
             Kernel(PackMatrices()),
             {
                 "source": b.address,
                 "batch0": b.strides[0] * size,
                 "batch1": b.strides[1] * size,
-                "row": b.strides[2] * size,
-                "column": b.strides[3] * size,
+                "row": b.strides[-2] * size,
+                "column": b.strides[-1] * size,
                 "target": target,
                 "target_batch": matrix,
-                "rows": self.depth,
-                "rows_together": _rows_together(way, self.depth),
+                "rows": b.shape[-2],
+                "rows_together": _rows_together(way, b.shape[-2]),
                 "columns": self.columns,
                 "panel": panel,
                 "element": size,
+                "taps": math.prod(b.shape[2:-2]),
+                "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
                 "batches1": b.shape[1],
                 "parts": parts,
                 "function": Code(Kernel(PackPanel(self.element, way))),
@@ -541,33 +531,3 @@ class _Product:
 def _rows_together(way: str, depth: int) -> int:
     """How many of B's rows to pack at a time."""
     return max(1, depth if way == "columns" else _ROWS_TOGETHER)
-
-
-def _with_batches(view: View) -> View:
-    """The view with two batch axes."""
-    if not 2 <= len(view.shape) <= 4:
-        raise ValueError(
-            "a matrix with at most two batch axes is needed; got the shape "
-            f"{view.shape}"
-        )
-    lead = 4 - len(view.shape)
-    shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
-    return View(view.buffer, view.offset, view.dtype, shape, strides)
-
-
-def _once(view: View) -> View:
-    """The view without repetitions over batch axes."""
-    shape = tuple(
-        1 if stride == 0 else size
-        for size, stride in zip(view.shape[:2], view.strides[:2], strict=True)
-    )
-    return View(
-        view.buffer, view.offset, view.dtype, shape + view.shape[2:], view.strides
-    )
-
-
-def _distinct(view: View) -> int:
-    """Bytes of the elements, each counted once."""
-    return view.dtype.itemsize * math.prod(
-        size for size, stride in zip(view.shape, view.strides, strict=True) if stride
-    )

@@ -1,37 +1,19 @@
-"""Chains applied to a tile of a product while it is in the cache."""
+"""Chains applied to a tile of a contraction while it is in the cache."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, Parameters
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain
-from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
 from onnxplug_cpu.compiler.target.isa import Isa
-
-
-class Epilogue(NamedTuple):
-    """Two words of a kernel that computes tiles of a matrix.
-
-    The function is ``void (ptr words, i64 batch0, i64 batch1, i64 row, i64 rows, i64
-    column, i64 columns, ptr tile, i64 tile_stride)``: *tile* has *rows* × *columns*
-    finished f32 elements of the result, from (row, column) on, with *tile_stride*
-    elements from row to row.
-
-    Attributes:
-        code: the function.
-        words: its first argument.
-    """
-
-    code: Code
-    words: Words
 
 
 class _Operand(Parameters):
@@ -48,18 +30,77 @@ class _Operand(Parameters):
     repeats: bool
 
 
+class Epilogue(NamedTuple):
+    """A chain for the tiles of a contraction, and what it reads and writes.
+
+    Attributes:
+        chain: its value 0 is the tile, an f32.
+        operands: the other inputs, broadcast to the shape of the result.
+        outputs: one view per output of the chain, of the same shape.
+    """
+
+    chain: Chain
+    operands: tuple[View, ...]
+    outputs: tuple[View, ...]
+
+    def reshape(self, shape: Sequence[int]) -> Epilogue | None:
+        """The same for a result of another shape; ``None`` if a view needs a copy."""
+        operands = [view.reshape(shape) for view in self.operands]
+        outputs = [view.reshape(shape) for view in self.outputs]
+        if None in operands or None in outputs:
+            return None
+        return Epilogue(
+            self.chain,
+            tuple(view for view in operands if view is not None),
+            tuple(view for view in outputs if view is not None),
+        )
+
+    def call(self) -> tuple[Code, Words]:
+        """The words of a kernel that applies it: a function, and its first argument.
+
+        The function is ``void (ptr words, i64 batch0, i64 batch1, i64 line, i64 row,
+        i64 rows, i64 column, i64 columns, ptr tile, i64 tile_stride)``: *tile* has
+        *rows* × *columns* finished f32 elements of a line of the result, from (row,
+        column) on, with *tile_stride* elements from row to row.
+
+        Raises:
+            ValueError: views have other axes than [batch0, batch1, lines, rows,
+                columns].
+        """
+        views = [*self.operands, *self.outputs]
+        if len(views[-1].shape) != _AXES:
+            raise ValueError(
+                "views of shape [batch0, batch1, lines, rows, columns] are expected; "
+                f"got {views[-1].shape}"
+            )
+        inputs = tuple(
+            _operand(view, element)
+            for view, element in zip(self.operands, self.chain.inputs[1:], strict=True)
+        )
+        results = tuple(
+            _operand(view, self.chain.element(value))._replace(repeats=False)
+            for view, value in zip(self.outputs, self.chain.outputs, strict=True)
+        )
+        words: list[Word] = []
+        for view in views:
+            words.append(view.address)
+            words.extend(stride * view.dtype.itemsize for stride in view.strides)
+        kernel = Kernel(_TileEpilogue(self.chain, inputs, results))
+        return Code(kernel), Words(tuple(words))
+
+
+_AXES: Final = 5
+
+
 def epilogue(
-    recorder: Recorder,
-    chain: Chain,
-    operands: Sequence[View],
-    outputs: Sequence[View],
+    chain: Chain, operands: Sequence[View], outputs: Sequence[View]
 ) -> Epilogue:
-    """What applies *chain* to each tile of a matrix product.
+    """What applies *chain* to each tile of a contraction.
 
     Args:
         chain: its value 0 is the tile, an f32.
-        operands: the other inputs, of shape ``[batch0, batch1, M, N]``, broadcast
-            already; any strides.
+        operands: the other inputs, of the shape of the result, broadcast already; any
+            strides.
         outputs: one view per output of the chain, of the same shape; the tile may lie
             in one of them, where this output's element is stored.
 
@@ -74,35 +115,21 @@ def epilogue(
             f"{len(chain.outputs)} outputs; got {len(operands)} and {len(outputs)}"
         )
     views = [*operands, *outputs]
-    if any(view.shape != outputs[0].shape or len(view.shape) != 4 for view in views):
+    if any(view.shape != views[-1].shape for view in views):
         raise ValueError(
-            "views of one shape [batch0, batch1, M, N] are expected; got "
-            f"{[view.shape for view in views]}"
+            f"views of one shape are expected; got {[view.shape for view in views]}"
         )
-    inputs = tuple(
-        _operand(view, element)
-        for view, element in zip(operands, chain.inputs[1:], strict=True)
-    )
-    results = tuple(
-        _operand(view, chain.element(value))._replace(repeats=False)
-        for view, value in zip(outputs, chain.outputs, strict=True)
-    )
-    words: list[Word] = []
-    for view in views:
-        words.append(view.address)
-        words.extend(stride * view.dtype.itemsize for stride in view.strides)
-    kernel = Kernel(_TileEpilogue(chain, inputs, results))
-    return Epilogue(Code(kernel), Words(tuple(words)))
+    return Epilogue(chain, tuple(operands), tuple(outputs))
 
 
 def _operand(view: View, element: str) -> _Operand:
-    rows, columns = view.shape[2:]
-    stride = 1 if columns == 1 else view.strides[3]
+    rows, columns = view.shape[3:]
+    stride = 1 if columns == 1 else view.strides[4]
     kind = {0: SPLAT, 1: UNIT}.get(stride, STRIDED)
-    return _Operand(element, kind, rows > 1 and view.strides[2] == 0)
+    return _Operand(element, kind, rows > 1 and view.strides[3] == 0)
 
 
-_FIELDS = ("", "_batch0", "_batch1", "_row", "_column")
+_FIELDS = ("", "_batch0", "_batch1", "_line", "_row", "_column")
 """Words of an operand: its address and strides in bytes."""
 
 
@@ -124,7 +151,7 @@ class _TileEpilogue(Generator):
 
 def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
     chain, inputs, outputs = form
-    places = ("batch0", "batch1", "row", "rows", "column", "columns")
+    places = ("batch0", "batch1", "line", "row", "rows", "column", "columns")
     f = module.function(
         name,
         [
@@ -134,7 +161,7 @@ def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
             ("tile_stride", I64),
         ],
     )
-    words, batch0, batch1, row, rows, column, columns, tile, tile_stride = f.parameters
+    words, *first, rows, column, columns, tile, tile_stride = f.parameters
     body = ChainBody(f, isa, chain)
     lanes = Lanes(f, isa, body.width)
     operands = [*inputs, *outputs]
@@ -152,10 +179,12 @@ def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
             )
             for field in range(len(_FIELDS))
         ]
-        offset = batch0 * at[1] + batch1 * at[2] + row * at[3] + column * at[4]
+        offset = column * at[-1]
+        for index, stride in zip(first, at[1:-1], strict=True):
+            offset = offset + index * stride
         bases.append(f.at(at[0], offset, I8))
-        row_steps.append(at[3])
-        column_steps.append(at[4] if operand.columns == STRIDED else None)
+        row_steps.append(at[-2])
+        column_steps.append(at[-1] if operand.columns == STRIDED else None)
 
     def strip(start: Value, part: Part) -> None:
         """A vector's columns of all rows."""

@@ -88,6 +88,8 @@ PARAMETERS: Final = (
     ("result_row", I64),
     ("next", PTR),
     ("next_step", I64),
+    ("taps", I64),
+    ("offsets", PTR),
 )
 """The arguments of every function that computes a tile; all strides are in bytes.
 
@@ -95,7 +97,9 @@ PARAMETERS: Final = (
 receives as many, the product, added to what is there if ``add`` is not 0.  What ``b``
 has is for the function to say, as is how much of ``c`` beyond ``columns`` elements of a
 row it writes.  ``result``, with strided rows, is memory that is written soon after, and
-``next + i * next_step`` is what step ``i`` of ``k`` may prefetch.
+``next + i * next_step`` is what step ``i`` of ``k`` may prefetch.  A function made for
+taps sums ``taps`` products: for each, ``a`` is one of ``offsets``, an array of i64,
+further on, and ``b`` where the last one ended; others do not heed the two.
 """
 
 
@@ -111,6 +115,7 @@ class TileProduct(Generator):
         vectors: of 64 bytes in a row of the tile.
         alone: no other tile reads the same of ``b``; ``next`` does not matter.
         masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
+        taps: ``a`` is read at several offsets.
     """
 
     element: str
@@ -118,16 +123,17 @@ class TileProduct(Generator):
     vectors: int
     alone: bool = False
     masked: bool = False
+    taps: bool = False
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _write(module, name, isa, self)
 
 
 def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
-    element, rows, vectors, alone, masked = form
+    element, rows, vectors, alone, masked, taps = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
-    result, result_row, following, step = f.parameters[9:]
+    result, result_row, following, step, count, offsets = f.parameters[9:]
     scalar = Type(element)
     lanes = VECTOR_BYTES // scalar.nbytes
     vector = scalar.vector(lanes)
@@ -185,16 +191,26 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
 
         return steps
 
+    def sum_up(pointers: list[Value], moving: list[Value]) -> list[Value]:
+        """Where B and what is prefetched go on, and the sums, after *k* steps."""
+        state = [*pointers, *moving]
+        if ways > 1:
+            whole = k & -ways
+            state = f.loop(whole, turn(ways), state, step=ways)
+            state = f.loop(k, turn(1), state, start=whole)
+        else:
+            state = f.loop(k, turn(1), state)
+        return state[groups:]
+
+    def tap(number: Value, *moving: Value) -> list[Value]:
+        distance = f.load(f.at(offsets, number, I64), I64)
+        return sum_up([offset(f, p, distance) for p in pointers], list(moving))
+
     zeros = [f.zero(vector)] * (ways * rows * vectors)
-    state = [*pointers, b, following, *zeros]
-    if ways > 1:
-        whole = k & -ways
-        state = f.loop(whole, turn(ways), state, step=ways)
-        state = f.loop(k, turn(1), state, start=whole)
-    else:
-        state = f.loop(k, turn(1), state)
+    state = [b, following, *zeros]
+    state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
     targets = [offset(f, c, c_row * row) for row in range(rows)]
-    sums = _sum_ways(state[groups + 2 :], ways)
+    sums = _sum_ways(state[2:], ways)
 
     def each(value: Callable[[Value, Value], Value]) -> None:
         for row, target in enumerate(targets):

@@ -8,14 +8,14 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.kernels.matmul.block import BlockProduct
-from onnxplug_cpu.compiler.kernels.matmul.dot import DotProducts
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     CopyMatrices,
     PackMatrices,
     PackPanel,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import (
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     masked_rows,
     tile_shape,
@@ -36,8 +36,9 @@ def tiles(isa: Isa) -> list[Kernel]:
     shape = tile_shape(isa)
     rows = sorted({1, 2, 3, 4, shape.rows // 2, shape.rows - 1, shape.rows})
     products = [
-        TileProduct(element, r, shape.vectors, alone=r < 4)
+        TileProduct(element, r, shape.vectors, alone=r < 4, taps=taps)
         for element in ("f32", "f64")
+        for taps in (False, True)
         for r in rows
         if 0 < r <= shape.rows
     ]
@@ -60,10 +61,12 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
-def test_a_step_is_loads_and_multiplications(isa: Isa) -> None:
+@pytest.mark.parametrize("taps", [False, True])
+def test_a_step_is_loads_and_multiplications(isa: Isa, taps: bool) -> None:
     """The innermost loop has one multiplication a register and few other things."""
     shape = tile_shape(isa)
-    text = assembly(Kernel(TileProduct("f32", shape.rows, shape.vectors)), isa)
+    tile = TileProduct("f32", shape.rows, shape.vectors, taps=taps)
+    text = assembly(Kernel(tile), isa)
     body = max(loops(text), key=lambda lines: sum("vfmadd" in x for x in lines))
     multiplications = sum("vfmadd" in line for line in body)
     per_vector = isa.registers_per_vector
@@ -85,6 +88,7 @@ def test_no_symbol_is_needed(isa: Isa) -> None:
     kernels = [
         Kernel(TileProduct("f32", 2, 1)),
         Kernel(TileProduct("f64", 2, 1, masked=True)),
+        Kernel(TileProduct("f32", 2, 1, taps=True)),
         Kernel(DotProducts(1)),
         Kernel(DotProducts(3)),
         Kernel(BlockProduct()),
