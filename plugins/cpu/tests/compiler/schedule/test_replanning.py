@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random as numbers
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,6 +157,99 @@ def test_equal_groups_are_recorded_once() -> None:
         assert set(seen) == {(4, 8)}
 
 
+def test_runs_of_the_same_new_shapes_wait_for_one_plan() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planning.set()
+        assert go_on.wait(30)
+
+    with noted_recordings(wait) as seen:
+        threads = [threading.Thread(target=found.check, args=new) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert planning.wait(30)
+        threads[-1].join(0.2)
+        assert all(thread.is_alive() for thread in threads)
+        assert counts(found)["plans"] == 0
+        go_on.set()
+        for thread in threads:
+            thread.join(30)
+    assert counts(found)["plans"] == 1
+    assert sorted(seen) == [(5, 8)] * 3 + [(7, 8)] * 3
+
+
+def test_who_waits_for_a_plan_that_fails_makes_it() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+    failures = [RuntimeError("of the first who plans")]
+
+    def fail() -> None:
+        planning.set()
+        assert go_on.wait(30)
+        if failures:
+            raise failures.pop()
+
+    raised: list[BaseException] = []
+
+    def first() -> None:
+        try:
+            found.check(*new)
+        except onnxplug.errors.OnnxplugError as failure:
+            raised.append(failure)
+
+    with noted_recordings(fail):
+        one = threading.Thread(target=first)
+        one.start()
+        assert planning.wait(30)
+        other = threading.Thread(target=found.check, args=new)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        go_on.set()
+        one.join(30)
+        other.join(30)
+    assert len(raised) == 1
+    assert counts(found)["plans"] == 1
+
+
+def test_who_waits_for_a_plan_may_be_cancelled() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planning.set()
+        assert go_on.wait(30)
+
+    options = onnxplug.RunOptions()
+    cancelled: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.session.run(None, dict(zip("xz", new, strict=True)), options)
+        except onnxplug.errors.RunCancelled as error:
+            cancelled.append(error)
+
+    with noted_recordings(wait):
+        one = threading.Thread(target=found.check, args=new)
+        one.start()
+        assert planning.wait(30)
+        other = threading.Thread(target=run)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        options.terminate = True
+        other.join(10)
+        assert not other.is_alive() and one.is_alive()
+        go_on.set()
+        one.join(30)
+    assert len(cancelled) == 1
+
+
 def test_other_runs_do_not_wait_for_a_plan() -> None:
     found = lowered(CHAIN)
     known, new = random((3, 8), (5, 8)), random((7, 8), (5, 8))
@@ -175,15 +269,100 @@ def test_other_runs_do_not_wait_for_a_plan() -> None:
         other.join()
 
 
+def plans_of(found: Lowered) -> plan.Plans:
+    """What the plans of a model of one segment have in common."""
+    partition: Any = found.partitions[-1]
+    (segment,) = partition._built.segments
+    assert segment._common is not None
+    return segment._common
+
+
+def kept_by(plans: plan.Plans) -> dict[str, int]:
+    """How much is kept, of each kind that grows with shapes."""
+    memos = plans._memos.values()
+    return {
+        "tokens": len(plans.tokens),
+        "results": sum(len(table) for table in tables_of(plans)),
+        "pieces": sum(len(each.ways) for memo in memos for each in memo.branches),
+        "places": len(plans.input_places) + len(plans.results) + len(plans.copies),
+        "targets": sum(
+            len(found)
+            for structure in plans.structures
+            for found in structure._found.values()
+        ),
+    }
+
+
+def tables_of(plans: plan.Plans) -> list[Any]:
+    tables = {id(step.table): step.table for step in plans.inference._steps}
+    return list(tables.values())
+
+
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MOST_TOKENS", 40)
+    monkeypatch.setattr(plan, "MOST_TOKENS", 60)
     found = lowered(decoder(1))
+    most: dict[str, int] = {}
     with compared_with_fresh_plans() as compared:
-        for past in (3, 4, 5, 3, 9, 4):
+        for past in range(3, 63):
             found.check(*feeds(1, 2, past, 1))
-    # plans of the latest shapes are there
-    assert len(compared) == 4
-    assert 1 < counts(found)["structures"] <= 4
+            kept = kept_by(plans_of(found))
+            most = {name: max(kept[name], most.get(name, 0)) for name in kept}
+            if past == 12:
+                early, most = most, {}
+    assert len(compared) == 60
+    assert counts(found)["structures"] == 1
+    assert all(most[name] <= early[name] + 3 for name in most), (early, most)
+
+
+def test_what_the_latest_plan_is_made_of_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = lowered(CHAIN)
+    found.check(*random((3, 8), (5, 8)))
+    found.check(*random((4, 8), (5, 8)))
+    plans = plans_of(found)
+    inference = plans.inference
+    for most in (0, 1 << 14):  # with and without
+        monkeypatch.setattr(plan, "MOST_TOKENS", most)
+        follow = mock.Mock(side_effect=inference._follow)
+        rows = 7 if most else 6
+        with mock.patch.object(inference, "_follow", follow), noted_recordings() as seen:
+            found.check(*random((rows, 8), (5, 8)))
+        assert set(seen) == {(rows, 8)}
+        assert follow.call_count == 1
+
+
+def test_tables_are_given_up_while_threads_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "MOST_TOKENS", 30)
+    found = lowered(decoder(1))
+    found.check(*feeds(1, 1, 3, 1))
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        choose = numbers.Random(seed)
+        try:
+            for _ in range(25):
+                batch, length = choose.randint(1, 3), choose.randint(1, 4)
+                found.check(*feeds(batch, length, choose.randint(0, 20), 1))
+        except BaseException as failure:
+            failures.append(failure)
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with compared_with_fresh_plans() as compared:
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+    assert not failures, failures[0]
+    assert len(compared) > 50
+    assert len(plans_of(found).tokens) < 1000
 
 
 def test_shapes_that_cannot_be_say_nothing_of_others() -> None:
