@@ -327,14 +327,12 @@ def _finish(plan: Plan, call: Call, rank: int) -> Finish:
             np.float64(0) if content is None else content.astype(np.float64)
         )
     before, scale, shift, mean, variance = contents
-    factor = scale / np.sqrt(variance + call.attributes["epsilon"])
-    constant = plan.recorder.constant
-    return Finish(
-        _per_channel(constant(factor.astype(np.float32)), rank),
-        addend=_per_channel(
-            constant((shift + (before - mean) * factor).astype(np.float32)), rank
-        ),
-    )
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + call.attributes["epsilon"])
+        moved = shift + (before - mean) * factor
+        both = [array.astype(np.float32) for array in (factor, moved)]
+    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    return Finish(by, addend=plus)
 
 
 def _per_channel(view: View, rank: int) -> View:
