@@ -487,7 +487,7 @@ def test_other_statistics_are_not(body: str, outputs: str) -> None:
 
 
 def test_statistics_are_folded_in_float64() -> None:
-    """A variance, and a mean, that float32 would lose against what they are added to."""
+    """Of a mean that float32 would lose beside what it is taken from."""
     constants = (
         "float[1, 1, 1, 1] w = {1}, float[1] b = {16777216}, float[1] scale = {1}, "
         "float[1] shift = {0}, float[1] mean = {16777214}, float[1] variance = {1}"
