@@ -81,7 +81,9 @@ class Part:
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
         self.getters: dict[int, Callable[[list[Any]], Any]] = {}
-        self.places = [(name, apart) for name in self.results for apart in (False, True)]
+        self.places = [
+            (name, apart) for name in self.results for apart in (False, True)
+        ]
 
     @classmethod
     def of(cls, name: str, slots: tuple[int, ...]) -> Part:
@@ -266,16 +268,19 @@ class Structure:
                         if other is not None:
                             roles.setdefault(other, len(roles))
             # all that a place may depend on, for values that are like each other
-            kind = apart, *[
-                (
-                    each in self.positions,
-                    *[
-                        _kind_of(reader, self._forms.get(reader), roles)
-                        for reader in self.readers[each]
-                    ],
-                )
-                for each in chain
-            ]
+            kind = (
+                apart,
+                *[
+                    (
+                        each in self.positions,
+                        *[
+                            _kind_of(reader, self._forms.get(reader), roles)
+                            for reader in self.readers[each]
+                        ],
+                    )
+                    for each in chain
+                ],
+            )
             found = self._found.setdefault(kind, {})
             target = self._targets[wanted] = Target(chain, self._slots, found)
         return target
