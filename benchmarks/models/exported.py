@@ -64,7 +64,7 @@ class Decoder(nn.Module):
         self.scores = nn.Linear(width, words, bias=False)
 
     def forward(self, input_ids: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
-        """*cache*: of each layer the keys and the values, batch × head × past × size."""
+        """*cache*: of each layer keys and values, batch × head × past × size."""
         past, length = cache[0].shape[2], input_ids.shape[1]
         columns = torch.arange(past + length)
         rows = torch.arange(length) + past
