@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Wish
+from onnxplug_cpu.compiler.ir.pieces import Alias, Piece, Place, Wish
 from onnxplug_cpu.compiler.ir.recorder import Filling, Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.groups import record_group
@@ -63,7 +63,7 @@ class Recording:
         self._asked: set[State | Question] = set()
         self._roles: dict[Buffer, int] = {}
         self._made: dict[str, View] = {}
-        self._aliases: list[tuple[int, Buffer, Place]] = []
+        self._aliases: list[Alias] = []
 
     def piece(self) -> Piece:
         """The commands of the group."""
@@ -170,16 +170,8 @@ class Recording:
                 f"{view.dtype}{list(view.shape)}"
             )
         self._made[name] = view
-        buffer = view.buffer
-        place = self.planner.tokens.place(
-            type(buffer),
-            buffer.nbytes,
-            view.offset,
-            view.dtype,
-            view.shape,
-            view.strides,
-        )
-        self._aliases.append((self.part.roles[name], buffer, place))
+        place, offset = self.planner.tokens.place_of(view)
+        self._aliases.append(Alias(self.part.roles[name], view.buffer, place, offset))
 
     def contiguous(self, view: View) -> View:
         """*view* in C order."""

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.frontend.facts import Facts
+from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.orders import orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
 MOST_VIEWS: Final = 32
 """Views in a row through which a value is written where the last of them is wanted."""
+
+Fact: TypeAlias = tuple[Question, tuple[int, ...], Any]
+"""A question, the slots of the values that it is about, and the answer."""
 
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
@@ -39,7 +43,9 @@ class Part:
         outputs: what others read of it.
         results: what its calls make; *made* are the slots.
         memo: what was recorded for groups like this.
-        getters: what takes the answers of a branch from all that are there.
+        getters: what takes the answers of a branch from all that are there, by the
+            number of its questions.
+        places: keys of the targets that its results may have.
     """
 
     __slots__ = (
@@ -50,6 +56,7 @@ class Part:
         "names",
         "nodes",
         "outputs",
+        "places",
         "results",
         "roles",
         "slots",
@@ -74,7 +81,10 @@ class Part:
         ]
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
-        self.getters: dict[Branch, Callable[[list[Any]], Any]] = {}
+        self.getters: dict[int, Callable[[list[Any]], Any]] = {}
+        self.places = [
+            (name, apart) for name in self.results for apart in (False, True)
+        ]
 
     @classmethod
     def of(cls, name: str, slots: tuple[int, ...]) -> Part:
@@ -88,8 +98,12 @@ class Part:
         getter: Callable[[list[Any]], Any] = (
             itemgetter(*places) if places else lambda state: ()
         )
-        self.getters[branch] = getter
+        self.getters[branch.number] = getter
         return getter
+
+
+Found: TypeAlias = tuple[Place, str | None, Sequence[str]]
+"""A place, the output that it is in, and the outputs that have their place by that."""
 
 
 class Target:
@@ -98,16 +112,42 @@ class Target:
     Attributes:
         chain: names of the value and of what views make of it.
         key: takes their forms from those of all values.
-        found: the place, the position if it is in an output, and the outputs that have
-            their place by that, for each key.
     """
 
-    __slots__ = ("chain", "found", "key")
+    __slots__ = ("_found", "_names", "chain", "key")
 
-    def __init__(self, chain: Sequence[str], slots: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        chain: Sequence[str],
+        slots: Mapping[str, int],
+        found: dict[Any, tuple[Place, int | None, tuple[int, ...]]],
+    ) -> None:
+        self._names = chain
         self.chain = frozenset(chain)
         self.key = itemgetter(*[slots[name] for name in chain])
-        self.found: dict[Any, tuple[Place, int | None, frozenset[str]]] = {}
+        self._found = found
+
+    def find(self, key: Any) -> Found | None:
+        """What was found for a value like this and the same key."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        place, output, written = found
+        if output is None:
+            return place, None, ()
+        names = self._names
+        return place, names[output], [names[each] for each in written]
+
+    def keep(
+        self, key: Any, place: Place, output: str | None, written: Iterable[str]
+    ) -> None:
+        """Keep what was found."""
+        number = self._names.index
+        if output is None:
+            self._found[key] = place, None, ()
+        else:
+            wrote = tuple([number(name) for name in written])
+            self._found[key] = place, number(output), wrote
 
 
 class Structure:
@@ -117,6 +157,7 @@ class Structure:
         parts: the groups.
         readers: the calls that read a value.
         positions: of the values that are outputs.
+        orders: of axes in memory, of values that do not lie as their shapes say.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
     """
@@ -143,6 +184,7 @@ class Structure:
             for name in call.inputs:
                 if name is not None:
                     self.readers[name].append(call)
+        self.orders = orders(remaining, forms, facts, self.positions)
         self.parts = [
             self._part(group, forms, memos)
             for group in fuse(remaining, forms, facts.same_shape, outputs)
@@ -154,7 +196,9 @@ class Structure:
         self.outlines: dict[Any, Any] = {}
         self.latest: Any = None
         self._calls = calls
+        self._forms = forms
         self._targets: dict[tuple[str, bool], Target] = {}
+        self._found: dict[Hashable, dict[Any, Any]] = {}
 
     # the first plan of a structure is made of all its parts, and most have no second
 
@@ -181,19 +225,74 @@ class Structure:
             if None in call.outputs and call in places
         ]
 
-    def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
-        """Whether all that was asked has the same answer for these values."""
-        return self._known == known and all(
+    @functools.cached_property
+    def _facts_about(self) -> Mapping[int, Sequence[Fact]]:
+        """The facts that a value is in, by its slot."""
+        found: defaultdict[int, list[Fact]] = defaultdict(list)
+        for fact in self._facts:
+            for slot in fact[1]:
+                found[slot].append(fact)
+        return found
+
+    def holds(
+        self,
+        known: list[bool],
+        values: Sequence[Abstract | None],
+        changed: Sequence[int] | None = None,
+    ) -> bool:
+        """Whether all that was asked has the same answer for these values.
+
+        Args:
+            changed: slots of those that may be others than those of a plan of this
+                structure.
+        """
+        if self._known != known:
+            return False
+        facts: Iterable[Fact] = self._facts
+        if changed is not None:
+            about = self._facts_about
+            facts = [fact for slot in changed for fact in about.get(slot, ())]
+        return all(
             question(*[values[slot] for slot in slots]) == answer
-            for question, slots, answer in self._facts
+            for question, slots, answer in facts
         )
 
-    def target(self, name: str, apart: bool) -> Target:
-        """What decides where *name* goes."""
-        found = self._targets.get((name, apart))
-        if found is None:
-            found = self._targets[name, apart] = Target(self._chain(name), self._slots)
-        return found
+    def target(self, wanted: tuple[str, bool]) -> Target:
+        """What decides where a value goes, by its name and whether rows may be
+        apart."""
+        target = self._targets.get(wanted)
+        if target is None:
+            name, apart = wanted
+            chain = self._chain(name)
+            roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
+            for each in chain:
+                for reader in self.readers[each]:
+                    for other in (*reader.inputs, *reader.outputs):
+                        if other is not None:
+                            roles.setdefault(other, len(roles))
+            # all that a place may depend on, for values that are like each other
+            kind = (
+                apart,
+                *[
+                    (
+                        each in self.positions,
+                        self.orders.get(each),
+                        *[
+                            _kind_of(reader, self._forms.get(reader), roles)
+                            for reader in self.readers[each]
+                        ],
+                    )
+                    for each in chain
+                ],
+            )
+            found = self._found.setdefault(kind, {})
+            target = self._targets[wanted] = Target(chain, self._slots, found)
+        return target
+
+    def forget_targets(self) -> None:
+        """Keep nothing of where values were placed."""
+        for found in tuple(self._found.values()):
+            found.clear()
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""
