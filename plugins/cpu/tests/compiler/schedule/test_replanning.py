@@ -326,7 +326,10 @@ def test_what_the_latest_plan_is_made_of_is_not_given_up(
         monkeypatch.setattr(plan, "MOST_TOKENS", most)
         follow = mock.Mock(side_effect=inference._follow)
         rows = 7 if most else 6
-        with mock.patch.object(inference, "_follow", follow), noted_recordings() as seen:
+        with (
+            mock.patch.object(inference, "_follow", follow),
+            noted_recordings() as seen,
+        ):
             found.check(*random((rows, 8), (5, 8)))
         assert set(seen) == {(rows, 8)}
         assert follow.call_count == 1
