@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.window.combining import (
     LARGEST,
     MEAN,
@@ -305,3 +307,76 @@ def test_depthwise(isa: Isa) -> None:
             expected, size = reference(SUM, x, windows, weights)
             near = abs(found - expected) <= 6 * EPSILON * size + 1e-37
             assert near.all(), (shape, windows, placing, found, expected)
+
+
+EPILOGUE = Chain(
+    ("f32", "f32", "f32"),
+    (),
+    (Step("Add", (0, 1), "f32"), Step("Relu", (3,), "f32"), Step("Mul", (4, 2), "f32")),
+    (5, 3),
+)
+"""A bias, and behind an activation another array; what was before it is kept, too."""
+
+
+@each_isa
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_epilogue_takes_every_element_once(isa: Isa, workers: int) -> None:
+    rng = np.random.default_rng(3)
+    for shape, windows in CASES:
+        counts = windows.counts(shape[2:])
+        result = (*shape[:2], *counts)
+        x = rng.standard_normal(shape).astype(np.float32)
+        weights = rng.standard_normal((shape[1], 1, *windows.taps)).astype(np.float32)
+        bias = rng.standard_normal((shape[1], *(1,) * len(counts))).astype(np.float32)
+        other = rng.standard_normal(result).astype(np.float32)
+        expected, size = reference(SUM, x, windows, weights)
+        before = expected + bias
+        after = np.maximum(before, 0) * other
+        for placing in PLACINGS:
+            for lasts in (True, False):
+                interpreter = Interpreter(isa, workers)
+                recorder = interpreter.recorder
+                outs = [output(interpreter, result, lasts=lasts) for _ in range(2)]
+                record_depthwise(
+                    recorder,
+                    placing(interpreter, x),
+                    interpreter.input(weights),
+                    recorder.temporary(np.dtype(np.float32), result),
+                    strides=windows.strides,
+                    dilations=windows.dilations,
+                    pads=windows.pads,
+                    epilogue=epilogue(
+                        EPILOGUE,
+                        [
+                            interpreter.input(bias).broadcast_to(result),
+                            interpreter.input(other),
+                        ],
+                        outs,
+                    ),
+                )
+                interpreter.run()
+                found, kept = map(interpreter.read, outs)
+                near = 8 * EPSILON * (size + abs(bias)) + 1e-37
+                assert (abs(kept - before) <= near).all()
+                assert (abs(found - after) <= near * (abs(other) + 1)).all()
+
+
+def test_an_epilogue_of_another_shape_is_refused() -> None:
+    interpreter = Interpreter()
+    x = interpreter.input(np.zeros((1, 2, 4, 4), np.float32))
+    weights = interpreter.input(np.zeros((2, 1, 1, 1), np.float32))
+    out = interpreter.output(np.float32, (1, 2, 4, 4))
+    chain = Chain(("f32",), (), (Step("Relu", (0,), "f32"),), (1,))
+    folded = out.reshape((1, 1, 2, 4, 4))
+    assert folded is not None
+    with pytest.raises(ValueError, match="not of the result's shape"):
+        record_depthwise(
+            interpreter.recorder,
+            x,
+            weights,
+            out,
+            strides=(1, 1),
+            dilations=(1, 1),
+            pads=(0,) * 4,
+            epilogue=epilogue(chain, [], [folded]),
+        )

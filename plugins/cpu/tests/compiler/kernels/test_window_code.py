@@ -25,7 +25,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
 
 from ..interpreter import assembly
-from .test_matmul_code import loops, vectors_on_stack
+from .test_contraction_code import loops, vectors_on_stack
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
@@ -77,7 +77,10 @@ def test_any_windows_stay_in_registers(isa: Isa) -> None:
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
 def test_no_symbol_is_needed(isa: Isa) -> None:
     generators: list[Generator] = [WindowLines()]
-    for combining in (WEIGHED, LARGEST, MEAN, norm(1), norm(2), norm(3)):
+    found = [WEIGHED, LARGEST, MEAN, norm(1), norm(2)]
+    if isa != SSE:  # where powers are not compiled
+        found.append(norm(3))
+    for combining in found:
         generators.append(ChannelTile(combining, 3, 3, 2, False))
         for long in {False, combining.fold == "add"}:
             generators.append(ChannelTaps(combining, long, True))

@@ -276,6 +276,7 @@ class Structure:
                 *[
                     (
                         each in self.positions,
+                        self.orders.get(each),
                         *[
                             _kind_of(reader, self._forms.get(reader), roles)
                             for reader in self.readers[each]
@@ -287,6 +288,11 @@ class Structure:
             found = self._found.setdefault(kind, {})
             target = self._targets[wanted] = Target(chain, self._slots, found)
         return target
+
+    def forget_targets(self) -> None:
+        """Keep nothing of where values were placed."""
+        for found in tuple(self._found.values()):
+            found.clear()
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""

@@ -9,7 +9,7 @@ from typing import Final
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Parameters
 from onnxplug_cpu.compiler.codegen.math.power import power
-from onnxplug_cpu.compiler.kernels.matmul.tile import multiply_add
+from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import maximum
 from onnxplug_cpu.compiler.target.isa import Isa
 

@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.kernels.window.tile import (
 from onnxplug_cpu.compiler.target.isa import LANES
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.kernels.matmul.epilogue import Epilogue
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 MOST_POSITIONS: Final = 1 << 30
 """Positions from the first to the last that windows reach, padding included."""
@@ -88,9 +88,8 @@ def record_depthwise(
         out: f32 [N, C, *spatial], as many as windows fit; any strides.
         strides, dilations: of each spatial axis, at least 1.
         pads: at the beginnings, and then at the ends, not negative.
-        epilogue: takes the tiles of the result, of axes [N, the first of three spatial
-            axes or 1, the second or 1, the last, C], instead of *out*, which is then
-            not written and whose strides do not matter.
+        epilogue: of the shape of *out*; takes the tiles of the result instead of it,
+            which is then not written and whose strides do not matter.
         label: for profiles, the sizes not included.
 
     Raises:
@@ -98,7 +97,7 @@ def record_depthwise(
             dtypes are not f32.
     """
     rank = len(a.shape) - 2
-    slides = _slides(weights.shape[2:], strides, dilations, pads)
+    slides = slides_of(weights.shape[2:], strides, dilations, pads)
     if weights.shape[:2] != (a.shape[1], 1) or len(weights.shape) != rank + 2:
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
     _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
@@ -134,25 +133,38 @@ def record_windows(
     Raises:
         ValueError: as :func:`record_depthwise`.
     """
-    slides = _slides(taps, strides, dilations, pads)
+    slides = slides_of(taps, strides, dilations, pads)
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
 
 
-def _slides(
+def slides_of(
     taps: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> list[Slide]:
+    """How windows slide along each axis; *pads* are all beginnings, then all ends."""
     rank = len(taps)
-    return [
-        Slide(*numbers)
-        for numbers in zip(
-            taps, strides, dilations, pads[:rank], pads[rank:], strict=True
-        )
-    ]
+    numbers = zip(taps, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    return [Slide(*each) for each in numbers]
+
+
+def require_reach(
+    slides: Sequence[Slide], sizes: Sequence[int], counts: Sequence[int]
+) -> None:
+    """Check that so many windows can slide over axes of these sizes.
+
+    Raises:
+        ValueError: they reach beyond :data:`MOST_POSITIONS`, or a number is less than
+            it may be.
+    """
+    for slide, size, count in zip(slides, sizes, counts, strict=True):
+        reach = count * slide.stride + slide.taps * slide.dilation + size
+        reach += slide.before + slide.after + LANES * slide.stride
+        if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
+            raise ValueError(f"{count} windows do not slide over {size} by {slide}")
 
 
 class _Windows:
@@ -194,10 +206,11 @@ class _Windows:
         self.weights = None if weights is None else _with_axes(weights, missing)
         self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
         self.counts_padding = False
-        for slide, size, count in zip(
-            self.slides, self.x.shape[2:], self.out.shape[2:], strict=True
+        require_reach(self.slides, self.x.shape[2:], self.out.shape[2:])
+        if epilogue is not None and any(
+            view.shape != out.shape for view in (*epilogue.operands, *epilogue.outputs)
         ):
-            _check(slide, size, count)
+            raise ValueError(f"the epilogue is not of the result's shape {out.shape}")
 
     def record(self) -> None:
         if not self.out.size:
@@ -248,11 +261,12 @@ class _Windows:
                 words[f"{axis}_{name}"] = value
         if self.epilogue is not None:
             finished, distance = recorder.scratch(tile_pixels * block * F32.nbytes)
+            code, more = self._of_tiles(self.epilogue).call()
             words |= {
                 "finished": finished,
                 "finished_distance": distance,
-                "epilogue": self.epilogue.code,
-                "epilogue_words": self.epilogue.words,
+                "epilogue": code,
+                "epilogue_words": more,
             }
         taps = math.prod(slide.taps for slide in self.slides)
         recorder.call(
@@ -335,6 +349,19 @@ class _Windows:
         blocks = -(-channels // most)
         return -(-channels // (blocks * LANES)) * LANES
 
+    def _of_tiles(self, epilogue: Epilogue) -> Epilogue:
+        """The same with the axes of tiles: image, plane, line, pixel, channel."""
+        missing = len(self.out.shape) - len(epilogue.outputs[0].shape)
+
+        def moved(views: Sequence[View]) -> tuple[View, ...]:
+            return tuple(
+                _with_axes(view, missing).transpose((0, 2, 3, 4, 1)) for view in views
+            )
+
+        return epilogue._replace(
+            operands=moved(epilogue.operands), outputs=moved(epilogue.outputs)
+        )
+
     def _weight_words(self) -> dict[str, Word]:
         if self.weights is None:
             return {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
@@ -360,13 +387,6 @@ class _Windows:
             _record_pack,
         )
         return View.contiguous(address.buffer, weights.dtype, shape, address.offset)
-
-
-def _check(slide: Slide, size: int, count: int) -> None:
-    reach = count * slide.stride + slide.taps * slide.dilation + size
-    reach += slide.before + slide.after + LANES * slide.stride
-    if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
-        raise ValueError(f"{count} windows do not slide over {size} by {slide}")
 
 
 def _with_axes(view: View, missing: int) -> View:

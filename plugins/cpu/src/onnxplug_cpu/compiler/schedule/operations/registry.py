@@ -81,6 +81,7 @@ _MODULES: Final = (
     "matmul",
     "movement",
     "normalization",
+    "pooling",
     "reduction",
     "rows",
     "spatial",
