@@ -241,6 +241,18 @@ def test_infinities_and_no_numbers_reach_their_neighbours() -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
 
 
+def test_resize_to_the_same_size_is_a_view() -> None:
+    feeds = {"x": random((1, 3, 4, 5))[0]}
+    model = model_of("Resize", feeds, ["x", None, floats(1, 1, 1, 1)], mode="linear")
+    model.graph.node[0].output[0] = "same"
+    model.graph.node.append(helper.make_node("Neg", ["same"], ["y"]))
+    tested = lowered(model)
+    np.testing.assert_array_equal(*tested.check(feeds["x"]), -feeds["x"])
+    assert tested.labels() == ["Neg"]
+    model = model_of("Resize", feeds, ["x", None, floats(1, 1, 1, 1)], mode="linear")
+    np.testing.assert_array_equal(compiled(model, feeds), feeds["x"])
+
+
 def test_what_is_not_known_is_left_to_arrays() -> None:
     feeds = {"x": random((1, 1, 4, 4))[0], "s": floats(1, 1, 2, 2)}
     tested = lowered(model_of("Resize", feeds, ["x", None, "s"], mode="linear"))
