@@ -417,7 +417,9 @@ class Planner:
             return found is not None and found[1].refused
         if question.what == WITHIN:
             whole, start = question.argument
-            return self._lies_within(part.slots[question.role], part.names[whole], start)
+            return self._lies_within(
+                part.slots[question.role], part.names[whole], start
+            )
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
