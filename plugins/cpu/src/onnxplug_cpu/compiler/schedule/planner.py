@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
+from onnxplug_cpu.compiler.ir.pieces import Halo, Piece, Place, Placed, Wish, Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
@@ -121,6 +121,7 @@ class Planner:
             structure.readers,
             structure.positions,
             structure.orders,
+            structure.halos,
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)
@@ -417,7 +418,8 @@ class Planner:
             return found is not None and found[1].refused
         if question.what == WITHIN:
             whole, start = question.argument
-            return self._lies_within(part.slots[question.role], part.names[whole], start)
+            slot = part.slots[question.role]
+            return self._lies_within(slot, part.names[whole], start)
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
@@ -481,7 +483,7 @@ class Planner:
 
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
         view = self._placement.place(name, apart=apart)
-        place = self._take(slot, view)
+        place = self._take(slot, view, self._placement.halo(name))
         assert not self._offsets[slot], f"{name} does not begin where its buffer does"
         self._made[slot] = view.buffer
         return place
@@ -520,8 +522,8 @@ class Planner:
         view = View(buffer, first, place.dtype, place.shape, place.strides)
         return view.slice([0, start, *[0] * (len(shape) - 2)], shape)
 
-    def _take(self, slot: int, view: View) -> Place:
-        place, self._offsets[slot] = self.tokens.place_of(view)
+    def _take(self, slot: int, view: View, halo: Halo | None = None) -> Place:
+        place, self._offsets[slot] = self.tokens.place_of(view, halo)
         self._buffers[slot] = view.buffer
         self._state[2 * self._count + slot] = place
         return place

@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.halos import halo_for
 from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
@@ -158,6 +159,7 @@ class Structure:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         orders: of axes in memory, of values that do not lie as their shapes say.
+        halos: of values that convolutions want with zeros around them.
         joined: what is joined along channels to a value, by its name.
         wholes: of those that may lie where they are joined the value that is made.
         outlines: of the blocks of plans.
@@ -187,6 +189,11 @@ class Structure:
                 if name is not None:
                     self.readers[name].append(call)
         self.orders = orders(remaining, forms, facts, self.positions)
+        self.halos = {
+            name: halo
+            for name, order in self.orders.items()
+            if (halo := halo_for(self.readers[name], name, order)) is not None
+        }
         self.joined: dict[str, list[str]] = {}
         self.wholes: dict[str, str] = {}
         for call in remaining if self.orders else ():
@@ -318,6 +325,7 @@ class Structure:
         for name in names:
             if name not in self.positions and self.orders.get(name) == order:
                 self.wholes.setdefault(name, whole)
+                self.halos.pop(name, None)
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""
