@@ -36,7 +36,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
 from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
 from onnxplug_cpu.compiler.schedule.recording import Recording
-from onnxplug_cpu.compiler.schedule.structure import Part, Structure
+from onnxplug_cpu.compiler.schedule.structure import Part, Structure, target_number
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.plan import Plans
@@ -80,7 +80,7 @@ class Latest(Record):
     state: list[Any]
     buffers: list[Buffer | None]
     offsets: list[int]
-    targets: dict[tuple[str, bool], Place]
+    targets: dict[int, Place]
     made: dict[int, Buffer]
     written: set[str]
     placed: list[Placed | None]
@@ -111,7 +111,7 @@ class Planner:
         # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
         self._offsets = [0] * plans.count
-        self._targets: dict[tuple[str, bool], Place] = {}
+        self._targets: dict[int, Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
         self._placement = Placement(
@@ -188,9 +188,6 @@ class Planner:
         for slot in slots:
             for number in structure.concerned.get(slot, ()):
                 waiting[number] = 1
-        for number, place in structure.unnamed:
-            if self._inferred.results[place] is not latest.inferred.results[place]:
-                waiting[number] = 1
         buffers, earlier = self._buffers, latest.buffers
         offsets, moved = self._offsets, latest.offsets
         number = waiting.find(1)
@@ -211,10 +208,10 @@ class Planner:
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
         targets = self._targets
-        for key in part.places:
-            if key in targets:
-                del targets[key]
-                self._placement.written -= self._structure.target(key).chain
+        for wanted in part.targets:
+            if wanted in targets:
+                del targets[wanted]
+                self._placement.written -= self._structure.target(wanted).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -391,7 +388,7 @@ class Planner:
     def answer(self, part: Part, question: Question) -> Any:
         """The answer of a question that has to be asked."""
         if question.what == TARGET:
-            return self._target(part.names[question.role], question.argument)
+            return self._target(part, question.role, question.argument)
         if question.what == REFUSED:
             slot = part.slots[question.role]
             source = self._buffers[slot]
@@ -409,13 +406,14 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, apart: bool) -> Place:
+    def _target(self, part: Part, role: int, apart: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        wanted = name, apart
+        name, slot = part.names[role], part.slots[role]
+        wanted = target_number(slot, apart)
         place = self._targets.get(wanted)
         if place is not None:
             return place
-        structure, slot = self._structure, self._plans.slots[name]
+        structure = self._structure
         if structure.latest is None:  # and maybe there will never be another plan
             place = self._targets[wanted] = self._place_anew(name, slot, apart)
             return place
@@ -429,24 +427,24 @@ class Planner:
             place = self._place_anew(name, slot, apart)
             wrote = written - before
             buffer, output = self._buffers[slot], None
+            assert buffer is not None
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
             if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
-                target.keep(key, place, output, wrote)
+                target.keep(key, place, buffer.nbytes, output, wrote)
         else:
-            place, output, also = found
+            place, nbytes, output, also = found
             position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
             if (
                 made is None
+                or made.nbytes != nbytes
                 or self._state[2 * self._count + slot] is not place
                 or (isinstance(made, Output) and made.position != position)
             ):
                 made = (
-                    Temporary(place.nbytes)
-                    if position is None
-                    else Output(position, place.nbytes)
+                    Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
             self._offsets[slot] = 0
