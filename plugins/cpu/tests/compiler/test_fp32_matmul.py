@@ -20,7 +20,7 @@ from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well
 from onnxplug_cpu.compiler.ir.commands import Packed
-from onnxplug_cpu.compiler.kernels.matmul import bf16x3_tile as matmul_bf16x3_tile
+from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
@@ -220,7 +220,7 @@ def test_the_trial_succeeds_and_is_silent(caplog: pytest.LogCaptureFixture) -> N
 def test_wrong_products_are_found(
     caplog: pytest.LogCaptureFixture, products: tuple[tuple[int, int], ...]
 ) -> None:
-    with tiled.host(), mock.patch.object(matmul_bf16x3_tile, "PRODUCTS", products):
+    with tiled.host(), mock.patch.object(bf16x3_tile, "PRODUCTS", products):
         found = library()
         assert not splits_well(found)
         assert not splits_well(found)
@@ -233,7 +233,7 @@ def test_wrong_products_are_found(
 
 
 def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
-    module = "onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile.multiply_add"
+    module = "onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile.multiply_add"
     with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
         assert not splits_well(library())
     assert "infinity and NaN" in caplog.text

@@ -17,9 +17,9 @@ import numpy as np
 from onnxplug_cpu.compiler.ir.commands import Input, Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3 import BLOCK_STEPS, record_product
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import STEP
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import BLOCK_STEPS, record_product
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_amx
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 

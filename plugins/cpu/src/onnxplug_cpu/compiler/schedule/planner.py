@@ -118,6 +118,7 @@ class Planner:
             functools.partial(_known, inferred.values, plans.slots),
             structure.readers,
             structure.positions,
+            structure.orders,
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)

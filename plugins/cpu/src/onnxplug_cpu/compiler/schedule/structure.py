@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.orders import orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
@@ -167,6 +168,7 @@ class Structure:
         parts: the groups.
         readers: the calls that read a value.
         positions: of the values that are outputs.
+        orders: of axes in memory, of values that do not lie as their shapes say.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
     """
@@ -193,6 +195,7 @@ class Structure:
             for name in call.inputs:
                 if name is not None:
                     self.readers[name].append(call)
+        self.orders = orders(remaining, forms, facts, self.positions)
         self.parts = [
             self._part(group, forms, memos)
             for group in fuse(remaining, forms, facts.same_shape, outputs)
@@ -276,6 +279,7 @@ class Structure:
                 *[
                     (
                         each in self.positions,
+                        self.orders.get(each),
                         *[
                             _kind_of(reader, self._forms.get(reader), roles)
                             for reader in self.readers[each]
