@@ -72,7 +72,7 @@ MUTANTS = {
         planner, "key = target.key(self._state)", "key = 0"
     ),
     "targets are alike": Mutant(
-        structure, "found = self._found.setdefault(kind, {})", "found = self._found.setdefault(0, {})"
+        structure, "self._found.setdefault(kind, {})", "self._found.setdefault(0, {})"
     ),
     "facts hold": Mutant(structure, "about.get(slot, ())", "()"),
     "parts do not ask what becomes of their results": Mutant(
