@@ -10,6 +10,7 @@ from typing import Any
 
 import transformers
 from torch import Tensor, nn
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 
 class Field(nn.Module):
@@ -74,8 +75,7 @@ def whisper_encoder(**sizes: Any) -> nn.Module:
         "encoder_ffn_dim": 1536,
     }
     config = transformers.WhisperConfig(**{**tiny, **sizes})
-    model = transformers.WhisperModel(config)
-    return Field(model.get_encoder(), "last_hidden_state")
+    return Field(WhisperEncoder(config), "last_hidden_state")
 
 
 def wav2vec2(**sizes: Any) -> nn.Module:

@@ -23,6 +23,14 @@ from .random_graphs import (
     broadcasts,
     inexact,
 )
+from .random_images import (
+    batch_norm,
+    grid_sample,
+    local_norm,
+    own_norm,
+    resize,
+    roi_align,
+)
 from .random_indices import (
     cumsum,
     gather_elements,
@@ -406,6 +414,12 @@ MAKERS: list[Maker] = [
     gather_nd,
     scatter_elements,
     scatter_nd,
+    *[resize] * 2,
+    grid_sample,
+    roi_align,
+    batch_norm,
+    own_norm,
+    local_norm,
     _to_a_shape,
     _on_arrays,
 ]

@@ -185,8 +185,8 @@ def net(
     return lowered(model)
 
 
-X, W, V = random((2, 4, 6, 5), (8, 4, 3, 3), (8, 8, 1, 1))
-TYPE = "float[2, 4, 6, 5] x"
+X, W, V = random((2, 5, 6, 5), (8, 5, 3, 3), (8, 8, 1, 1))
+TYPE = "float[2, 5, 6, 5] x"
 
 
 @pytest.mark.parametrize(
@@ -261,13 +261,32 @@ def test_patches_become_tokens_without_a_copy() -> None:
     """
     found = net(
         body,
-        "float[2, 4, 6, 6] x",
+        "float[2, 5, 6, 6] x",
         "int64[3] flat = {0, 8, -1}",
         w=W[:, :, :2, :2],
         p=random((8, 3))[0],
     )
     assert found.labels() == ["Pad", "Conv", "MatMul"]
-    found.check(*random((2, 4, 6, 6)), tolerance=1e-4)
+    found.check(*random((2, 5, 6, 6)), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+def test_images_of_few_channels_are_read_as_they_lie(pads: int) -> None:
+    body = f"a = Conv <pads = [{pads}, 0, {pads}, 0]> (x, w) y = Relu (a)"
+    found = net(body, "float[2, 3, 6, 5] x", w=W[:, :3])
+    labels = ["Pad"] * pads + ["Conv + Relu"]
+    assert found.labels()[: len(labels)] == labels
+    found.check(*random((2, 3, 6, 5)), tolerance=1e-4)
+
+
+def test_channels_by_themselves_need_no_zeros_around_them() -> None:
+    body = """
+        a = Conv (x, w) b = Conv <group = 8, pads = [1, 1, 1, 1]> (a, u) c = Clip (b)
+        d = Add (c, a) y = Conv (d, v)
+    """
+    found = net(body, TYPE, w=W, v=V, u=random((8, 1, 3, 3))[0])
+    assert found.labels()[1:-1] == ["Conv", "Conv + Clip + Add", "Conv"]
+    found.check(X, tolerance=1e-4)
 
 
 def test_squeeze_and_excitation() -> None:
@@ -302,7 +321,7 @@ def test_a_reshaped_result_takes_its_chain() -> None:
 
 def test_weights_may_be_computed() -> None:
     body = "u = Exp (w) y = Conv (x, u) z = Neg (u)"
-    found = net(body, f"{TYPE}, float[8, 4, 3, 3] w", outputs="y z")
+    found = net(body, f"{TYPE}, float[8, 5, 3, 3] w", outputs="y z")
     found.check(X, W, tolerance=1e-4)
 
 

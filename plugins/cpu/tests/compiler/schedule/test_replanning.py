@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random as numbers
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +16,7 @@ import numpy as np
 import pytest
 
 import onnxplug
+from onnxplug.run.partition.partition import GraphPartition
 from onnxplug_cpu.compiler.schedule import plan
 from onnxplug_cpu.compiler.schedule.operations import rows
 
@@ -156,6 +160,99 @@ def test_equal_groups_are_recorded_once() -> None:
         assert set(seen) == {(4, 8)}
 
 
+def test_runs_of_the_same_new_shapes_wait_for_one_plan() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planning.set()
+        assert go_on.wait(30)
+
+    with noted_recordings(wait) as seen:
+        threads = [threading.Thread(target=found.check, args=new) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert planning.wait(30)
+        threads[-1].join(0.2)
+        assert all(thread.is_alive() for thread in threads)
+        assert counts(found)["plans"] == 0
+        go_on.set()
+        for thread in threads:
+            thread.join(30)
+    assert counts(found)["plans"] == 1
+    assert sorted(seen) == [(5, 8)] * 3 + [(7, 8)] * 3
+
+
+def test_who_waits_for_a_plan_that_fails_makes_it() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+    failures = [RuntimeError("of the first who plans")]
+
+    def fail() -> None:
+        planning.set()
+        assert go_on.wait(30)
+        if failures:
+            raise failures.pop()
+
+    raised: list[BaseException] = []
+
+    def first() -> None:
+        try:
+            found.check(*new)
+        except onnxplug.errors.OnnxplugError as failure:
+            raised.append(failure)
+
+    with noted_recordings(fail):
+        one = threading.Thread(target=first)
+        one.start()
+        assert planning.wait(30)
+        other = threading.Thread(target=found.check, args=new)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        go_on.set()
+        one.join(30)
+        other.join(30)
+    assert len(raised) == 1
+    assert counts(found)["plans"] == 1
+
+
+def test_who_waits_for_a_plan_may_be_cancelled() -> None:
+    found = lowered(CHAIN)
+    new = random((7, 8), (5, 8))
+    planning, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        planning.set()
+        assert go_on.wait(30)
+
+    options = onnxplug.RunOptions()
+    cancelled: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.session.run(None, dict(zip("xz", new, strict=True)), options)
+        except onnxplug.errors.RunCancelled as error:
+            cancelled.append(error)
+
+    with noted_recordings(wait):
+        one = threading.Thread(target=found.check, args=new)
+        one.start()
+        assert planning.wait(30)
+        other = threading.Thread(target=run)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        options.terminate = True
+        other.join(10)
+        assert not other.is_alive() and one.is_alive()
+        go_on.set()
+        one.join(30)
+    assert len(cancelled) == 1
+
+
 def test_other_runs_do_not_wait_for_a_plan() -> None:
     found = lowered(CHAIN)
     known, new = random((3, 8), (5, 8)), random((7, 8), (5, 8))
@@ -176,14 +273,87 @@ def test_other_runs_do_not_wait_for_a_plan() -> None:
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MOST_TOKENS", 40)
+    monkeypatch.setattr(plan, "MOST_TOKENS", 60)
     found = lowered(decoder(1))
-    with compared_with_fresh_plans() as compared:
-        for past in (3, 4, 5, 3, 9, 4):
+
+    def kept(first: int) -> int:
+        """Bytes that were taken while there were twenty more tokens."""
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for past in range(first, first + 20):
+            found.session.run(None, dict(zip(names, feeds(1, 2, past, 1), strict=True)))
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        return after - before
+
+    names = [value.name for value in found.session.get_inputs()]
+    tracemalloc.start()
+    try:
+        kept(3)
+        growth = [kept(first) for first in range(23, 83, 20)]
+    finally:
+        tracemalloc.stop()
+    # a plan of this decoder takes 30 kB or more, and what it keeps for others as much
+    assert max(growth) < 200_000, growth
+    assert counts(found) == {"structures": 1, "plans": 80}
+    with compared_with_fresh_plans():
+        for past in (90, 91, 40, 92):
             found.check(*feeds(1, 2, past, 1))
-    # plans of the latest shapes are there
-    assert len(compared) == 4
-    assert 1 < counts(found)["structures"] <= 4
+
+
+def test_what_the_latest_plan_is_made_of_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    infer = GraphPartition.infer
+    followed: list[str] = []
+
+    def noting(given: Any, node: Any, inputs: Any) -> Any:
+        followed.append(node.op_type)
+        return infer(given, node, inputs)
+
+    monkeypatch.setattr(GraphPartition, "infer", noting)
+    found = lowered(CHAIN)
+    found.check(*random((3, 8), (5, 8)))
+    found.check(*random((4, 8), (5, 8)))
+    for most, count in ((0, 6), (1 << 14, 7)):  # it is given up, and it is not
+        monkeypatch.setattr(plan, "MOST_TOKENS", most)
+        followed.clear()
+        with noted_recordings() as seen:
+            found.check(*random((count, 8), (5, 8)))
+        assert set(seen) == {(count, 8)}
+        assert followed == ["Softmax"]
+
+
+def test_tables_are_given_up_while_threads_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "MOST_TOKENS", 30)
+    found = lowered(decoder(1))
+    found.check(*feeds(1, 1, 3, 1))
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        choose = numbers.Random(seed)
+        try:
+            for _ in range(25):
+                batch, length = choose.randint(1, 3), choose.randint(1, 4)
+                found.check(*feeds(batch, length, choose.randint(0, 20), 1))
+        except (AssertionError, onnxplug.errors.OnnxplugError) as failure:
+            failures.append(failure)
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with compared_with_fresh_plans() as compared:
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+    assert not failures, failures[0]
+    assert len(compared) > 50
 
 
 def test_shapes_that_cannot_be_say_nothing_of_others() -> None:

@@ -54,9 +54,14 @@ TRAITS: Final = {
         ("Reshape Flatten Squeeze Unsqueeze", Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),
         ("Identity Slice Split", Traits(selects=True)),
-        ("AveragePool LpPool MaxPool", Traits(channels_last=True)),
+        ("AveragePool LpPool MaxPool RoiAlign", Traits(channels_last=True)),
         ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),
-        ("Concat Pad Tile", Traits(any_order=True)),
+        ("Concat Pad Resize Tile Upsample", Traits(any_order=True)),
+        (
+            "BatchNormalization GroupNormalization InstanceNormalization "
+            "LpNormalization LRN",
+            Traits(any_order=True),
+        ),
         (
             "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
             "ReduceMin ReduceProd ReduceSum ReduceSumSquare",

@@ -28,7 +28,6 @@ from onnxplug_cpu.compiler.frontend.call import (
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, check_form
 from onnxplug_cpu.compiler.ir.pieces import Place
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Inputs,
@@ -52,12 +51,14 @@ _numbers: Final = itertools.count()
 
 class Tokens:
     """One number, or one object, for all that is equal, so that comparing takes no
-    time; safe to use from several threads."""
+    time; safe to use from several threads.
+
+    No number is ever used again, so that what is kept of it elsewhere is never wrong.
+    """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._tokens: dict[Hashable, int] = {}
-        self._kept: list[object] = []
+        # with the values, as what keys name by identity must stay what it is
+        self._tokens: dict[Hashable, tuple[int, Abstract]] = {}
         self._forms: dict[tuple[np.dtype[Any], tuple[int, ...]], int] = {}
         self._places: dict[tuple[Any, ...], Place] = {}
 
@@ -69,7 +70,7 @@ class Tokens:
         key = value.dtype, value.shape
         found = self._forms.get(key)
         if found is None:
-            found = self._forms.setdefault(key, next(self._numbers))
+            found = self._forms.setdefault(key, next(_numbers))
         return found
 
     def place(self, *key: Any) -> Place:
@@ -82,14 +83,9 @@ class Tokens:
         place = self.place(type(view.buffer), view.dtype, view.shape, view.strides)
         return place, view.offset - place.offset
 
-    def place_of(self, view: View) -> tuple[Place, int]:
-        """How a view lies in its buffer, and the offset of its first byte."""
-        place = self.place(type(view.buffer), view.dtype, view.shape, view.strides)
-        return place, view.offset - place.offset
-
     def value(self, value: Abstract) -> int:
         """The same for values from which the same follows."""
-        if value.content is None:
+        if value.content is None or not value.is_exact:
             return self.form(value)
         return self._token(value.key, value)
 
@@ -104,13 +100,27 @@ class Tokens:
         token = self._token(value.key if value.is_exact else id(content), value)
         return -1 - token if value.varies else token
 
-    def _token(self, key: Hashable, value: object) -> int:
-        token = self._tokens.get(key)
-        if token is None:
-            # what keys name by identity must stay what it is
-            self._kept.append(value)
-            token = self._tokens.setdefault(key, next(self._numbers))
-        return token
+    def _token(self, key: Hashable, value: Abstract) -> int:
+        found = self._tokens.get(key)
+        if found is None:
+            found = self._tokens.setdefault(key, (next(_numbers), value))
+        return found[0]
+
+    def keep(self, latest: Sequence[Inferred]) -> None:
+        """Forget all numbers but those of these values."""
+        forms: dict[tuple[np.dtype[Any], tuple[int, ...]], int] = {}
+        tokens: dict[Hashable, tuple[int, Abstract]] = {}
+        for inferred in latest:
+            for value, form, content in zip(
+                inferred.values, inferred.forms, inferred.contents, strict=True
+            ):
+                if value is None or form is None:
+                    continue
+                forms[value.dtype, value.shape] = form
+                if content is not None:
+                    key = value.key if value.is_exact else id(value.content)
+                    tokens[key] = content if content >= 0 else -1 - content, value
+        self._forms, self._tokens, self._places = forms, tokens, {}
 
 
 class _Found(Record):
@@ -254,10 +264,20 @@ class Inference:
     def _slot(self, name: str) -> int:
         return self.slots.setdefault(name, len(self.slots) + 2)
 
-    @property
-    def size(self) -> int:
-        """How many results are kept."""
-        return sum(len(step.table) for step in self._steps)
+    def keep(self, latest: Sequence[Inferred]) -> None:
+        """Forget what followed for other values than these."""
+        tables = {id(step.table): step.table for step in self._steps}
+        kept: dict[int, dict[Any, _Found]] = {table: {} for table in tables}
+        for step in self._steps:
+            for inferred in latest:
+                key = step.key(inferred.tokens)
+                found = step.table.get(key)
+                if found is not None:
+                    kept[id(step.table)][key] = found
+        for number, table in tables.items():
+            # who looks meanwhile follows anew
+            table.clear()
+            table.update(kept[number])
 
     def infer(self, inputs: Sequence[Abstract], look: Callable[[], None]) -> Inferred:
         """What follows from inputs of these dtypes and shapes.

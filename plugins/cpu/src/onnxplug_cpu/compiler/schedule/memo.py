@@ -75,12 +75,16 @@ class Branch:
 
 
 class Memo:
-    """Pieces of one kind of groups; it only grows, so threads may share it."""
+    """Pieces of one kind of groups; threads may share it."""
 
     def __init__(self) -> None:
         self.branches: list[Branch] = []
         self._numbers: dict[tuple[State, ...], int] = {}
         self._count = itertools.count()
+
+    def clear(self) -> None:
+        """Keep nothing; who has found something may go on with it."""
+        self.branches = []
 
     def add(self, log: Sequence[tuple[State | Question, Any]], piece: Piece) -> None:
         """Keep what was recorded.

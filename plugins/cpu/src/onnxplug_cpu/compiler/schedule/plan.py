@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
+from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.ir.commands import Buffer
@@ -33,8 +34,8 @@ MOST_STRUCTURES: Final = 16
 """Structures that a segment keeps."""
 
 MOST_TOKENS: Final = 1 << 14
-"""What plans of a segment may tell apart before all that was kept is given up: about
-the sizes, times the values that have them."""
+"""What plans of a segment may tell apart before what the latest ones are not made of is
+given up: about the sizes, times the values that have them."""
 
 
 class Plans:
@@ -83,6 +84,8 @@ class Plans:
         self.results: dict[int, Result] = {}
         self.viewed: set[str] = set()
         self._memos: dict[Hashable, Memo] = {}
+        self._few = 0
+        self._lock = new_lock()
         count = len(self.slots) + 2
         self.count = count
         self.places: list[Place | None] = [None] * count
@@ -96,10 +99,24 @@ class Plans:
         self.buffers[slot] = view.buffer
         self.places[slot], _ = self.tokens.place_of(view)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much is kept that it is better given up."""
-        return len(self.tokens) > MOST_TOKENS
+    def _give_up(self) -> None:
+        """Keep only what the latest plans are made of.
+
+        Others may make plans meanwhile: what they look for and do not find, they make.
+        """
+        latest = [
+            structure.latest.inferred
+            for structure in self.structures
+            if structure.latest is not None
+        ]
+        self.tokens.keep(latest)
+        self.inference.keep(latest)
+        for memo in tuple(self._memos.values()):
+            memo.clear()
+        for structure in self.structures:
+            structure.forget_targets()
+        self.copies, self.input_places, self.results = {}, {}, {}
+        self._few = len(self.tokens)
 
     def make(
         self,
@@ -118,6 +135,10 @@ class Plans:
         Raises:
             NotCompiled: the array tier has to compute some call.
         """
+        if len(self.tokens) - self._few > MOST_TOKENS:
+            with self._lock:
+                if len(self.tokens) - self._few > MOST_TOKENS:
+                    self._give_up()
         inferred = self.inference.infer(inputs, look)
         structure, latest, changed = self._structure(inferred)
         planner = Planner(self, inferred, structure, recorder, packed, look)
@@ -131,7 +152,7 @@ class Plans:
     def _structure(
         self, inferred: Inferred
     ) -> tuple[Structure, Latest | None, Sequence[int]]:
-        """A structure, its latest plan, and the slots of what is not as it was there."""
+        """A structure, its latest plan, and the slots of what is not as there."""
         structures = self.structures
         for structure in structures:
             latest, changed = structure.latest, None

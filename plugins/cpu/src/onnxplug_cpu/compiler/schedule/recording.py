@@ -171,9 +171,7 @@ class Recording:
             )
         self._made[name] = view
         place, offset = self.planner.tokens.place_of(view)
-        self._aliases.append(
-            Alias(self.part.roles[name], view.buffer, place, offset)
-        )
+        self._aliases.append(Alias(self.part.roles[name], view.buffer, place, offset))
 
     def contiguous(self, view: View) -> View:
         """*view* in C order."""

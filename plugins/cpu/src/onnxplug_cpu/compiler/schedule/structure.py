@@ -82,7 +82,9 @@ class Part:
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
         self.getters: dict[int, Callable[[list[Any]], Any]] = {}
-        self.places = [(name, apart) for name in self.results for apart in (False, True)]
+        self.places = [
+            (name, apart) for name in self.results for apart in (False, True)
+        ]
 
     @classmethod
     def of(cls, name: str, slots: tuple[int, ...]) -> Part:
@@ -269,19 +271,28 @@ class Structure:
                         if other is not None:
                             roles.setdefault(other, len(roles))
             # all that a place may depend on, for values that are like each other
-            kind = apart, *[
-                (
-                    each in self.positions,
-                    *[
-                        _kind_of(reader, self._forms.get(reader), roles)
-                        for reader in self.readers[each]
-                    ],
-                )
-                for each in chain
-            ]
+            kind = (
+                apart,
+                *[
+                    (
+                        each in self.positions,
+                        self.orders.get(each),
+                        *[
+                            _kind_of(reader, self._forms.get(reader), roles)
+                            for reader in self.readers[each]
+                        ],
+                    )
+                    for each in chain
+                ],
+            )
             found = self._found.setdefault(kind, {})
             target = self._targets[wanted] = Target(chain, self._slots, found)
         return target
+
+    def forget_targets(self) -> None:
+        """Keep nothing of where values were placed."""
+        for found in tuple(self._found.values()):
+            found.clear()
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""

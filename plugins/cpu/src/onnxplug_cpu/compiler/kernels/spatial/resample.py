@@ -29,6 +29,7 @@ from onnxplug_cpu.compiler.kernels.loop_nest import (
     chunks,
     chunks_wanted,
     merge,
+    ordered_like,
 )
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import Elements
@@ -104,7 +105,7 @@ def record_resample(
         first = min(down, key=lambda axis: out.shape[axis.axis] / x.shape[axis.axis])
         shape = list(x.shape)
         shape[first.axis] = out.shape[first.axis]
-        between = _ordered_like(recorder, x, shape)
+        between = ordered_like(recorder, x, shape)
         record_resample(recorder, x, between, [first], label=label)
         rest = [axis for axis in axes if axis is not first]
         record_resample(recorder, between, out, rest, label=label)
@@ -113,11 +114,11 @@ def record_resample(
     if abs(x.strides[lane]) > 1 and x.shape[lane] > 1 and x.size >= _COPIED_SIZE:
         # cache lines are transposed faster than elements are picked from them
         if x.size > out.size:
-            between = _ordered_like(recorder, x, out.shape)
+            between = ordered_like(recorder, x, out.shape)
             record_resample(recorder, x, between, axes, label=label)
             record_copy(recorder, between, out, label=label)
             return
-        copy = _ordered_like(recorder, out, x.shape)
+        copy = ordered_like(recorder, out, x.shape)
         record_copy(recorder, x, copy, label=label)
         x = copy
     _record(recorder, x, out, down, across, lane, label)
@@ -155,13 +156,6 @@ def _lane_axis(out: View) -> int:
     """The axis on which neighbours lie nearest."""
     rank = len(out.shape)
     return min(range(rank), key=lambda a: (out.shape[a] == 1, abs(out.strides[a]), -a))
-
-
-def _ordered_like(recorder: Recorder, x: View, shape: Sequence[int]) -> View:
-    """Memory for a *shape* whose axes lie in the order of those of *x*."""
-    order = sorted(range(len(shape)), key=lambda axis: (-abs(x.strides[axis]), axis))
-    whole = recorder.temporary(x.dtype, [shape[axis] for axis in order])
-    return whole.transpose([order.index(axis) for axis in range(len(shape))])
 
 
 def _record(

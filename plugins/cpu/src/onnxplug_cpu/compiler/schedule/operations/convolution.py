@@ -40,6 +40,9 @@ _MOST_SPATIAL: Final = 3
 _MOST_PADDED: Final = 4
 """How many times as large as input and output a padded input may be."""
 
+_FEW_CHANNELS: Final = 4
+"""Of a group, that are summed apart where they lie apart."""
+
 _ALWAYS_PADDED: Final = 1 << 16
 
 
@@ -215,6 +218,15 @@ class Part(NamedTuple):
     groups: int
     places: tuple[tuple[int, int, int], ...]
 
+    def along_rows(self) -> Part:
+        """The same with the last axis of taps in the place of the depth."""
+        a, b = self.a, self.b
+        axes = range(len(a.shape)), range(len(b.shape))
+        return self._replace(
+            a=a.transpose((*axes[0][:-2], axes[0][-1], axes[0][-2])),
+            b=b.transpose((*axes[1][:-3], axes[1][-2], axes[1][-3], axes[1][-1])),
+        )
+
     def fold(self, view: View) -> View:
         """The part's elements of a view of the result's shape [N, M, *spatial], as
         [batch0, batch1, lines, rows, columns]."""
@@ -239,18 +251,36 @@ class Part(NamedTuple):
         return _in_batches(apart, len(counts))
 
 
+class Depthwise(NamedTuple):
+    """All of a convolution whose groups have one channel and one filter.
+
+    Attributes:
+        x: [N, C, *spatial], without zeros around it.
+        weights: [C, 1, *kernel].
+        geometry: where its windows lie.
+    """
+
+    x: View
+    weights: View
+    geometry: Geometry
+
+    def fold(self, view: View) -> View:
+        """A view of the result's shape as the kernels take it."""
+        return view
+
+
 class Convolution(NamedTuple):
     """A convolution on its way to commands.
 
     Attributes:
         shape: of the result, [N, M, *spatial].
         finish: what becomes of the sums.
-        parts: the contractions.
+        parts: what gives it, together.
     """
 
     shape: tuple[int, ...]
     finish: Finish
-    parts: list[Part]
+    parts: Sequence[Part | Depthwise]
 
 
 def convolution_of(plan: Plan, call: Call) -> Convolution:
@@ -262,11 +292,17 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     geometry = geometry_of(call, x.shape, w.shape, shape)
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
-    parts: list[Part] = []
-    if 0 not in shape:
-        padded = _padded(plan, x, geometry)
+    parts: Sequence[Part | Depthwise] = ()
+    if call.op_type == "Conv" and groups == w.shape[0] == x.shape[1] > 1:
+        parts = [Depthwise(x, w, geometry)]
+    elif 0 not in shape:
+        in_rows = _is_in_rows(x, groups)
+        padded = _padded(plan, x, geometry, in_rows=in_rows)
         weights = _weights(call, w, groups)
-        parts = list(_parts(padded, weights, geometry, groups))
+        parts = [
+            part.along_rows() if in_rows else part
+            for part in _parts(padded, weights, geometry, groups)
+        ]
     return Convolution(shape, finish, parts)
 
 
@@ -291,14 +327,12 @@ def _finish(plan: Plan, call: Call, rank: int) -> Finish:
             np.float64(0) if content is None else content.astype(np.float64)
         )
     before, scale, shift, mean, variance = contents
-    factor = scale / np.sqrt(variance + call.attributes["epsilon"])
-    constant = plan.recorder.constant
-    return Finish(
-        _per_channel(constant(factor.astype(np.float32)), rank),
-        addend=_per_channel(
-            constant((shift + (before - mean) * factor).astype(np.float32)), rank
-        ),
-    )
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + call.attributes["epsilon"])
+        moved = shift + (before - mean) * factor
+        both = [array.astype(np.float32) for array in (factor, moved)]
+    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    return Finish(by, addend=plus)
 
 
 def _per_channel(view: View, rank: int) -> View:
@@ -306,11 +340,18 @@ def _per_channel(view: View, rank: int) -> View:
     return _seen(view, (*view.shape, *(1,) * rank), (*view.strides, *(0,) * rank))
 
 
-def _padded(plan: Plan, x: View, geometry: Geometry) -> View:
-    """*x*, channels last in memory, with zeros around it."""
+def _is_in_rows(x: View, groups: int) -> bool:
+    """Whether *x* lies as its shape says and has so few channels that a window is
+    better summed along its rows than along them."""
+    rows = x.strides[-1] == 1 and x.strides[1] != 1
+    return rows and 1 < x.shape[1] <= _FEW_CHANNELS * groups
+
+
+def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:
+    """*x* with zeros around it, channels last in memory if not *in_rows*."""
     before, after = geometry.before, geometry.after
-    is_last = x.shape[1] == 1 or x.strides[1] == 1
-    if is_last and not any(before) and not any(after):
+    is_fine = in_rows or x.shape[1] == 1 or x.strides[1] == 1
+    if is_fine and not any(before) and not any(after):
         return x
     from onnxplug_cpu.compiler.kernels.movement.halo import record_padded
 
@@ -318,11 +359,20 @@ def _padded(plan: Plan, x: View, geometry: Geometry) -> View:
         first + size + last
         for first, size, last in zip(before, x.shape[2:], after, strict=True)
     ]
-    whole = plan.recorder.temporary(x.dtype, (x.shape[0], *outer, x.shape[1]))
-    rank = len(outer)
-    padded = whole.transpose((0, rank + 1, *range(1, rank + 1)))
+    if in_rows:
+        padded = plan.recorder.temporary(x.dtype, (*x.shape[:2], *outer))
+    else:
+        padded = channels_last(plan, (*x.shape[:2], *outer))
     record_padded(plan.recorder, x, padded, (0, 0, *before))
     return padded
+
+
+def channels_last(plan: Plan, shape: Sequence[int]) -> View:
+    """Memory for a value of that shape, its second axis the last one there."""
+    batch, channels, *spatial = shape
+    whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
+    rank = len(spatial)
+    return whole.transpose((0, rank + 1, *range(1, rank + 1)))
 
 
 def _weights(call: Call, w: View, groups: int) -> View:

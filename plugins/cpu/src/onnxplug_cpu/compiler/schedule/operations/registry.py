@@ -80,6 +80,7 @@ _MODULES: Final = (
     "indexing",
     "matmul",
     "movement",
+    "normalization",
     "pooling",
     "reduction",
     "rows",
