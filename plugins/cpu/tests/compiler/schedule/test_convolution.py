@@ -279,6 +279,16 @@ def test_images_of_few_channels_are_read_as_they_lie(pads: int) -> None:
     found.check(*random((2, 3, 6, 5)), tolerance=1e-4)
 
 
+def test_channels_by_themselves_need_no_zeros_around_them() -> None:
+    body = """
+        a = Conv (x, w) b = Conv <group = 8, pads = [1, 1, 1, 1]> (a, u) c = Clip (b)
+        d = Add (c, a) y = Conv (d, v)
+    """
+    found = net(body, TYPE, w=W, v=V, u=random((8, 1, 3, 3))[0])
+    assert found.labels()[1:-1] == ["Conv", "Conv + Clip + Add", "Conv"]
+    found.check(X, tolerance=1e-4)
+
+
 def test_squeeze_and_excitation() -> None:
     body = """
         a = Conv (x, w) r = Relu (a) m = ReduceMean (r, axes) s = Conv (m, v)

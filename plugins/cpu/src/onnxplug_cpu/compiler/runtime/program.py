@@ -102,10 +102,8 @@ class Program:
         _resolve(work, library, look)
         template = link(work, n_inputs, n_outputs, specs, self._arenas)
         buffers = template.constants
-        bases: dict[Constant | Packed, int] = {}
-        if target is not None:
-            bases[target[0]] = target[1]
-        packed = [b for b in buffers if isinstance(b, Packed) and b not in bases]
+        written, at = target or (None, 0)
+        packed = [b for b in buffers if isinstance(b, Packed) and b is not written]
         fill(packed, library, workers, self._arenas, weights)
         shared = driver.shared_driver(library)
         self._enter = shared.run
@@ -114,7 +112,8 @@ class Program:
             self._pool = shared_pool(library)
         words = template.words
         added = np.array(
-            [bases[b] if b in bases else b.address for b in buffers], np.uint64
+            [at if buffer is written else buffer.address for buffer in buffers],
+            np.uint64,
         )
         words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python

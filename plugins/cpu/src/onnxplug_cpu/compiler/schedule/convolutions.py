@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
 from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.elementwise import (
     Builder,
@@ -18,6 +19,8 @@ from onnxplug_cpu.compiler.schedule.elementwise import (
 )
 from onnxplug_cpu.compiler.schedule.operations.convolution import (
     Convolution,
+    Depthwise,
+    Part,
     channels_last,
     convolution_of,
 )
@@ -79,13 +82,47 @@ def _record(
     """Each contraction with its part of a chain; all views are of the result's
     shape."""
     recorder = plan.recorder
+    plain = not chain.steps and len(targets) == 1
     for part in convolution.parts:
         folded = [part.fold(view) for view in (*operands, *targets)]
         out, after = folded[-1], None
-        columns = out.shape[-1]
-        if chain.steps or len(targets) > 1 or (columns > 1 and out.strides[-1] != 1):
+        if not plain or not _can_write(part, out):
             inputs, results = folded[: len(operands)], folded[len(operands) :]
             after = epilogue(chain, inputs, results)
+        if isinstance(part, Depthwise):
+            _record_depthwise(recorder, part, targets[-1], after, label)
+            continue
+        if after is not None:
             # not written to, it takes no memory
             out = recorder.temporary(F32, out.shape)
         record_contraction(recorder, part.a, part.b, out, epilogue=after, label=label)
+
+
+def _can_write(part: Part | Depthwise, out: View) -> bool:
+    """Whether results can be written to *out* without an epilogue."""
+    columns = out.shape[-1] < 2 or out.strides[-1] == 1
+    return columns or isinstance(part, Depthwise)
+
+
+def _record_depthwise(
+    recorder: Recorder,
+    part: Depthwise,
+    out: View,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    # many models have none
+    from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
+
+    before, behind, axes = part.geometry
+    record_depthwise(
+        recorder,
+        part.x,
+        part.weights,
+        out,
+        strides=[taps.inputs[1] for (taps,) in axes],
+        dilations=[taps.spacing for (taps,) in axes],
+        pads=[*before, *behind],
+        epilogue=after,
+        label=label,
+    )

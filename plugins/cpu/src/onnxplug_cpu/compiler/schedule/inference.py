@@ -28,7 +28,6 @@ from onnxplug_cpu.compiler.frontend.call import (
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, check_form
 from onnxplug_cpu.compiler.ir.pieces import Place
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Inputs,
@@ -78,11 +77,6 @@ class Tokens:
         """The place that has these attributes, in their order."""
         found = self._places.get(key)
         return found or self._places.setdefault(key, Place(*key))
-
-    def place_of(self, view: View) -> tuple[Place, int]:
-        """How a view lies in its buffer, and the offset of its first byte."""
-        place = self.place(type(view.buffer), view.dtype, view.shape, view.strides)
-        return place, view.offset - place.offset
 
     def place_of(self, view: View) -> tuple[Place, int]:
         """How a view lies in its buffer, and the offset of its first byte."""

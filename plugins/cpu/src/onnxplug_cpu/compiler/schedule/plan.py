@@ -152,7 +152,7 @@ class Plans:
     def _structure(
         self, inferred: Inferred
     ) -> tuple[Structure, Latest | None, Sequence[int]]:
-        """A structure, its latest plan, and the slots of what is not as it was there."""
+        """A structure, its latest plan, and the slots of what is not as there."""
         structures = self.structures
         for structure in structures:
             latest, changed = structure.latest, None

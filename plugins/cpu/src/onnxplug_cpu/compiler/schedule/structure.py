@@ -276,6 +276,7 @@ class Structure:
                 *[
                     (
                         each in self.positions,
+                        self.orders.get(each),
                         *[
                             _kind_of(reader, self._forms.get(reader), roles)
                             for reader in self.readers[each]

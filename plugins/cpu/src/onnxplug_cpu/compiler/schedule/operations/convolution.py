@@ -251,18 +251,36 @@ class Part(NamedTuple):
         return _in_batches(apart, len(counts))
 
 
+class Depthwise(NamedTuple):
+    """All of a convolution whose groups have one channel and one filter.
+
+    Attributes:
+        x: [N, C, *spatial], without zeros around it.
+        weights: [C, 1, *kernel].
+        geometry: where its windows lie.
+    """
+
+    x: View
+    weights: View
+    geometry: Geometry
+
+    def fold(self, view: View) -> View:
+        """A view of the result's shape as the kernels take it."""
+        return view
+
+
 class Convolution(NamedTuple):
     """A convolution on its way to commands.
 
     Attributes:
         shape: of the result, [N, M, *spatial].
         finish: what becomes of the sums.
-        parts: the contractions.
+        parts: what gives it, together.
     """
 
     shape: tuple[int, ...]
     finish: Finish
-    parts: list[Part]
+    parts: Sequence[Part | Depthwise]
 
 
 def convolution_of(plan: Plan, call: Call) -> Convolution:
@@ -274,8 +292,10 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     geometry = geometry_of(call, x.shape, w.shape, shape)
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
-    parts: list[Part] = []
-    if 0 not in shape:
+    parts: Sequence[Part | Depthwise] = ()
+    if call.op_type == "Conv" and groups == w.shape[0] == x.shape[1] > 1:
+        parts = [Depthwise(x, w, geometry)]
+    elif 0 not in shape:
         in_rows = _is_in_rows(x, groups)
         padded = _padded(plan, x, geometry, in_rows=in_rows)
         weights = _weights(call, w, groups)
@@ -307,14 +327,12 @@ def _finish(plan: Plan, call: Call, rank: int) -> Finish:
             np.float64(0) if content is None else content.astype(np.float64)
         )
     before, scale, shift, mean, variance = contents
-    factor = scale / np.sqrt(variance + call.attributes["epsilon"])
-    constant = plan.recorder.constant
-    return Finish(
-        _per_channel(constant(factor.astype(np.float32)), rank),
-        addend=_per_channel(
-            constant((shift + (before - mean) * factor).astype(np.float32)), rank
-        ),
-    )
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + call.attributes["epsilon"])
+        moved = shift + (before - mean) * factor
+        both = [array.astype(np.float32) for array in (factor, moved)]
+    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    return Finish(by, addend=plus)
 
 
 def _per_channel(view: View, rank: int) -> View:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SPATIAL_AXES = (1, 2, 3)
 
 
-def _windows(call: Call, shape: tuple[int, ...]) -> Windows:
+def _placed(call: Call, shape: tuple[int, ...]) -> Windows:
     """The windows of *call* over an input of *shape*.
 
     Raises:
@@ -57,7 +57,7 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
     )
 
     shape = given(inputs).shape
-    windows = _windows(call, shape)
+    windows = _placed(call, shape)
     if (*shape[:2], *windows.count) != given(results).shape:
         raise NotCompiled(
             f"{call.op_type} of {list(shape)} gives {list(given(results).shape)}", call
@@ -77,7 +77,7 @@ def _record(plan: Plan, call: Call) -> None:
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
     x = plan.view(source)
-    windows = _windows(call, x.shape)
+    windows = _placed(call, x.shape)
     if call.op_type == "LpPool":
         how = combining.norm(float(call.attributes["p"]))
     else:
