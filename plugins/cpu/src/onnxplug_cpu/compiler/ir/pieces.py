@@ -47,12 +47,11 @@ class Place:
         dtype, shape, strides: as of a :class:`~.views.View`.
         nbytes: from the first byte of any element to the last.
         offset: of element 0 from the first byte of any.
-        is_contiguous: whether elements follow each other in C order.
     """
 
     __slots__ = (
+        "_is_contiguous",
         "dtype",
-        "is_contiguous",
         "kind",
         "nbytes",
         "offset",
@@ -74,12 +73,22 @@ class Place:
         low = high = 0
         if 0 not in shape:
             for size, stride in zip(shape, strides, strict=True):
-                low += min(stride, 0) * (size - 1)
-                high += max(stride, 0) * (size - 1)
+                if stride > 0:
+                    high += stride * (size - 1)
+                elif stride:
+                    low += stride * (size - 1)
             high += 1
         self.offset: Final = -low * dtype.itemsize
         self.nbytes: Final = (high - low) * dtype.itemsize
-        self.is_contiguous: Final = self.view(Buffer(self.nbytes)).is_contiguous
+        self._is_contiguous: bool | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow each other in C order."""
+        found = self._is_contiguous
+        if found is None:
+            found = self._is_contiguous = self.view(Buffer(self.nbytes)).is_contiguous
+        return found
 
     def view(self, buffer: Buffer) -> View:
         """The value in a buffer that has as many bytes, and no others."""
