@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
-from onnxplug_cpu.compiler.layout.orders import orders
+from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
@@ -107,6 +107,11 @@ def target_number(slot: int, apart: bool) -> int:
     return 2 * slot + apart
 
 
+def slot_of(number: int) -> int:
+    """The slot of the value of a target."""
+    return number // 2
+
+
 Where: TypeAlias = tuple[Place, int, int]
 """A place, bytes of its buffer, and those before it."""
 
@@ -171,6 +176,8 @@ class Structure:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         orders: of axes in memory, of values that do not lie as their shapes say.
+        joined: what is joined along channels to a value, by its name.
+        wholes: of those that may lie where they are joined the value that is made.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
     """
@@ -198,6 +205,11 @@ class Structure:
                 if name is not None:
                     self.readers[name].append(call)
         self.orders = orders(remaining, forms, facts, self.positions)
+        self.joined: dict[str, list[str]] = {}
+        self.wholes: dict[str, str] = {}
+        for call in remaining if self.orders else ():
+            if call.op_type == "Concat":
+                self._join(call)
         self.parts = [
             self._part(group, forms, memos)
             for group in fuse(remaining, forms, facts.same_shape, outputs)
@@ -222,6 +234,10 @@ class Structure:
             asked = set(part.slots)
             for name in part.results:
                 asked.update(self._slots[each] for each in self._chain(name))
+                whole = self.wholes.get(name)
+                while whole is not None:
+                    asked.update(self._slots[each] for each in self._chain(whole))
+                    whole = self.wholes.get(whole)
             for slot in asked:
                 found[slot].append(number)
         return found
@@ -260,7 +276,7 @@ class Structure:
         )
 
     @functools.cached_property
-    def _names(self) -> Mapping[int, str]:
+    def names(self) -> Mapping[int, str]:
         """The names of values, by slot."""
         return {slot: name for name, slot in self._slots.items()}
 
@@ -268,7 +284,7 @@ class Structure:
         """What decides where a value goes; see :func:`target_number`."""
         target = self._targets.get(number)
         if target is None:
-            chain = self._chain(self._names[number // 2])
+            chain = self._chain(self.names[slot_of(number)])
             roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
             for each in chain:
                 for reader in self.readers[each]:
@@ -298,6 +314,20 @@ class Structure:
         """Keep nothing of where values were placed."""
         for found in tuple(self._found.values()):
             found.clear()
+
+    def _join(self, call: Call) -> None:
+        """Let what a Concat joins along channels lie where it is joined."""
+        whole, names = call.outputs[0], [name for name in call.inputs if name]
+        order = self.orders.get(whole or "")
+        if whole is None or whole in self.positions or order is None:
+            return
+        axis = int(call.attributes.get("axis", CHANNELS)) % len(order)
+        if axis != CHANNELS or order[-1] != CHANNELS:
+            return
+        self.joined[whole] = names
+        for name in names:
+            if name not in self.positions and self.orders.get(name) == order:
+                self.wholes.setdefault(name, whole)
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""
