@@ -12,13 +12,16 @@ from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
-from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
+from onnxplug_cpu.compiler.kernels.contraction.commands import (
+    record_contraction,
+    record_matmul,
+)
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
 from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
 from ..interpreter import Interpreter
-from ..tiled import EMULATED
+from ..tiled import EMULATED, counted
 from .test_contraction_windows import exact, filters, normal, windows
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -246,3 +249,52 @@ def test_lines_that_do_not_follow_each_other_are_refused() -> None:
         recorder.may_split = lambda: True
         record_contraction(recorder, a, weights, out)
         assert "bf16x3" not in recorder.commands[-1].label
+
+
+@pytest.mark.parametrize(
+    ("rows", "tiles"), [(32, 2), (33, 3), (50, 4), (77, 5), (128, 8), (197, 13)]
+)
+def test_products_take_as_few_tiles_as_hold_their_rows(rows: int, tiles: int) -> None:
+    """Six products for each tile of rows, of columns, and step of K."""
+    with counted() as count:
+        interpreter = Interpreter(count.isa)
+        recorder = interpreter.recorder
+        recorder.may_split = lambda: True
+        a = interpreter.input(np.ones((rows, 96), np.float32))
+        out = interpreter.output(np.float32, (rows, 80))
+        b = recorder.constant(np.ones((96, 80), np.float32))
+        record_matmul(recorder, a, b, out)
+        interpreter.run()
+    assert (interpreter.read(out) == 96).all()
+    assert count.products == tiles * 5 * 3 * 6
+    assert count.rows <= 1.06 * rows * 5 * 3 * 6
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "most"),
+    [
+        (56, 3, 1, 1.15),
+        (28, 3, 1, 1.15),
+        (14, 3, 1, 1.15),
+        (7, 3, 1, 1.31),
+        (28, 3, 2, 1.15),
+        (14, 1, 1, 1.07),
+        (7, 1, 1, 1.31),
+    ],
+)
+def test_convolutions_take_few_more_tiles_than_hold_them(
+    size: int, kernel: int, stride: int, most: float
+) -> None:
+    with counted() as count:
+        interpreter = Interpreter(count.isa)
+        recorder = interpreter.recorder
+        extent = (size - 1) * stride + kernel
+        image = interpreter.input(np.ones((1, extent, extent, 64), np.float32))
+        weights = recorder.constant(np.ones((64, 64, kernel, kernel), np.float32))
+        a = windows(image, (kernel,) * 2, (stride,) * 2, (1, 1))
+        out = interpreter.output(np.float32, (1, 1, size, size, 64))
+        record(recorder, a, filters(weights), out)
+        interpreter.run()
+    assert (interpreter.read(out) == 64 * kernel**2).all()
+    held = size**2 / 16 * (64 / 16) * (64 / 32) * kernel**2 * 6
+    assert count.products <= most * held
