@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="make test-exporters installs it")
 pytest.importorskip("transformers", reason="make test-exporters installs it")
 
-from zoo import ZOO, export
+import torch
+from zoo import ZOO, Exported, export
 from zoo.classifiers import Stage
 
 import onnxplug
@@ -133,6 +135,11 @@ def test_an_exported_network_agrees_with_float64(name: str, tmp_path: Path) -> N
     sizes, inputs, tolerance = SMALL[name]
     files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
     onnx.checker.check_model(files.model, full_check=True)
+    assert_agrees(files, tolerance)
+
+
+def assert_agrees(files: Exported, tolerance: float) -> None:
+    """That outputs are as in float64, compiled and on arrays."""
     with np.load(files.feeds) as stored:
         feeds = {key: stored[key] for key in stored.files}
     with np.load(files.expected) as stored:
@@ -151,3 +158,17 @@ def test_an_exported_network_agrees_with_float64(name: str, tmp_path: Path) -> N
             np.testing.assert_allclose(
                 ours, theirs, rtol=0, atol=tolerance * scale, err_msg=f"{compiles=}"
             )
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mobilenetv2", "unet"])
+def test_norms_that_an_exporter_leaves_agree_with_float64(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", partial(written, optimize=False))
+    sizes, inputs, tolerance = SMALL[name]
+    files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
+    operators = [node.op_type for node in onnx.load(files.model).graph.node]
+    norms = operators.count("BatchNormalization")
+    assert norms >= operators.count("Conv") - 1 > 0
+    assert_agrees(files, tolerance)
