@@ -16,7 +16,7 @@ from onnxplug.run.partition import GraphPartition
 
 UNTOLD = {
     # sizes that elements tell, in ways that rules do not follow
-    *("ImageDecoder", "NonMaxSuppression", "Resize", "StringNormalizer"),
+    *("ImageDecoder", "NonMaxSuppression", "StringNormalizer"),
     *("StringSplit", "Unique"),
     # bodies
     *("FlexAttention", "If", "Loop", "Scan"),

@@ -20,9 +20,11 @@ from onnxplug_cpu.compiler.kernels.contraction.commands import record_contractio
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program
 
-from .guarded import Fence, GuardedArenas
+from .guarded import GuardedArenas, fence
 from .interpreter import ISAS
+from .kernels.test_contraction_bf16x3_windows import record as record_by_tiles
 from .kernels.test_contraction_windows import exact, filters, windows
+from .tiled import EMULATED
 
 F32 = np.dtype(np.float32)
 
@@ -41,7 +43,7 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
     ]
     constant = bool(rng.integers(0, 2))
     workers = int(rng.integers(1, 3))
-    with Fence(at_end=at_end):
+    with fence(at_end):
         image = rng.standard_normal((images, *spatial, groups * depth), F32)
         weights = rng.standard_normal((groups * each, depth, *kernel), F32)
         recorder = Recorder(library.isa, workers)
@@ -53,7 +55,10 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
         b = filters(second, groups)
         result = np.empty((*a.shape[:4], each), F32)
         out = View.contiguous(Output(0, result.nbytes), F32, result.shape)
-        record_contraction(recorder, a, b, out)
+        if library.isa.tiles and constant:
+            record_by_tiles(recorder, a, b, out)
+        else:
+            record_contraction(recorder, a, b, out)
         arenas = GuardedArenas(at_end=at_end)
         program = Program(
             recorder.commands,
@@ -77,7 +82,8 @@ def attempt(library: Library, seed: int, *, at_end: bool) -> None:
 
 def main(first: int, last: int) -> None:
     """Try the seeds, on each of the descriptions that this processor can run."""
-    libraries = [Library(isa, Cache("onnxplug-cpu", limit=0)) for isa in ISAS]
+    isas = [*ISAS, *EMULATED]
+    libraries = [Library(isa, Cache("onnxplug-cpu", limit=0)) for isa in isas]
     for seed in range(first, last):
         print(f"seed {seed}", flush=True)
         for library in libraries:

@@ -1,13 +1,16 @@
-"""Random convolutions: attributes of all kinds, and networks of several."""
+"""Random convolutions: alone, with attributes of all kinds, and as nodes of graphs."""
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from .random_graphs import F32, MAX_MAGNITUDE, RandomGraph, inexact
 
 Array = np.ndarray[Any, Any]
 
@@ -112,3 +115,60 @@ def in_float64(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
         wide = numpy_helper.from_array(array, tensor.name)
         model.graph.initializer[number].CopyFrom(wide)
     return model, {name: a.astype(np.float64) for name, a in case.feeds.items()}
+
+
+def convolution(g: RandomGraph) -> None:
+    """A convolution of some value of a random graph."""
+    x = g.pick(lambda v: v.dtype == F32 and 3 <= len(v.shape) <= 5)
+    if x is None or 0 in x.shape[1:]:
+        return
+    channels, spatial = x.shape[1], x.shape[2:]
+    choose, rank = g.choose, len(spatial)
+    transposed = choose.random() < 0.3
+    groups = choose.choice([1, 1, 1, channels])
+    depth, columns = channels // groups, choose.choice([1, 1, 3, 8])
+    if groups == 1:
+        columns = choose.choice(g.sizes) or 1
+    kernel = [choose.randint(1, 3) for _ in spatial]
+    strides = [choose.choice([1, 1, 2]) for _ in spatial]
+    dilations = [choose.choice([1, 1, 2]) for _ in spatial]
+    pads = [choose.randint(0, 1) for _ in range(2 * rank)]
+    size = []
+    for axis, length in enumerate(spatial):
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        around = pads[axis] + pads[rank + axis]
+        if transposed:
+            size.append((length - 1) * strides[axis] + span - around)
+        else:
+            size.append((length + around - span) // strides[axis] + 1)
+    shape = (x.shape[0], groups * columns, *size)
+    terms = depth * math.prod(kernel)
+    # zeros around x times weights that are infinite, or none, are for other tests
+    w = g.constant(
+        (channels, columns, *kernel)
+        if transposed
+        else (groups * columns, depth, *kernel),
+        F32,
+    )
+    bound = terms * x.magnitude * w.magnitude + 2
+    if min(size) < 1 or math.prod(shape) > g.max_size or bound > 20 * MAX_MAGNITUDE:
+        return
+    error = inexact(terms * x.error * w.magnitude, x, bound, 4 + terms)
+    given = [x, w]
+    if choose.random() < 0.5:
+        given.append(g.constant((groups * columns,), F32))
+    y = g.add(
+        "ConvTranspose" if transposed else "Conv",
+        given,
+        shape,
+        F32,
+        bound,
+        error,
+        group=groups,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+    )
+    if y.magnitude > MAX_MAGNITUDE or choose.random() < 0.5:
+        scale = g.literal(np.float32(1 / bound))
+        g.add("Mul", [y, scale], shape, F32, 1, error / bound + 4 * x.eps)

@@ -105,6 +105,11 @@ class Session:
         labels = commands(self._model, {"x": x}, self._threads, self._given)
         return sum(label.endswith("(bf16x3)") for label in labels)
 
+    def packed_bytes(self) -> int:
+        """What the session's explanation says that packed weights take."""
+        (partition,) = self._session.explain().partitions
+        return partition.counts.get("bytes of packed weights", 0)
+
     def packed(self) -> list[Packed]:
         """Packed constants that have memory."""
         found = {id(packed): packed for _, packed in self._compiler.packed.values()}
@@ -180,6 +185,18 @@ def test_terms_of_weights_take_six_bytes_and_nothing_else_is_packed() -> None:
         6 * 128 * 320 + 128,
     ]
     assert all(not buffer.fill for buffer in packed)
+
+
+def test_explanations_count_both_forms_of_weights() -> None:
+    with tiled.host():
+        session = Session(perceptron(rows="n"))
+        counted = [session.packed_bytes()]
+        for rows in (40, 3):
+            session.run(an_input(rows))
+            counted.append(session.packed_bytes())
+    terms = 6 * 320 * 128 + 64 + 6 * 128 * 320 + 128
+    floats = 4 * (100 * 304 + 300 * 112)
+    assert counted == [0, terms, terms + floats]
 
 
 def test_refusal_in_one_session_does_not_wait_for_another() -> None:

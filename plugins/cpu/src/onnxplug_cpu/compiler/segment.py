@@ -63,6 +63,12 @@ class Compiler(Record):
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all packed forms of weights; one may have several."""
+        found = {id(packed): packed for _, packed in list(self.packed.values())}
+        return sum(each.nbytes for each in found.values() if each.memory is not None)
+
     def close(self) -> None:
         """Give up the memory of runs, and what was packed, but for what is in use."""
         self.packed.clear()

@@ -11,9 +11,10 @@ from onnxplug_cpu.compiler.ir.commands import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import record_product
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -28,6 +29,25 @@ def with_axes(view: View) -> View:
     lead = 4 - len(view.shape)
     shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
     return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def record_product(
+    recorder: Recorder, a: View, b: View, out: View, after: Epilogue | None = None
+) -> None:
+    """Record a product by tiles, whatever its sizes; the views have two batch axes."""
+    a, out = (
+        View(
+            view.buffer,
+            view.offset,
+            view.dtype,
+            (*view.shape[:2], 1, *view.shape[2:]),
+            (*view.strides[:2], 0, *view.strides[2:]),
+        )
+        for view in (a, out)
+    )
+    b = b.broadcast_to((*out.shape[:2], *b.shape[2:]))
+    a = a.broadcast_to((*out.shape[:2], *a.shape[2:]))
+    SplitProduct(recorder, fold(a, b, out, after), "MatMul").record()
 
 
 def multiply(
@@ -288,6 +308,25 @@ def test_weights_that_tiles_cannot_have_are_refused(
         }
         assert packed.accepts is not None
         assert packed.accepts(interpreter.memory(packed)) == fits
+
+
+def test_few_columns_are_accepted() -> None:
+    """Whatever is in memory beside them."""
+    for columns in (1, 15, 16, 17, 33, 48):
+        for workers in (1, 2, 4):
+            interpreter = Interpreter(EMULATED[0], workers)
+            recorder = interpreter.recorder
+            b = with_axes(recorder.constant(np.ones((500, columns), np.float32)))
+            a = with_axes(interpreter.input(np.ones((32, 500), np.float32)))
+            out = interpreter.output(np.float32, (1, 1, 32, columns))
+            record_product(recorder, a, b, out)
+            (packed,) = {
+                word.buffer
+                for word in recorder.commands[-1].words
+                if hasattr(word, "buffer") and isinstance(word.buffer, Packed)
+            }
+            assert packed.accepts is not None
+            assert packed.accepts(interpreter.memory(packed))
 
 
 def test_small_numbers() -> None:

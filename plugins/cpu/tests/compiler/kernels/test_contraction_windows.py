@@ -215,7 +215,7 @@ def test_lines_fold_where_they_can(isa: Isa) -> None:
         recorder, windows(image, (1, 1), (1, 1), (1, 1)), weights, out, label="Conv"
     )
     (command,) = recorder.commands
-    assert command.label == "Conv 147×96×64"
+    assert command.label == "Conv 3×7×7×96×64"
     words = dict(zip(command.kernel.words, command.words, strict=True))
     assert (words["lines"], words["taps"]) == (1, 1)
 

@@ -42,12 +42,14 @@ def axis_taps(
     """(index, weight) of what is read; nothing for what is outside."""
     low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
     place = (point + 1) / 2 * (high - low) + low
+    if mode == "nearest":
+        place = round(place)
     if padding == "reflection":
         place = reflected(place, low, high)
     if padding == "border" and mode != "cubic":
         place = min(max(place, 0.0), size - 1.0)
     if mode == "nearest":
-        taps = [(round(place), 1.0)]
+        taps = [(math.floor(place), 1.0)]
     elif mode == "linear":
         first = math.floor(place)
         taps = [(first, 1 - (place - first)), (first + 1, place - first)]
@@ -121,15 +123,16 @@ def sample(
 
 
 def places(generator: np.random.Generator, shape: Any, sizes: Any, align: bool) -> Any:
-    """Points, some of them outside, none halfway between two elements."""
+    """Points, some of them outside; halfway between two elements only exactly so."""
     grid = generator.uniform(-1.7, 1.7, (*shape, len(sizes)))
+    grid = np.where(generator.random(grid.shape) < 0.2, np.round(2 * grid) / 2, grid)
     for axis, size in enumerate(reversed(sizes)):
         low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
         if high == low:
             continue
         place = (grid[..., axis] + 1) / 2 * (high - low) + low
-        tie = abs(place - np.floor(place) - 0.5) < 0.01
-        place = place + 0.03 * tie
+        apart = abs(place - np.floor(place) - 0.5)
+        place = place + 0.03 * ((apart > 0) & (apart < 0.01))
         grid[..., axis] = (place - low) / (high - low) * 2 - 1
     return grid.astype(np.float32)
 

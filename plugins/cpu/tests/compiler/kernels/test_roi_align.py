@@ -221,6 +221,8 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match="RoiAlign of float32"):
             align(ISAS[0], x, regions, images, (2, 2), **{**PLAIN, **change})
     with pytest.raises(ValueError, match="RoiAlign of float32"):
+        align(ISAS[0], x[:0], regions, images, (2, 2), **PLAIN)
+    with pytest.raises(ValueError, match="RoiAlign of float32"):
         align(ISAS[0], x[:, :, :0], regions, images, (2, 2), **PLAIN)
     with pytest.raises(ValueError, match="RoiAlign of float32"):
         align(ISAS[0], x, regions[:, :3], images, (2, 2), **PLAIN)

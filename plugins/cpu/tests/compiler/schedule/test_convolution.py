@@ -289,6 +289,30 @@ def test_channels_by_themselves_need_no_zeros_around_them() -> None:
     found.check(X, tolerance=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("joined", "copied"),
+    [
+        ("j = Concat <axis = 1> (a, b)", 0),
+        ("j = Concat <axis = -3> (b, a, c)", 0),
+        ("j = Concat <axis = 1> (a, a, b)", 1),  # which has two places
+        ("i = Concat <axis = 1> (a, b) j = Concat <axis = 1> (c, i)", 0),
+        ("i = Concat <axis = 1> (a, b) j = Concat <axis = 1> (i, c, a)", 1),
+        ("s = Split <num_outputs = 2, axis = 1> (a) j = Concat <axis = 1> (s, b)", 1),
+        ("s = Softmax (a) j = Concat <axis = 1> (s, b)", 1),
+    ],
+)
+def test_what_is_joined_is_written_there(joined: str, copied: int) -> None:
+    joined = joined.replace("s = Split", "s, rest = Split")
+    body = f"""
+        a = Conv (x, w) r = Relu (a) b = Conv (r, v) p = MaxPool <kernel_shape = [1, 1]>
+        (b) c = Add (p, r) {joined} y = GlobalAveragePool (j)
+    """
+    found = net(body, TYPE, w=W, v=V)
+    labels = found.labels()
+    assert len([label for label in labels if label == "Concat"]) == copied
+    found.check(X, tolerance=1e-4)
+
+
 def test_squeeze_and_excitation() -> None:
     body = """
         a = Conv (x, w) r = Relu (a) m = ReduceMean (r, axes) s = Conv (m, v)
@@ -370,6 +394,32 @@ def test_images_of_all_sizes_need_few_structures() -> None:
             found.check(*random(shape), *weights, tolerance=1e-4)
     (partition,) = found.session.explain().partitions
     assert partition.counts["structures"] <= 4
+
+
+def test_what_is_joined_has_its_place_for_all_shapes() -> None:
+    text = graph(
+        "float[N, 3, H, W] x, float[4, 3, 1, 1] w, float[4, 4, 1, 1] v, float[M] z",
+        "float[] y, float[] u",
+        """
+        a = Conv (x, w) b = Relu (a) t = Add (z, z) c = Conv (b, v) d = Neg (c)
+        i = Concat <axis = 1> (b, d) e = Sigmoid (i) f = MaxPool <kernel_shape = [1, 1]>
+        (e) j = Concat <axis = 1> (f, b, i) y = ReduceMax (j) s = ReduceMax (t)
+        k = Mul (d, s) u = Concat <axis = 1> (k, d)
+        """,
+    )
+    found = lowered(text)
+    weights = random((4, 3, 1, 1), (4, 4, 1, 1))
+    choose = np.random.default_rng(1)
+    shape, size = (1, 3, 2, 2), 3
+    with compared_with_fresh_plans():
+        for _ in range(40):
+            change = choose.integers(3)
+            if change != 1:
+                size = int(choose.integers(1, 9))
+            if change:
+                n, h, w = choose.integers([0, 1, 1], [4, 6, 6])
+                shape = (int(n), 3, int(h), int(w)) if change == 1 or n else shape
+            found.check(*random(shape), *weights, *random((size,)), tolerance=1e-4)
 
 
 # what is left to arrays, or refused

@@ -32,6 +32,10 @@ REFUSED: Final = "refused"
 RESULTS: Final = "results"
 """The dtypes and shapes of all outputs of a call, whose number is the argument."""
 
+WITHIN: Final = "within"
+"""Whether a value lies where its channels are those of another value; the argument is
+the role of that one and the first of these channels."""
+
 State: TypeAlias = tuple[int, int]
 """A question whose answer is there before it is asked: which, and the role."""
 
@@ -40,7 +44,7 @@ class Question(Record):
     """A question that has to be asked.
 
     Attributes:
-        what: :data:`TARGET`, :data:`REFUSED` or :data:`RESULTS`.
+        what: :data:`TARGET`, :data:`REFUSED`, :data:`RESULTS` or :data:`WITHIN`.
         role: of the value that it is about.
     """
 

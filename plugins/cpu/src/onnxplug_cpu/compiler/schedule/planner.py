@@ -23,12 +23,14 @@ from onnxplug_cpu.compiler.ir.commands import (
 from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
+from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.inference import Inferred
 from onnxplug_cpu.compiler.schedule.memo import (
     CONTENT,
     PLACE,
     REFUSED,
     TARGET,
+    WITHIN,
     Branch,
     Fork,
     Question,
@@ -36,7 +38,12 @@ from onnxplug_cpu.compiler.schedule.memo import (
 from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
 from onnxplug_cpu.compiler.schedule.recording import Recording
-from onnxplug_cpu.compiler.schedule.structure import Part, Structure
+from onnxplug_cpu.compiler.schedule.structure import (
+    Part,
+    Structure,
+    slot_of,
+    target_number,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.plan import Plans
@@ -80,7 +87,7 @@ class Latest(Record):
     state: list[Any]
     buffers: list[Buffer | None]
     offsets: list[int]
-    targets: dict[tuple[str, bool], Place]
+    targets: dict[int, Place]
     made: dict[int, Buffer]
     written: set[str]
     placed: list[Placed | None]
@@ -111,7 +118,7 @@ class Planner:
         # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
         self._offsets = [0] * plans.count
-        self._targets: dict[tuple[str, bool], Place] = {}
+        self._targets: dict[int, Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
         self._placement = Placement(
@@ -122,6 +129,10 @@ class Planner:
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)
+        # values whose forms or contents are others than in the latest plan
+        self._changed: set[int] = set()
+        # targets that parts of them were given
+        self._shared: set[int] = set()
         self._copies: list[Placed] = []
 
     def make(self, latest: Latest | None, changed: Sequence[int]) -> Planned:
@@ -174,7 +185,7 @@ class Planner:
         self._made = latest.made.copy()
         self._placement.written = latest.written.copy()
         self._placed = latest.placed.copy()
-        slots = set(changed)
+        slots = self._changed = set(changed)
         for slot in slots:
             state[slot], state[count + slot] = fresh[slot], fresh[count + slot]
         for position, name in enumerate(plans.inputs):
@@ -188,9 +199,6 @@ class Planner:
         waiting = bytearray(len(structure.parts))
         for slot in slots:
             for number in structure.concerned.get(slot, ()):
-                waiting[number] = 1
-        for number, place in structure.unnamed:
-            if self._inferred.results[place] is not latest.inferred.results[place]:
                 waiting[number] = 1
         buffers, earlier = self._buffers, latest.buffers
         offsets, moved = self._offsets, latest.offsets
@@ -211,11 +219,20 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        targets = self._targets
-        for key in part.places:
-            if key in targets:
-                del targets[key]
-                self._placement.written -= self._structure.target(key).chain
+        for wanted in part.targets:
+            if wanted in self._targets:
+                self._drop(wanted)
+
+    def _drop(self, wanted: int) -> None:
+        """Make a value have no place, but for one that others lie in: that stays while
+        its shape does, or if one of these has been given it in this plan."""
+        structure, slot = self._structure, slot_of(wanted)
+        if structure.names[slot] in structure.joined and (
+            wanted in self._shared or slot not in self._changed
+        ):
+            return
+        del self._targets[wanted]
+        self._placement.written -= structure.target(wanted).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -392,7 +409,8 @@ class Planner:
     def answer(self, part: Part, question: Question) -> Any:
         """The answer of a question that has to be asked."""
         if question.what == TARGET:
-            return self._target(part.names[question.role], question.argument)
+            role = question.role
+            return self._target(part.names[role], part.slots[role], question.argument)
         if question.what == REFUSED:
             slot = part.slots[question.role]
             source = self._buffers[slot]
@@ -400,6 +418,11 @@ class Planner:
             layout = _layout_from(self._offsets[slot], question.argument)
             found = self._packed.get((_key_of(source), layout))
             return found is not None and found[1].refused
+        if question.what == WITHIN:
+            whole, start = question.argument
+            return self._lies_within(
+                part.slots[question.role], part.names[whole], start
+            )
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
@@ -410,13 +433,17 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, apart: bool) -> Place:
+    def _target(self, name: str, slot: int, apart: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        wanted = name, apart
+        wanted = target_number(slot, apart)
         place = self._targets.get(wanted)
         if place is not None:
             return place
-        structure, slot = self._structure, self._plans.slots[name]
+        structure = self._structure
+        whole = structure.wholes.get(name)
+        if whole is not None:
+            place = self._targets[wanted] = self._place_within(name, slot, whole)
+            return place
         if structure.latest is None:  # and maybe there will never be another plan
             place = self._targets[wanted] = self._place_anew(name, slot, apart)
             return place
@@ -430,24 +457,24 @@ class Planner:
             place = self._place_anew(name, slot, apart)
             wrote = written - before
             buffer, output = self._buffers[slot], None
+            assert buffer is not None
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
             if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
-                target.keep(key, place, output, wrote)
+                target.keep(key, place, buffer.nbytes, output, wrote)
         else:
-            place, output, also = found
+            place, nbytes, output, also = found
             position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
             if (
                 made is None
+                or made.nbytes != nbytes
                 or self._state[2 * self._count + slot] is not place
                 or (isinstance(made, Output) and made.position != position)
             ):
                 made = (
-                    Temporary(place.nbytes)
-                    if position is None
-                    else Output(position, place.nbytes)
+                    Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
             self._offsets[slot] = 0
@@ -463,6 +490,41 @@ class Planner:
         assert not self._offsets[slot], f"{name} does not begin where its buffer does"
         self._made[slot] = view.buffer
         return place
+
+    def _place_within(self, name: str, slot: int, whole: str) -> Place:
+        """The place of a value where its channels are those of *whole*."""
+        within = self._plans.slots[whole]
+        wanted = target_number(within, apart=False)
+        if wanted not in self._shared:
+            if wanted in self._targets:
+                self._drop(wanted)
+            self._shared.add(wanted)
+        self._target(whole, within, apart=False)
+        start = 0
+        for other in self._structure.joined[whole]:
+            if other == name:
+                break
+            start += self._known(other).shape[CHANNELS]
+        return self._take(slot, self._part_of(whole, start, self.value(slot).shape))
+
+    def _lies_within(self, slot: int, whole: str, start: int) -> bool:
+        """Whether a value lies where its channels are those of *whole* from *start*
+        on."""
+        if self._buffers[slot] is not self._buffers[self._plans.slots[whole]]:
+            return False
+        part = self._part_of(whole, start, self.value(slot).shape)
+        place, offset = self.tokens.place_of(part)
+        lies = self._state[2 * self._count + slot]
+        return place is lies and offset == self._offsets[slot]
+
+    def _part_of(self, whole: str, start: int, shape: tuple[int, ...]) -> View:
+        """The channels of *whole* from *start* on that a value of *shape* has."""
+        slot = self._plans.slots[whole]
+        place, buffer = self.place(whole), self._buffers[slot]
+        assert buffer is not None
+        first = place.offset + self._offsets[slot]
+        view = View(buffer, first, place.dtype, place.shape, place.strides)
+        return view.slice([0, start, *[0] * (len(shape) - 2)], shape)
 
     def _take(self, slot: int, view: View) -> Place:
         place, self._offsets[slot] = self.tokens.place_of(view)

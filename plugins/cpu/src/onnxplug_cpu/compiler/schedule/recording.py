@@ -28,6 +28,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
     REFUSED,
     RESULTS,
     TARGET,
+    WITHIN,
     Question,
     State,
 )
@@ -155,6 +156,12 @@ class Recording:
         place = self._ask(TARGET, role, apart)
         view = self._made[name] = self._seen(role, place)
         return view
+
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value lies where its channels are those of *whole* from *start*
+        on."""
+        roles = self.part.roles
+        return bool(self._ask(WITHIN, roles[name], (roles[whole], start)))
 
     def _seen(self, role: int, place: Place) -> View:
         stand_in = _stand_in(place, role)

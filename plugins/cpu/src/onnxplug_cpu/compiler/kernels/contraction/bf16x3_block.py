@@ -1,98 +1,101 @@
-"""The loops around the blocks of a product that is computed from bfloat16 terms.
+"""The loops around the blocks of a contraction that is computed from bfloat16 terms.
 
-A chunk is some blocks of rows by some panels of columns of one matrix.  As much of K as
-the second-level cache holds of the terms of A comes first; then the panels of B stream
-through, each for all blocks of rows.  Sums begin anew every few hundred elements of K
-and are added as float32, because the sums of tiles round worse the longer they are.
+As much of K as the second-level cache holds of the terms of A comes first; then the
+panels of B stream through, each for all row tiles, two at a time.  Sums begin anew
+every few hundred elements of K and are added as float32, because the sums of tiles
+round worse the longer they are.
 """
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import I64, PTR, U32, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from collections.abc import Callable
+
+from onnxplug_cpu.compiler.codegen.emit import (
+    I64,
+    PTR,
+    U32,
+    Function,
+    Module,
+    Type,
+    Value,
+)
+from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
-    ANY_FLAG,
     BLOCK,
-    FLAGS_BYTES,
+    FLAG_BYTES,
+    PIXEL_BYTES,
     STEP,
     STEP_BYTES,
-    define_split_rows,
+    TERMS,
+    define_split_pixels,
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     SUMS_BYTES,
     SUMS_ROW,
+    TILE_SUMS,
     configure,
     define_add_sums,
     define_flagged_rows,
 )
-from onnxplug_cpu.compiler.kernels.contraction.block import copy_tile
+from onnxplug_cpu.compiler.kernels.contraction.chunk import SHARED_WORDS, Chunk, RowTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 WORDS = (
-    "a",
-    "a_batch0",
-    "a_batch1",
-    "a_row",
+    *SHARED_WORDS,
     "b",
     "b_batch0",
     "b_batch1",
     "b_panel",
-    "out",
-    "out_batch0",
-    "out_batch1",
-    "out_row",
-    "rows",
-    "columns",
     "depth",
-    "batches1",
-    "row_parts",
-    "column_parts",
-    "row_blocks",
-    "tile_rows",
-    "panels",
-    "depth_blocks",
-    "inner_blocks",
-    "block_steps",
+    "pixel",
+    "pixel_line",
+    "pixel_row",
+    "last_pixel",
+    "pitch",
+    "line_rows",
+    "term_offsets",
     "splits",
     "terms",
     "terms_distance",
-    "terms_block",
+    "terms_matrix",
+    "plane",
     "flags",
     "flags_distance",
+    "flags_matrix",
     "sums",
     "sums_tail",
+    "sums_low",
+    "sums_low_tail",
     "prefetch",
     "partial",
     "partial_distance",
     "partial_panel",
-    "epilogue",
-    "epilogue_words",
 )
 
 
 class TermsProduct(Generator):
-    """Computes chunks of products of matrices; strides are in bytes.
+    """Computes chunks of contractions; strides are in bytes.
 
-    Words:
+    Words beside :data:`~.chunk.SHARED_WORDS`, whose tiles are computed two
+    ``together``, and whose ``block_depth`` is in steps:
 
-    - ``a`` and ``out`` with their strides over two batch axes and rows; their columns
-      are consecutive; ``b``, packed, with its strides and the distance of panels;
-    - ``rows`` M, ``columns`` N and ``depth`` K of a matrix, and ``batches1``, the size
-      of the second batch axis;
-    - into how many ``row_parts`` and ``column_parts`` the ``row_blocks``, each of twice
-      ``tile_rows``, and the ``panels`` are divided: a chunk is a part;
-    - ``depth_blocks`` of ``block_steps`` steps, ``inner_blocks`` of which are done
-      before the next panel;
-    - ``terms``, those of A, with the distance of blocks of rows, and ``flags``; where
-      ``splits`` is not 0, each chunk makes them for its rows, and they are scratch with
-      the distances of workers; otherwise they are there, for all rows and all of K;
-    - ``sums``, the function of a block, ``sums_tail``, that of the last panel, and the
-      bytes of the next panel that one block ``prefetch``\\ es in a step;
+    - ``b``, packed, with its strides over two batch axes and the distance of panels;
+      ``depth``, the elements of a tap;
+    - the bytes from a ``pixel`` of A to the next, and in pixels the distances of lines
+      and of rows, and the last tap's; ``term_offsets`` of the taps, in a plane;
+    - ``pitch``, from how many rows on those of tiles belong to the next line of the
+      result, of which only the first ``line_rows`` are wanted;
+    - ``terms``, those of A, with the bytes of a matrix and of a ``plane``, and
+      ``flags``; where ``splits`` is not 0, each chunk makes them for its pixels, and
+      they are scratch with the distances of workers; otherwise they are there, for all
+      pixels and all of K;
+    - ``sums``, the function of a block, ``sums_tail``, that of the last panel, those of
+      a single tile of rows, and the bytes of the next panel that one block
+      ``prefetch``\\ es in a step;
     - ``partial``, scratch for sums that wait (0 when none has to), distances of workers
-      and of panels;
-    - ``epilogue``, 0 or the function that takes finished blocks, and its words.
+      and of panels.
     """
 
     words = WORDS
@@ -102,195 +105,226 @@ class TermsProduct(Generator):
 
 
 def _write(module: Module, name: str, isa: Isa) -> None:
-    copy_tile(module)
-    split_rows, add_sums = define_split_rows(module), define_add_sums(module)
+    split_pixels, add_sums = define_split_pixels(module), define_add_sums(module)
     flagged_rows = define_flagged_rows(module, isa)
-    k = KernelFunction(module, name, WORDS)
-    f = k.function
-    integer, pointer = k.integer, k.pointer
+    chunk = Chunk(module, name, WORDS)
+    f = chunk.function
+    integer, pointer = chunk.integer, chunk.pointer
     byte = Type("i8")
     state = f.stack(byte, state_bytes(isa))
     stack_sums, spare = f.stack(byte, SUMS_BYTES), f.stack(byte, SUMS_BYTES)
     tiles = tiles_of(f, isa, state)
+    zero = f.value(0, I64)
 
-    column_parts, row_parts = integer("column_parts"), integer("row_parts")
-    rest, row_part = k.chunk // row_parts, k.chunk % row_parts
-    matrix, column_part = rest // column_parts, rest % column_parts
-    batches1 = integer("batches1")
-    batch = matrix // batches1, matrix % batches1
+    a, b = chunk.matrix_of("a"), chunk.matrix_of("b")
+    a_line, a_row, b_panel = integer("a_line"), integer("a_row"), integer("b_panel")
+    columns, tile_rows = chunk.columns, chunk.tile_rows
+    taps, depth = integer("taps"), integer("depth")
+    offsets, term_offsets = pointer("offsets"), pointer("term_offsets")
+    first_panel, end_panel = chunk.first_panel, chunk.end_panel
+    first_tile, end_tile = chunk.first_tile, chunk.end_tile
+    pairs = (end_tile - first_tile + 1) // 2
 
-    def matrix_of(word: str) -> Value:
-        place = offset(f, pointer(word), batch[0] * integer(f"{word}_batch0"))
-        return offset(f, place, batch[1] * integer(f"{word}_batch1"))
+    pixel, pixel_row = integer("pixel"), integer("pixel_row")
+    pixel_line, plane = integer("pixel_line"), integer("plane")
+    pitch, line_rows = integer("pitch"), integer("line_rows")
 
-    a, b, out = matrix_of("a"), matrix_of("b"), matrix_of("out")
-    a_row, out_row, b_panel = integer("a_row"), integer("out_row"), integer("b_panel")
-    rows, columns, depth = integer("rows"), integer("columns"), integer("depth")
-    row_blocks, panels = integer("row_blocks"), integer("panels")
-    first_block = row_blocks * row_part // row_parts
-    my_blocks = row_blocks * (row_part + 1) // row_parts - first_block
-    first_panel = panels * column_part // column_parts
-    end_panel = panels * (column_part + 1) // column_parts
-    tile_rows = integer("tile_rows")
-    block_rows = tile_rows * 2
-    second = tile_rows * SUMS_ROW
+    def pixel_of(tile: RowTile) -> Value:
+        return tile.line * pixel_line + tile.row * pixel_row
 
+    end = chunk.row_tile(end_tile - 1)
+    first_pixel = pixel_of(chunk.row_tile(first_tile))
+    end_pixel = pixel_of(end) + (end.rows - 1) * pixel_row + integer("last_pixel") + 1
+    pixels = end_pixel - first_pixel
     splits = integer("splits").compare("ne", 0)
-    terms_block = integer("terms_block")
-    # of this chunk's first block, which other chunks' blocks come before, or none
-    before = f.select(splits, f.value(0, I64), matrix * row_blocks + first_block)
-    terms = offset(f, pointer("terms"), k.worker * integer("terms_distance"))
-    terms = offset(f, terms, before * terms_block)
-    flags = offset(f, pointer("flags"), k.worker * integer("flags_distance"))
-    flags = offset(f, flags, before * FLAGS_BYTES)
+    # those of all pixels have also those before this chunk's
+    before = f.select(splits, zero, first_pixel)
+    terms = offset(f, pointer("terms"), chunk.worker * integer("terms_distance"))
+    terms = offset(f, terms, chunk.matrix * integer("terms_matrix"))
+    terms = offset(f, terms, before * PIXEL_BYTES)
+    flags = offset(f, pointer("flags"), chunk.worker * integer("flags_distance"))
+    flags = offset(f, flags, chunk.matrix * integer("flags_matrix"))
+    flags = offset(f, flags, before * FLAG_BYTES)
 
-    depth_blocks, inner = integer("depth_blocks"), integer("inner_blocks")
-    block_steps = integer("block_steps")
+    outer, inner = integer("outer_blocks"), integer("inner_blocks")
+    blocks, block_taps = integer("blocks"), integer("block_taps")
+    tap_blocks, block_steps = integer("tap_blocks"), integer("block_depth")
+    tap_steps = (depth + (STEP - 1)) // STEP
     partial = pointer("partial")
     waits = partial.compare("ne", f.zero(PTR))
-    partial = offset(f, partial, k.worker * integer("partial_distance"))
-    epilogue = pointer("epilogue")
-    no_epilogue = epilogue.compare("eq", f.zero(PTR))
+    partial = offset(f, partial, chunk.worker * integer("partial_distance"))
 
-    def height(block: Value) -> Value:
-        """Rows of a block of this chunk."""
-        return f.minimum(rows - (block + first_block) * block_rows, block_rows)
-
-    def row_of_a(block: Value, start: Value) -> Value:
-        row = (block + first_block) * block_rows
-        return offset(f, a, row * a_row + start * 4)
-
-    def over_depth(outer: Value) -> None:
-        first = outer * inner
-        count = f.minimum(depth_blocks - first, inner)
-        first_step = first * block_steps
+    def over_outer(outer_block: Value) -> None:
+        first = outer_block * inner
+        count = f.minimum(blocks - first, inner)
+        # of a tap, if there are several passes; they have parts of one tap each
+        first_step = f.select(outer.compare("gt", 1), first * block_steps, zero)
         start = first_step * STEP
-        length = f.minimum(depth - start, count * block_steps * STEP)
+        length = depth - start
+        part = f.minimum(length, count * block_steps * STEP)
+        length = f.select(outer.compare("gt", 1), part, length)
 
-        def split_block(block: Value) -> None:
+        def split() -> None:
             f.call_void(
-                split_rows,
-                row_of_a(block, start),
-                a_row,
-                height(block),
+                split_pixels,
+                offset(f, a, first_pixel * pixel + start * 4),
+                pixel,
+                pixels,
                 length,
-                offset(f, terms, block * terms_block),
-                tile_rows,
-                offset(f, flags, block * FLAGS_BYTES),
+                terms,
+                plane,
+                flags,
             )
 
-        f.branch(splits, lambda: f.loop(my_blocks, split_block) and None)
+        f.branch(splits, split)
         # steps before this part of K among the terms
-        skipped = f.select(splits, first_step, f.value(0, I64))
-        last = (first + count).compare("eq", depth_blocks)
+        skipped = f.select(splits, first_step, zero)
+        flagged = _any_flag(f, flags, pixels)
+        last = (outer_block + 1).compare("eq", outer)
         f.loop(
             end_panel,
             lambda panel: (
                 f.loop(
-                    my_blocks,
-                    lambda block: over_sums(panel, block, first, count, skipped, last),
+                    pairs,
+                    lambda pair: over_pair(
+                        panel, pair, first, count, skipped, flagged, last
+                    ),
                 )
                 and None
             ),
             start=first_panel,
         )
 
-    def over_sums(
+    def over_pair(
         panel: Value,
-        block: Value,
+        pair: Value,
         first: Value,
         count: Value,
         skipped: Value,
+        flagged: Value,
         last: Value,
     ) -> None:
         column = panel * BLOCK
         width = f.minimum(columns - column, BLOCK)
         narrow = width <= BLOCK // 2
-        function = f.select(narrow, pointer("sums_tail"), pointer("sums"))
-        high = height(block)
-        place = offset(f, partial, (panel - first_panel) * integer("partial_panel"))
-        place = offset(f, place, block * SUMS_BYTES)
-        sums = f.select(waits, place, stack_sums)
-        my_terms = offset(f, terms, block * terms_block)
-        my_flags = offset(f, flags, block * FLAGS_BYTES)
-        flagged = f.load(offset(f, my_flags, ANY_FLAG), U32).compare("ne", 0)
+        number = first_tile + pair * 2
+        is_pair = number + 1 < end_tile
+        function = f.select(
+            is_pair,
+            f.select(narrow, pointer("sums_tail"), pointer("sums")),
+            f.select(narrow, pointer("sums_low_tail"), pointer("sums_low")),
+        )
+        pair_of_tiles = [
+            chunk.row_tile(number),
+            chunk.row_tile(f.select(is_pair, number + 1, number)),
+        ]
+        places = [pixel_of(tile) - first_pixel for tile in pair_of_tiles]
+        waiting = offset(f, partial, (panel - first_panel) * integer("partial_panel"))
+        waiting = offset(f, waiting, pair * SUMS_BYTES)
+        sums = f.select(waits, waiting, stack_sums)
         b_here = offset(f, b, panel * b_panel)
         following = f.select(
             (panel + 1).compare("lt", end_panel), offset(f, b_here, b_panel), b_here
         )
 
+        def each(body: Callable[[RowTile, Value, Value], None]) -> None:
+            """*body* with each tile, its first pixel and where its sums are."""
+            body(pair_of_tiles[0], places[0], zero)
+            second = f.value(TILE_SUMS, I64)
+            f.branch(is_pair, lambda: body(pair_of_tiles[1], places[1], second))
+
         def over_inner(index: Value) -> None:
-            start = (first + index) * block_steps
+            block = first + index
+            first_tap = block // tap_blocks * block_taps
+            count = f.minimum(taps - first_tap, block_taps)
+            start = block % tap_blocks * block_steps
             length = f.minimum(depth - start * STEP, block_steps * STEP)
             steps = (length + (STEP - 1)) // STEP
-            b_start = offset(f, b_here, start * STEP_BYTES)
-            is_first = (first + index).compare("eq", 0)
+            above = (first_tap * tap_steps + start) * STEP_BYTES
+            b_start = offset(f, b_here, above)
+            is_first = block.compare("eq", 0)
             target = f.select(is_first, sums, spare)
-            ahead = start * STEP_BYTES + block * (steps * integer("prefetch"))
+            my_terms = offset(f, terms, (start - skipped) * (plane * TERMS))
+            my_offsets = f.at(term_offsets, first_tap, I64)
             f.call_pointer(
                 function,
                 state,
-                offset(f, my_terms, (start - skipped) * STEP_BYTES),
+                *(offset(f, my_terms, place * PIXEL_BYTES) for place in places),
+                pixel_row * PIXEL_BYTES,
+                plane,
                 b_start,
                 target,
-                second,
                 steps,
-                offset(f, following, ahead),
+                count,
+                my_offsets,
+                offset(
+                    f, following, above + pair * (count * steps * integer("prefetch"))
+                ),
             )
 
-            def compute_flagged() -> None:
+            def compute_flagged(tile: RowTile, place: Value, at: Value) -> None:
+                row = tile.line * a_line + tile.row * a_row
                 f.call_void(
                     flagged_rows,
-                    row_of_a(block, start * STEP),
+                    offset(f, a, row + start * (STEP * 4)),
                     a_row,
-                    high,
+                    tile.rows,
+                    count,
+                    f.at(offsets, first_tap, I64),
                     length,
                     b_start,
-                    target,
-                    my_flags,
+                    offset(f, target, at),
+                    offset(f, flags, place * FLAG_BYTES),
+                    pixel_row * FLAG_BYTES,
+                    my_offsets,
                 )
 
-            f.branch(flagged, compute_flagged)
-            f.branch(
-                is_first, lambda: None, lambda: f.call_void(add_sums, sums, spare, high)
-            )
+            def add(tile: RowTile, _: Value, at: Value) -> None:
+                f.call_void(
+                    add_sums, offset(f, sums, at), offset(f, spare, at), tile.rows
+                )
+
+            f.branch(flagged, lambda: each(compute_flagged))
+            f.branch(is_first, lambda: None, lambda: each(add))
 
         f.loop(count, over_inner)
-        f.branch(last, lambda: finish(block, column, width, high, sums))
 
-    def finish(
-        block: Value, column: Value, width: Value, high: Value, sums: Value
-    ) -> None:
-        row = (block + first_block) * block_rows
+        def finish(tile: RowTile, _: Value, at: Value) -> None:
+            end = tile.row + tile.rows
+            place = offset(f, sums, at)
 
-        def store() -> None:
-            f.call_void(
-                "copy_tile",
-                sums,
-                f.value(SUMS_ROW, I64),
-                offset(f, offset(f, out, row * out_row), column * 4),
-                out_row,
-                high,
-                width * 4,
-            )
+            def one_line(line: Value) -> None:
+                start = line * pitch
+                first = f.maximum(start, tile.row)
+                rows = f.minimum(start + line_rows, end) - first
+                part = tile._replace(
+                    line=tile.line + line, row=first - start, rows=rows
+                )
+                source = offset(f, place, (first - tile.row) * SUMS_ROW)
+                f.branch(
+                    rows.compare("gt", 0),
+                    lambda: chunk.finish(
+                        part, column, width, source, f.value(BLOCK, I64), 4
+                    ),
+                )
 
-        def call() -> None:
-            f.call_pointer(
-                epilogue,
-                pointer("epilogue_words"),
-                *batch,
-                f.value(0, I64),
-                row,
-                high,
-                column,
-                width,
-                sums,
-                f.value(BLOCK, I64),
-            )
+            f.loop((end - 1) // pitch + 1, one_line, start=tile.row // pitch)
 
-        f.branch(no_epilogue, store, call)
+        f.branch(last, lambda: each(finish))
 
     configure(tiles, tile_rows)
-    f.loop((depth_blocks + (inner - 1)) // inner, over_depth)
+    f.loop(outer, over_outer)
     tiles.release()
     f.finish()
+
+
+def _any_flag(f: Function, flags: Value, pixels: Value) -> Value:
+    """Whether a flag of so many is set."""
+    bits = U32.vector(LANES)
+
+    def some(first: Value, seen: Value) -> list[Value]:
+        mask = f.first_lanes(pixels - first, LANES)
+        return [seen | f.load_masked(f.at(flags, first, U32), mask, bits)]
+
+    (seen,) = f.loop(pixels, some, [f.zero(bits)], step=LANES)
+    return f.reduce("or", seen).compare("ne", 0)

@@ -5,10 +5,15 @@
 Higher-Precision Computations, 2019).  Three times 8 bits are the 24 of float32, so the
 sum is exact, unless a term is below the normal numbers, which tiles take for zero.
 
-Both operands are cut along K into *steps* of 32.  A tile of pairs has for each step and
-``p`` the elements ``p`` and ``16 + p`` as a pair, so that a vector of pairs is made of
-two vectors of float32 without a shuffle.  A step is :data:`STEP_BYTES`: for each term
-two tiles, of the rows or columns 0–15 and 16–31 of a block.
+Both operands are cut along the depth of a tap into *steps* of 32.  A tile of pairs has
+for each step and ``p`` the elements ``p`` and ``16 + p`` as a pair, so that a vector of
+pairs is made of two vectors of float32 without a shuffle.
+
+Of B a step is :data:`STEP_BYTES`: for each term two tiles, of the columns 0–15 and
+16–31 of a panel.  Of A the terms lie in *planes*, one for each step and term, which
+have a row of 64 bytes for each *pixel*.  Pixels are as far apart as the rows, lines and
+taps of A have in common, so that each element is split once, however many windows it
+is in, and the rows of a tile are evenly spaced; those of a plain matrix are its rows.
 """
 
 from __future__ import annotations
@@ -37,18 +42,18 @@ STEP: Final = 32
 """Elements of K that one multiplication of tiles takes."""
 
 BLOCK: Final = 32
-"""Rows of A, or columns of B, in a block: two tiles."""
+"""Columns of B in a panel: two tiles."""
 
-PLANE_BYTES: Final = 2 * TILE_BYTES
-"""A term of a step of a block."""
+TERM_BYTES: Final = 2 * TILE_BYTES
+"""A term of a step of a panel of B."""
 
-STEP_BYTES: Final = TERMS * PLANE_BYTES
+STEP_BYTES: Final = TERMS * TERM_BYTES
 
-FLAGS_BYTES: Final = 192
-"""Of a block's flags: an i32 for each row, and after them one that is 0 if all are."""
+PIXEL_BYTES: Final = ROW_BYTES
+"""A pixel's row in a plane of A."""
 
-ANY_FLAG: Final = 4 * BLOCK
-"""Where the flag for all rows is."""
+FLAG_BYTES: Final = 4
+"""A pixel's flag, an i32 that is not 0 if products with it are computed otherwise."""
 
 _VECTOR, _BITS = F32.vector(LANES), U32.vector(LANES)
 _HIGH_HALF = 0xFFFF_0000
@@ -92,15 +97,18 @@ def _rounded(f: Function, value: Value) -> Value:
     return (f.bitcast(value, _BITS) + 0x8000) & _HIGH_HALF
 
 
-def store_terms(f: Function, terms: Split, place: Value) -> None:
-    """Write one row of a tile of each term."""
-    for number, term in enumerate(terms.terms):
-        f.store(term, offset(f, place, number * PLANE_BYTES))
+def store_terms(
+    f: Function, terms: Split, place: Value, apart: Value | int = TERM_BYTES
+) -> None:
+    """Write one row of a tile of each term, *apart* bytes from each other."""
+    for term in terms.terms:
+        f.store(term, place)
+        place = offset(f, place, apart)
 
 
 def load_sum(f: Function, place: Value) -> tuple[Value, Value]:
     """The two vectors of float32 that a row of terms was made of."""
-    pairs = [f.load(offset(f, place, n * PLANE_BYTES), _BITS) for n in range(TERMS)]
+    pairs = [f.load(offset(f, place, n * TERM_BYTES), _BITS) for n in range(TERMS)]
     lows = [f.bitcast(pair << 16, _VECTOR) for pair in pairs]
     highs = [f.bitcast(pair & _HIGH_HALF, _VECTOR) for pair in pairs]
     return (lows[0] + lows[1]) + lows[2], (highs[0] + highs[1]) + highs[2]
@@ -108,49 +116,45 @@ def load_sum(f: Function, place: Value) -> tuple[Value, Value]:
 
 # A
 
-_SPLIT_ROWS = (
+_SPLIT_PIXELS = (
     ("source", PTR),
-    ("row_stride", I64),
-    ("rows", I64),
+    ("apart", I64),
+    ("pixels", I64),
     ("depth", I64),
     ("target", PTR),
-    ("tile_rows", I64),
+    ("plane", I64),
     ("flags", PTR),
 )
 
 
-def define_split_rows(module: Module) -> str:
-    """Define the function that splits the rows of a block of A; its name.
+def define_split_pixels(module: Module) -> str:
+    """Define the function that splits pixels of A; its name.
 
-    Its arguments are the first row's address and the bytes between rows, which are of
-    *depth* consecutive elements; the target, of :data:`STEP_BYTES` a step; how many
-    rows the first tile has; and the block's flags, all of which it sets: a row is
-    flagged if its product must be computed otherwise.
+    Its arguments are the first pixel's address and the bytes between pixels, which have
+    *depth* consecutive elements; where the first pixel is in the first plane, and the
+    bytes of a plane; and the pixels' flags, all of which it sets.
     """
-    f = module.function("split_rows", _SPLIT_ROWS, internal=True, inline=False)
-    source, row_stride, rows, depth, target, tile_rows, flags = f.parameters
+    f = module.function("split_pixels", _SPLIT_PIXELS, internal=True, inline=False)
+    source, apart, pixels, depth, target, plane, flags = f.parameters
     whole = depth & -STEP
     left = depth - whole
     low_mask, high_mask = f.first_lanes(left, LANES), f.first_lanes(left - LANES, LANES)
     none = f.zero(_VECTOR)
 
-    def row(number: Value, any_flag: Value) -> list[Value]:
-        start = offset(f, source, number * row_stride)
-        # the second tile's rows begin at a tile's distance
-        is_second = f.convert(number.compare("ge", tile_rows), I64)
-        gap = is_second * (TILE_BYTES - tile_rows * ROW_BYTES)
-        place = offset(f, target, number * ROW_BYTES + gap)
+    def pixel(number: Value) -> None:
+        start = offset(f, source, number * apart)
+        place = offset(f, target, number * PIXEL_BYTES)
 
         def put(place: Value, low: Value, high: Value, sticky: Value) -> Value:
             terms = split(f, low, high)
-            store_terms(f, terms, place)
+            store_terms(f, terms, place, plane)
             return sticky + (terms.rest[0] + terms.rest[1])
 
         def step(k: Value, place: Value, sticky: Value) -> list[Value]:
             low = f.load(f.at(start, k, F32), _VECTOR)
             high = f.load(f.at(start, k + LANES, F32), _VECTOR)
             sticky = put(place, low, high, sticky)
-            return [offset(f, place, STEP_BYTES), sticky]
+            return [offset(f, place, plane * TERMS), sticky]
 
         place, sticky = f.loop(whole, step, [place, none], step=STEP)
 
@@ -163,10 +167,8 @@ def define_split_rows(module: Module) -> str:
         bits = f.bitcast(sticky.compare("ne", sticky), Type("i16"))
         flag = f.convert(bits.compare("ne", 0), Type("u32"))
         f.store(flag, f.at(flags, number, I32))
-        return [any_flag | flag]
 
-    (any_flag,) = f.loop(rows, row, [f.value(0, U32)])
-    f.store(any_flag, offset(f, flags, ANY_FLAG))
+    f.loop(pixels, pixel)
     f.finish()
     return f.name
 
@@ -175,48 +177,52 @@ _SPLIT_WORDS = (
     "a",
     "a_batch0",
     "a_batch1",
-    "a_row",
-    "rows",
+    "pixels",
+    "pixel",
     "depth",
     "batches1",
-    "blocks",
-    "tile_rows",
+    "parts",
     "terms",
-    "terms_block",
+    "terms_matrix",
+    "plane",
     "flags",
+    "flags_matrix",
 )
 
 
 class SplitTerms(Generator):
-    """Splits all rows of A; a chunk is one block of rows of one matrix.
+    """Splits all pixels of A; a chunk is a part of those of one matrix.
 
-    Words: ``a`` and its strides in bytes over two batch axes and rows; ``rows`` M and
-    ``depth`` K of a matrix; ``batches1``, the size of the second batch axis; the
-    ``blocks`` of a matrix, each of twice ``tile_rows``; ``terms``, where they go, and
-    the bytes of a block; and the ``flags``, of :data:`FLAGS_BYTES` a block.
+    Words: ``a`` and its strides in bytes over two batch axes; how many ``pixels`` a
+    matrix has, the bytes from a ``pixel`` to the next, and its ``depth`` in elements;
+    ``batches1``, the size of the second batch axis; into how many ``parts`` pixels are
+    divided; ``terms``, where they go, and the bytes of a matrix and of a ``plane``; and
+    the ``flags``, and the bytes of those of a matrix.
     """
 
     words = _SPLIT_WORDS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        split_rows = define_split_rows(module)
+        split_pixels = define_split_pixels(module)
         k = KernelFunction(module, name, self.words)
         f = k.function
-        blocks, batches1 = k.integer("blocks"), k.integer("batches1")
-        matrix, block = k.chunk // blocks, k.chunk % blocks
-        tile_rows, a_row = k.integer("tile_rows"), k.integer("a_row")
-        first = block * (tile_rows * 2)
+        parts, batches1 = k.integer("parts"), k.integer("batches1")
+        matrix, part = k.chunk // parts, k.chunk % parts
+        pixels, apart = k.integer("pixels"), k.integer("pixel")
+        first = pixels * part // parts
         source = offset(f, k.pointer("a"), (matrix // batches1) * k.integer("a_batch0"))
         source = offset(f, source, (matrix % batches1) * k.integer("a_batch1"))
+        terms = offset(f, k.pointer("terms"), matrix * k.integer("terms_matrix"))
+        flags = offset(f, k.pointer("flags"), matrix * k.integer("flags_matrix"))
         f.call_void(
-            split_rows,
-            offset(f, source, first * a_row),
-            a_row,
-            f.minimum(k.integer("rows") - first, tile_rows * 2),
+            split_pixels,
+            offset(f, source, first * apart),
+            apart,
+            pixels * (part + 1) // parts - first,
             k.integer("depth"),
-            offset(f, k.pointer("terms"), k.chunk * k.integer("terms_block")),
-            tile_rows,
-            offset(f, k.pointer("flags"), k.chunk * FLAGS_BYTES),
+            offset(f, terms, first * PIXEL_BYTES),
+            k.integer("plane"),
+            offset(f, flags, first * FLAG_BYTES),
         )
         f.finish()
 
@@ -233,6 +239,8 @@ _PACK_WORDS = (
     "target_batch",
     "rows",
     "columns",
+    "taps",
+    "offsets",
     "batches1",
     "parts",
     "function",
@@ -243,12 +251,13 @@ _PACK_WORDS = (
 class PackTerms(Generator):
     """Splits matrices B; a chunk is a part of the panels of one matrix.
 
-    A panel is :data:`BLOCK` columns: their steps, one after another.  What a matrix
-    lacks of whole steps and panels is zero.
+    A panel is :data:`BLOCK` columns: the steps of each tap, one after another.  What a
+    matrix lacks of whole steps and panels is zero.
 
     Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
-    ``target`` and the bytes of one packed matrix; the sizes of the matrix; the size of
-    the second batch axis; into how many ``parts`` its panels are divided; the function
+    ``target`` and the bytes of one packed matrix; the sizes of the matrix of a tap; how
+    many ``taps``, and their ``offsets`` in the source; the size of the second batch
+    axis; into how many ``parts`` its panels are divided; the function
     that copies rows and columns (:class:`~.pack.PackPanel`); and
     ``verdicts``, an i64 for each chunk: 0 if all elements are 0, or finite as bfloat16
     and not less than :data:`LEAST`, so that the terms are exact.
@@ -277,10 +286,25 @@ def _write_pack(module: Module, name: str, isa: Isa) -> None:
     panels = (columns + (BLOCK - 1)) // BLOCK
     zeros = f.zero(_VECTOR)
 
+    taps, offsets = k.integer("taps"), k.pointer("offsets")
+
+    def clear(start: Value | int) -> None:
+        """Zeros in the rows from *start* on."""
+        f.loop(
+            STEP * (row_bytes // ROW_BYTES),
+            lambda line: f.store(zeros, offset(f, buffer, line * ROW_BYTES)),
+            start=start * (row_bytes // ROW_BYTES),
+        )
+
     def panel(index: Value, unfit: Value) -> list[Value]:
-        start = offset(f, source, index * BLOCK * column)
+        clear(0)  # also beside few columns, of which only whole vectors are copied
+        return f.loop(taps, lambda tap, unfit: one_tap(index, tap, unfit), [unfit])
+
+    def one_tap(index: Value, tap: Value, unfit: Value) -> list[Value]:
+        distance = f.load(f.at(offsets, tap, I64), I64)
+        start = offset(f, source, distance + index * BLOCK * column)
         count = f.minimum(columns - index * BLOCK, BLOCK)
-        place = offset(f, target, index * steps * STEP_BYTES)
+        place = offset(f, target, (index * taps + tap) * steps * STEP_BYTES)
 
         def step(number: Value, unfit: Value) -> list[Value]:
             first = number * STEP
@@ -295,12 +319,7 @@ def _write_pack(module: Module, name: str, isa: Isa) -> None:
                 buffer,
                 f.value(row_bytes, I64),
             )
-            f.loop(
-                (STEP - height) * (row_bytes // ROW_BYTES),
-                lambda line: f.store(
-                    zeros, offset(f, buffer, height * row_bytes + line * ROW_BYTES)
-                ),
-            )
+            clear(height)
             here = offset(f, place, number * STEP_BYTES)
             return f.loop(
                 LANES, lambda pair, unfit: split_pair(here, pair, unfit), [unfit]

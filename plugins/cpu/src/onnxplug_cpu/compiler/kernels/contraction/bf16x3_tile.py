@@ -1,10 +1,10 @@
-"""Blocks of 32 × 32 of a product of float32, from three bfloat16 terms of each factor.
+"""Pairs of tiles of a product of float32, from three bfloat16 terms of each factor.
 
 Of the nine products of terms the six largest are summed; what the others add is below
-the rounding of float32.  Tiles 0–3 hold the sums of a block, 4 and 5 a term of the rows
-0–15 and 16–31 of A, 6 and 7 a term of the columns of B.  In the order of
-:data:`PRODUCTS`, two that follow each other share a term, so that 24 multiplications
-take 14 loads.
+the rounding of float32.  A *block* is two tiles of rows by two of columns: tiles 0–3
+hold its sums, 4 and 5 a term of the rows of A, 6 and 7 a term of the columns of B.  In
+the order of :data:`PRODUCTS`, two that follow each other share a term, so that 24
+multiplications take 14 loads.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, U32, Module, Type,
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.tile_registers import (
     ROW_BYTES,
+    ROWS,
     TILE_BYTES,
     Tiles,
     tiles_of,
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
-    PLANE_BYTES,
+    FLAG_BYTES,
+    PIXEL_BYTES,
     STEP,
     STEP_BYTES,
+    TERM_BYTES,
+    TERMS,
     load_sum,
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add, offset
@@ -35,7 +39,10 @@ PRODUCTS: Final = ((1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (1, 1))
 SUMS_ROW: Final = 4 * BLOCK
 """Bytes of a row of a block of sums."""
 
-SUMS_BYTES: Final = BLOCK * SUMS_ROW
+TILE_SUMS: Final = ROWS * SUMS_ROW
+"""Bytes of the sums of a tile of rows."""
+
+SUMS_BYTES: Final = 2 * TILE_SUMS
 
 _A_TILES, _B_TILES = (4, 5), (6, 7)
 
@@ -43,23 +50,30 @@ _STEPS_AHEAD = 4  # how far B is brought into the first cache
 
 _PARAMETERS: Final = (
     ("state", PTR),
-    ("a", PTR),
+    ("first", PTR),
+    ("second", PTR),
+    ("row", I64),
+    ("plane", I64),
     ("b", PTR),
     ("sums", PTR),
-    ("second", I64),
     ("steps", I64),
+    ("taps", I64),
+    ("offsets", PTR),
     ("next", PTR),
 )
-"""The arguments of a function that computes a block: the state of the tiles; the first
-step of A and of B; where to write the sums, and the bytes to the second tile's rows;
-how many steps; and what may be prefetched, as many lines a step as the kernel has."""
+"""The arguments of a function that computes a block: the state of the tiles; where the
+rows of the first and of the second tile begin in the first plane of A, the bytes from
+row to row, and from plane to plane; the first step of B; where to write the sums; how
+many steps of each tap, how many taps, and an array of i64, the bytes from the first row
+to that of each tap; and what may be prefetched, as many lines a step as the kernel has.
+"""
 
 LINES: Final = (6, 12, 24, 48)
 """How many lines of what comes next a kernel can prefetch in each step."""
 
 
 def configure(tiles: Tiles, tile_rows: Value) -> None:
-    """Begin to use tiles, for blocks of twice *tile_rows* rows."""
+    """Begin to use tiles of so many rows."""
     tiles.configure(dict.fromkeys((0, 1, 2, 3, *_A_TILES), tile_rows))
 
 
@@ -67,12 +81,14 @@ class BlockOfSums(Generator):
     """A function that computes a block; its arguments are those of this module.
 
     Attributes:
+        rows: tiles of rows, 1 or 2; with 1 the second is neither read nor written.
         columns: tiles of columns, 1 or 2; with 1 the others are not computed, and
             written as they are.
         lines: of :data:`LINES`; or 0 for a block that is alone in its columns, which
             brings B into the first cache itself.
     """
 
+    rows: int
     columns: int
     lines: int
 
@@ -80,15 +96,19 @@ class BlockOfSums(Generator):
         _write(module, name, isa, *self)
 
 
-def _write(module: Module, name: str, isa: Isa, columns: int, lines: int) -> None:
+def _write(
+    module: Module, name: str, isa: Isa, rows: int, columns: int, lines: int
+) -> None:
     f = module.function(name, _PARAMETERS)
-    state, a, b, sums, second, steps, following = f.parameters
+    state, first, second, row_bytes, plane, b, sums = f.parameters[:7]
+    steps, taps, offsets, following = f.parameters[7:]
     tiles = tiles_of(f, isa, state)
-    used = [(row, column) for row in range(2) for column in range(columns)]
+    used = [(row, column) for row in range(rows) for column in range(columns)]
     for row, column in used:
         tiles.zero(_sum_tile(row, column))
+    step_bytes = plane * TERMS
 
-    def step(_: Value, a: Value, b: Value, following: Value) -> list[Value]:
+    def step(_: Value, b: Value, following: Value, *a: Value) -> list[Value]:
         # what comes next to the second cache, or what is near to the first
         level, base, wanted = 2, following, [64 * line for line in range(lines)]
         if not lines:
@@ -100,33 +120,42 @@ def _write(module: Module, name: str, isa: Isa, columns: int, lines: int) -> Non
         turn = 0
         terms: dict[int, int] = {}
 
-        def load(tile: int, place: Value, term: int, half: int) -> None:
+        def load_of_a(row: int, term: int) -> None:
+            tile = _A_TILES[row]
             if terms.get(tile) != term:
-                at = (term - 1) * PLANE_BYTES + half * TILE_BYTES
-                tiles.load(tile, offset(f, place, at), ROW_BYTES)
+                tiles.load(tile, offset(f, a[row], plane * (term - 1)), row_bytes)
+                terms[tile] = term
+
+        def load_of_b(column: int, term: int) -> None:
+            tile = _B_TILES[column]
+            if terms.get(tile) != term:
+                at = (term - 1) * TERM_BYTES + column * TILE_BYTES
+                tiles.load(tile, offset(f, b, at), ROW_BYTES)
                 terms[tile] = term
 
         for left, right in PRODUCTS:
             for row, column in used:
-                tile_of_a, tile_of_b = _A_TILES[row], _B_TILES[column]
-                load(tile_of_b, b, right, column)
-                load(tile_of_a, a, left, row)
-                tiles.multiply(_sum_tile(row, column), tile_of_a, tile_of_b)
+                load_of_b(column, right)
+                load_of_a(row, left)
+                tiles.multiply(_sum_tile(row, column), _A_TILES[row], _B_TILES[column])
                 # spread, as the processor has few loads under way at a time
                 turn += 1
                 for at in wanted[count * (turn - 1) // turns : count * turn // turns]:
                     f.prefetch(offset(f, base, at), level)
         return [
-            offset(f, a, STEP_BYTES),
             offset(f, b, STEP_BYTES),
             offset(f, following, lines * 64),
+            *(offset(f, place, step_bytes) for place in a),
         ]
 
-    f.loop(steps, step, [a, b, following])
+    def tap(number: Value, b: Value, following: Value) -> list[Value]:
+        distance = f.load(f.at(offsets, number, I64), I64)
+        a = [offset(f, place, distance) for place in (first, second)[:rows]]
+        return f.loop(steps, step, [b, following, *a])[:2]
+
+    f.loop(taps, tap, [b, following])
     for row, column in used:
-        place = offset(f, sums, column * ROW_BYTES)
-        if row:
-            place = offset(f, place, second)
+        place = offset(f, sums, row * TILE_SUMS + column * ROW_BYTES)
         tiles.store(_sum_tile(row, column), place, SUMS_ROW)
     f.finish()
 
@@ -156,34 +185,57 @@ _FLAGGED = (
     ("a", PTR),
     ("a_row", I64),
     ("rows", I64),
+    ("taps", I64),
+    ("offsets", PTR),
     ("depth", I64),
     ("b", PTR),
     ("sums", PTR),
     ("flags", PTR),
+    ("flags_row", I64),
+    ("term_offsets", PTR),
 )
 
 
 def define_flagged_rows(module: Module, isa: Isa) -> str:
-    """Define the function that computes flagged rows of a block anew; its name.
+    """Define the function that computes flagged rows of a tile anew; its name.
 
     It multiplies float32, by fused multiply-adds where there are any: rows of A as they
     are with B as the sum of its terms.  Its arguments are the first row's address and
-    the bytes between rows, how many rows, how many elements of each, the first step of
-    B, the block of sums, and the rows' flags.
+    the bytes between rows; how many rows, how many taps, the bytes to each, and how
+    many elements of each; the first step of B; the tile's sums; the first row's flag
+    and the bytes to the next row's; and the bytes to each tap in planes.
     """
     f = module.function("flagged_rows", _FLAGGED, internal=True, inline=False)
-    a, a_row, rows, depth, b, sums, flags = f.parameters
+    a, a_row, rows, taps, offsets, depth, b, sums = f.parameters[:8]
+    flags, flags_row, term_offsets = f.parameters[8:]
     buffer = f.stack(Type("i8"), 4 * STEP)
     vector = F32.vector(LANES)
     zeros = [f.zero(vector)] * 4
 
     def row(number: Value) -> None:
-        flag = f.load(f.at(flags, number, U32), U32)
-        f.branch(flag.compare("ne", 0), lambda: compute(number))
+        flag = offset(f, flags, number * flags_row)
+
+        def one(tap: Value, any_flag: Value) -> list[Value]:
+            distance = f.load(f.at(term_offsets, tap, I64), I64)
+            place = offset(f, flag, distance // PIXEL_BYTES * FLAG_BYTES)
+            return [any_flag | f.load(place, U32)]
+
+        (any_flag,) = f.loop(taps, one, [f.value(0, U32)])
+        f.branch(any_flag.compare("ne", 0), lambda: compute(number))
 
     def compute(number: Value) -> None:
         start = offset(f, a, number * a_row)
 
+        def one(tap: Value, b: Value, *sums: Value) -> list[Value]:
+            place = offset(f, start, f.load(f.at(offsets, tap, I64), I64))
+            return over_steps(place, b, *sums)
+
+        _, *totals = f.loop(taps, one, [b, *zeros])
+        place = offset(f, sums, number * SUMS_ROW)
+        f.store(totals[0] + totals[2], place)
+        f.store(totals[1] + totals[3], offset(f, place, ROW_BYTES))
+
+    def over_steps(start: Value, b: Value, *sums: Value) -> list[Value]:
         def step(k: Value, b: Value, *sums: Value) -> list[Value]:
             for half in range(2):
                 first = k + half * LANES
@@ -209,10 +261,7 @@ def define_flagged_rows(module: Module, isa: Isa) -> str:
 
             return [offset(f, b, STEP_BYTES), *f.loop(LANES, pair, sums)]
 
-        _, *totals = f.loop(depth, step, [b, *zeros], step=STEP)
-        place = offset(f, sums, number * SUMS_ROW)
-        f.store(totals[0] + totals[2], place)
-        f.store(totals[1] + totals[3], offset(f, place, ROW_BYTES))
+        return f.loop(depth, step, [b, *sums], step=STEP)
 
     f.loop(rows, row)
     f.finish()

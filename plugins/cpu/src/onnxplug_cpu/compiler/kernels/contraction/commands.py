@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Final
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
-from onnxplug_cpu.compiler.kernels.contraction.operands import (
-    Contraction,
-    fold,
-    once,
-)
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -68,13 +64,32 @@ def record_contraction(
     batches = out.shape[:2]
     a = a.broadcast_to((*batches, *a.shape[2:]))
     b = b.broadcast_to((*batches, *b.shape[2:]))
+    label = f"{label} {_sizes(a, out)}"
     contraction = fold(a, b, out, epilogue)
     if contraction.gathers:
         single = once(a)
         copy = recorder.temporary(a.dtype, single.shape)
         record_copy(recorder, single, copy)
         contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
-    _record(recorder, contraction, label)
+    if recorder.isa.tiles:  # otherwise the modules need not be imported
+        from onnxplug_cpu.compiler.kernels.contraction import bf16x3
+
+        ways = [contraction]
+        if contraction.taps != a.shape[4:-1]:
+            ways.append(fold(a, b, out, epilogue, lengthens=False))
+        by_tiles = bf16x3.best(recorder, ways)
+        if by_tiles is not None:
+            bf16x3.SplitProduct(recorder, by_tiles, label).record()
+            return
+    FmaProduct(recorder, contraction, label).record()
+
+
+def _sizes(a: View, out: View) -> str:
+    """What a contraction is called after: its axes but those of one element."""
+    lead, taps = (
+        [n for n in sizes if n > 1] for sizes in (out.shape[:3], a.shape[4:-1])
+    )
+    return "×".join(map(str, [*lead, *out.shape[3:], *taps, a.shape[-1]]))
 
 
 def record_matmul(
@@ -135,29 +150,4 @@ def _with_line(view: View) -> View:
     """Matrices as single lines of rows."""
     shape = (*view.shape[:2], 1, *view.shape[2:])
     strides = (*view.strides[:2], 0, *view.strides[2:])
-    return View(view.buffer, view.offset, view.dtype, shape, strides)
-
-
-def _record(recorder: Recorder, contraction: Contraction, label: str) -> None:
-    a, out = contraction.a, contraction.out
-    taps = len(contraction.offsets)
-    lead = [size for size in out.shape[:3] if size > 1]
-    along = [taps] if taps > 1 else []
-    sizes = [*lead, *out.shape[3:], *along, a.shape[4]]
-    label = f"{label} {'×'.join(map(str, sizes))}"
-    # elsewhere the modules need not be imported
-    if recorder.isa.tiles and taps == 1 and out.shape[2] == 1:
-        from onnxplug_cpu.compiler.kernels.contraction import bf16x3
-
-        b = once(contraction.b)
-        a, out = (_without_line(view) for view in (a, out))
-        if bf16x3.is_worthwhile(recorder, a, b):
-            bf16x3.record_product(recorder, a, b, out, contraction.epilogue, label)
-            return
-    FmaProduct(recorder, contraction, label).record()
-
-
-def _without_line(view: View) -> View:
-    shape = view.shape[:2] + view.shape[3:]
-    strides = view.strides[:2] + view.strides[3:]
     return View(view.buffer, view.offset, view.dtype, shape, strides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
@@ -14,11 +14,17 @@ from onnxplug_cpu.compiler.ir.commands import (
     Constant,
     Word,
     Words,
-    fewest_chunks,
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.division import (
+    Blocks,
+    Division,
+    chunks_for,
+    divide,
+    divide_depth,
+)
 from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
     left_factor,
@@ -31,6 +37,7 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackPanel,
     panel_way,
 )
+from onnxplug_cpu.compiler.kernels.contraction.product import Product
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     masked_rows,
@@ -61,7 +68,6 @@ DOT_ROWS: Final = 4
 WIDE_ROWS: Final = 3
 """Up to as many rows, any B with consecutive columns is read as it is."""
 
-_CHUNK_SECONDS = 20e-6
 _FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
 _ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
 _ELEMENTS = {"float32": "f32", "float64": "f64"}
@@ -96,77 +102,18 @@ class _Right:
     pack: View | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Division:
-    """How one matrix of the result is divided.
-
-    Attributes:
-        lines: of rows.
-        tiles: row tiles of a line.
-        tile_rows: rows of the first ones.
-        tall_tiles: how many have *tile_rows* rows; the others have one less.
-        panels: of columns.
-        row_parts, column_parts: parts of tiles and panels; a chunk is one of each.
-    """
-
-    lines: int
-    tiles: int
-    tile_rows: int
-    tall_tiles: int
-    panels: int
-    row_parts: int
-    column_parts: int
-
-    @property
-    def all_tiles(self) -> int:
-        """Tiles of all lines."""
-        return self.lines * self.tiles
-
-    @property
-    def chunk_tiles(self) -> int:
-        """The most tiles of a chunk."""
-        return -(-self.all_tiles // self.row_parts)
-
-    @property
-    def chunk_panels(self) -> int:
-        """The most panels of a chunk."""
-        return -(-self.panels // self.column_parts)
-
-
-class _Blocks(NamedTuple):
-    """How K is divided, as :class:`~.block.BlockProduct` calls it."""
-
-    outer_blocks: int
-    inner_blocks: int
-    blocks: int
-    block_taps: int
-    tap_blocks: int
-    block_depth: int
-
-
-class FmaProduct:
-    """A contraction while it is recorded."""
+class FmaProduct(Product):
+    """A contraction by fused multiply-adds while it is recorded."""
 
     def __init__(
         self, recorder: Recorder, contraction: Contraction, label: str
     ) -> None:
-        self.recorder = recorder
-        self.contraction = contraction
-        self.a, self.b, self.out = contraction.a, contraction.b, contraction.out
-        self.label = label
-        self.batches = self.out.shape[0] * self.out.shape[1]
-        self.lines, self.line_rows, self.columns = self.out.shape[2:]
-        self.rows = self.lines * self.line_rows
-        self.taps, self.depth = len(contraction.offsets), self.a.shape[4]
-        self.inner = self.taps * self.depth  # K
+        super().__init__(recorder, contraction, label)
         self.element = _ELEMENTS[self.a.dtype_name]
-        self.itemsize = self.a.dtype.itemsize
         self.tile = tile_shape(recorder.isa)
-        self.flops = 2 * self.batches * self.rows * self.columns * self.inner
-        self.nbytes = contraction.nbytes
 
     def record(self) -> None:
-        recorder, size = self.recorder, self.itemsize
+        """Record the commands."""
         a, right = self._rows_of_a(), self._right()
         division = self._divide(right)
         blocks = self._blocks(division, right)
@@ -176,15 +123,10 @@ class FmaProduct:
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
-            partial, partial_distance = recorder.scratch(
+            partial, partial_distance = self.recorder.scratch(
                 tile_bytes * division.chunk_tiles * division.chunk_panels
             )
         words: dict[str, Word] = {
-            "a": a.address,
-            "a_batch0": a.strides[0] * size,
-            "a_batch1": a.strides[1] * size,
-            "a_line": a.strides[2] * size,
-            "a_row": a.strides[3] * size,
             "b": right.address,
             "b_batch0": right.batch0,
             "b_batch1": right.batch1,
@@ -193,73 +135,39 @@ class FmaProduct:
             "b_depth": right.depth,
             "b_tail_depth": right.tail_depth,
             "b_panel": right.panel,
-            "out": self.out.address,
-            "out_batch0": self.out.strides[0] * size,
-            "out_batch1": self.out.strides[1] * size,
-            "out_line": self.out.strides[2] * size,
-            "out_row": self.out.strides[3] * size,
-            "columns": self.columns,
-            "taps": self.taps,
-            "offsets": Words(self.contraction.offsets),
             "depth": self.depth,
-            "element": size,
-            "batches1": self.out.shape[1],
-            "row_parts": division.row_parts,
-            "column_parts": division.column_parts,
-            "lines": division.lines,
-            "tiles": division.tiles,
-            "tall_tiles": division.tall_tiles,
-            "tile_rows": division.tile_rows,
-            "panels": division.panels,
+            "element": self.itemsize,
             "panel_bytes": panel_bytes,
-            **blocks._asdict(),
             "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
             "prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
             "partial_tile": tile_bytes if partial else 0,
             "partial_panel": tile_bytes * division.chunk_tiles if partial else 0,
-            **self.contraction.epilogue_words(),
             **self._tiles(division, right),
             **self._packing(division, right),
         }
-        recorder.call(
-            Kernel(BlockProduct()),
-            words,
-            chunks=self.batches * division.row_parts * division.column_parts,
-            label=self.label,
-            flops=self.flops,
-            nbytes=self.nbytes,
-        )
+        self.call(Kernel(BlockProduct()), a, division, blocks, words)
 
     # the division of the work
 
-    def _divide(self, right: _Right) -> _Division:
-        tiles = -(-self.line_rows // self.tile.rows)
-        tile_rows = -(-self.line_rows // tiles)
+    def _divide(self, right: _Right) -> Division:
         per_panel = right.vectors * VECTOR_BYTES // self.itemsize
-        panels = -(-self.columns // per_panel)
-        seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
-        workers = self.recorder.workers
-        wanted = fewest_chunks(seconds)
-        if workers > 1:
-            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
-        wanted = -(-wanted // self.batches)
-        row_parts = self._row_parts()
-        # all rows use some columns of B while those are in the cache
-        cached = 1
+        seconds = max(self.flops / _FLOPS, self.contraction.nbytes / _BYTES)
+        wanted = chunks_for(seconds, self.recorder.workers)
+        row_parts, cached = self._row_parts(), 1
         if row_parts > 1:
+            # all rows use some columns of B while those are in the cache
             cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
-        column_parts = min(panels, max(cached, -(-wanted // row_parts), 1))
-        row_parts = min(self.lines * tiles, max(row_parts, -(-wanted // column_parts)))
-        return _Division(
+        return divide(
             self.lines,
-            tiles,
-            tile_rows,
-            self.line_rows - tiles * (tile_rows - 1),
-            panels,
-            row_parts,
-            column_parts,
+            self.line_rows,
+            -(-self.columns // per_panel),
+            most_rows=self.tile.rows,
+            together=1,
+            row_parts=row_parts,
+            column_parts=cached,
+            chunks=-(-wanted // self.batches),
         )
 
     def _row_parts(self) -> int:
@@ -269,32 +177,24 @@ class FmaProduct:
             kept = self.contraction.window_bytes
         return max(1, round(kept / ROWS_BYTES))
 
-    def _blocks(self, division: _Division, right: _Right) -> _Blocks:
+    def _blocks(self, division: Division, right: _Right) -> Blocks:
         if right.way == "dot":
-            return _Blocks(1, 1, 1, 1, 1, max(1, self.depth))
-        outer = 1
+            return divide_depth(1, self.depth, most=max(1, self.depth))
+        passes = 1
         # taps share most of A, so that blocks of them need as much of it as all
         if division.all_tiles > 1 and self.taps == 1:
             rows = division.chunk_tiles * division.tile_rows
             cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
-            outer = max(1, -(-self.depth // cached))
-        inner = max(1, -(-self.depth // (outer * BLOCK_DEPTH)))
-        tap_blocks = outer * inner
-        block_depth = max(1, -(-self.depth // tap_blocks))
-        most = max(1, BLOCK_DEPTH // max(1, self.depth))
-        together = -(-self.taps // -(-self.taps // most))
-        blocks = -(-self.taps // together) * tap_blocks
-        return _Blocks(
-            outer, blocks // outer, blocks, together, tap_blocks, block_depth
-        )
+            passes = max(1, -(-self.depth // cached))
+        return divide_depth(self.taps, self.depth, most=BLOCK_DEPTH, passes=passes)
 
-    def _by_rows(self, division: _Division, right: _Right, depth: int) -> bool:
+    def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
         panel = depth * right.vectors * VECTOR_BYTES
         return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 
-    def _tiles(self, division: _Division, right: _Right) -> dict[str, Word]:
+    def _tiles(self, division: Division, right: _Right) -> dict[str, Word]:
         """The functions of tiles."""
         lanes = VECTOR_BYTES // self.itemsize
         left = self.columns - (division.panels - 1) * right.vectors * lanes
@@ -325,7 +225,7 @@ class FmaProduct:
             "tile_low_tail": function(low, tail=part),
         }
 
-    def _packing(self, division: _Division, right: _Right) -> dict[str, Word]:
+    def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""
         b = right.pack
         if b is None:
@@ -521,10 +421,7 @@ class FmaProduct:
 
     def _pack_parts(self, matrices: int, nbytes: int, most: int) -> int:
         """Into how many parts the packing of one matrix is divided."""
-        workers, seconds = self.recorder.workers, nbytes / _BYTES
-        wanted = fewest_chunks(seconds)
-        if workers > 1:
-            wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
+        wanted = chunks_for(nbytes / _BYTES, self.recorder.workers)
         return min(most, -(-wanted // matrices))
 
 

@@ -19,7 +19,8 @@ class Contraction(NamedTuple):
 
     Attributes:
         a: [batch0, batch1, lines, rows, depth], the first tap.
-        offsets: bytes from there to each tap.
+        taps: the sizes of the axes of taps.
+        offsets: bytes from the first tap to each.
         b: [batch0, batch1, K, columns], or with axes of taps that could not be folded
             before the depth; K is the depth of all taps.
         out: [batch0, batch1, lines, rows, columns]; its strides do not matter if there
@@ -28,6 +29,7 @@ class Contraction(NamedTuple):
     """
 
     a: View
+    taps: tuple[int, ...]
     offsets: tuple[int, ...]
     b: View
     out: View
@@ -66,7 +68,14 @@ class Contraction(NamedTuple):
         return {"epilogue": code, "epilogue_words": words}
 
 
-def fold(a: View, b: View, out: View, epilogue: Epilogue | None) -> Contraction:
+def fold(
+    a: View,
+    b: View,
+    out: View,
+    epilogue: Epilogue | None,
+    *,
+    lengthens: bool = True,
+) -> Contraction:
     """The contraction with the fewest axes.
 
     Args:
@@ -74,6 +83,7 @@ def fold(a: View, b: View, out: View, epilogue: Epilogue | None) -> Contraction:
         b: [batch0, batch1, *taps, depth, columns], likewise.
         out: [batch0, batch1, lines, rows, columns].
         epilogue: of the shape of *out*, or ``None``.
+        lengthens: whether taps that lie next to each other become one longer tap.
     """
     batch0, batch1, lines, rows, columns = out.shape
     leads = [(batch0, batch1, 1, lines * rows)]
@@ -86,17 +96,17 @@ def fold(a: View, b: View, out: View, epilogue: Epilogue | None) -> Contraction:
         if folded is not None:
             a, b, out, epilogue = folded
             break
-    a = _fold_depth(a)
-    depth = a.shape[-1]
+    if lengthens:
+        a = _fold_depth(a)
+    taps, depth = a.shape[4:-1], a.shape[-1]
     offsets = tap_offsets(a, range(4, len(a.shape) - 1))
     inner = math.prod(b.shape[2:-1])
     if inner == 0:  # which sums to 0, however many taps
-        offsets, depth = (0,), 0
+        taps, offsets, depth = (), (0,), 0
     strides = (*a.strides[:4], a.strides[-1])
     a = View(a.buffer, a.offset, a.dtype, (*a.shape[:4], depth), strides)
-    return Contraction(
-        a, offsets, b.reshape((*b.shape[:2], inner, columns)) or b, out, epilogue
-    )
+    flat = b.reshape((*b.shape[:2], inner, columns))
+    return Contraction(a, taps, offsets, b if flat is None else flat, out, epilogue)
 
 
 def _with_lead(

@@ -359,9 +359,11 @@ class _Axis:
         if padding == "reflection":
             # infinity has no mirror image
             finite = (place - place).compare("eq", 0.0)
-            place = self._reflected(f.select(finite, place, self.low))
+            place = f.select(finite, place, self.low)
         if mode == "nearest":
             place = f.unary("roundeven", place)
+        if padding == "reflection":
+            place = self._reflected(place)
         # the cubic curve goes on beyond the border
         if padding == "border" and mode != "cubic":
             place = f.select(place < 0.0, f.zero(VECTOR), place)

@@ -113,8 +113,8 @@ def record_resample(
     across = next((axis for axis in axes if axis.axis == lane), None)
     if abs(x.strides[lane]) > 1 and x.shape[lane] > 1 and x.size >= _COPIED_SIZE:
         # cache lines are transposed faster than elements are picked from them
-        if x.size > out.size:
-            between = ordered_like(recorder, x, out.shape)
+        between = ordered_like(recorder, x, out.shape)
+        if x.size > out.size and _lane_axis(between) != lane:
             record_resample(recorder, x, between, axes, label=label)
             record_copy(recorder, between, out, label=label)
             return

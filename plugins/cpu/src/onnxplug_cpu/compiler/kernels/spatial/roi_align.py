@@ -70,6 +70,7 @@ def record_roi_align(
     if (
         len(x.shape) != 4
         or 0 in x.shape[2:]
+        or (out.size and not x.shape[0])
         or out.shape[:2] != (*regions.shape[:1], x.shape[1])
         or len(out.shape) != 4
         or (regions.shape, images.shape) != ((out.shape[0], 4), out.shape[:1])

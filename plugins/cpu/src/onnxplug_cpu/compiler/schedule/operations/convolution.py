@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,9 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
     only_f32,
     register,
 )
-from onnxplug_kernels.conv import transposed_windows
-from onnxplug_kernels.windows import Windows, per_axis, place_windows
+
+if TYPE_CHECKING:
+    from onnxplug_kernels.windows import Windows
 
 MOST_PARTS: Final = 64
 """Contractions that one call may become."""
@@ -93,6 +94,9 @@ def geometry_of(
     Raises:
         ValueError: attributes do not fit the shapes.
     """
+    # many models have no convolutions
+    from onnxplug_kernels.windows import per_axis, place_windows
+
     attributes = call.attributes
     if call.op_type == "Conv":
         windows = place_windows(
@@ -105,6 +109,8 @@ def geometry_of(
         )
         count = windows.count
     else:
+        from onnxplug_kernels.conv import transposed_windows
+
         rank = len(x) - 2
         windows, count = transposed_windows(
             x[2:],

@@ -11,9 +11,11 @@ from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, integer, inte
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import (
     record_concat,
+    record_copies,
     record_copy,
 )
 from onnxplug_cpu.compiler.kernels.movement.sequences import record_cumsum, record_trilu
+from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -51,12 +53,22 @@ def _record_concat(plan: Plan, call: Call) -> None:
     assert output is not None
     shape = plan.known(output).shape
     axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
-    record_concat(
-        plan.recorder,
-        [plan.view(name) for name in call.inputs if name is not None],
-        plan.target(output),
-        axis,
-    )
+    names = [name for name in call.inputs if name is not None]
+    target = plan.target(output)
+    if axis != CHANNELS or target.is_contiguous:
+        sources = [plan.view(name) for name in names]
+        record_concat(plan.recorder, sources, target, axis)
+        return
+    # what was made for nothing else may be there already
+    start = 0
+    missing: list[tuple[View, View]] = []
+    for name in names:
+        source = plan.view(name)
+        starts = [0, start, *[0] * (len(shape) - 2)]
+        if not plan.lies_within(name, output, start):
+            missing.append((source, target.slice(starts, source.shape)))
+        start += source.shape[axis]
+    record_copies(plan.recorder, missing, label=f"Concat {'×'.join(map(str, shape))}")
 
 
 register("Concat", Operation(_record_concat, all_alike, _check_concat))

@@ -49,6 +49,10 @@ class Plan(Protocol):
         With *apart* there may be gaps between rows, for a product that wants them.
         """
 
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value was written where its channels are those of *whole*, which
+        has its target, from *start* on."""
+
     def alias(self, name: str, view: View) -> None:
         """Say that a value is *view* of one that was computed before."""
 

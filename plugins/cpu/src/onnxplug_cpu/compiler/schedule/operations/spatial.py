@@ -86,11 +86,15 @@ def _record_resize(plan: Plan, call: Call) -> None:
 
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
-    x, out = plan.view(source), plan.target(output)
+    x = plan.view(source)
     contents = [
         None if name is None else plan.known(name).content for name in call.inputs[1:]
     ]
     axes = _resized(call, x.shape, contents)
+    if not axes:
+        plan.alias(output, x)
+        return
+    out = plan.target(output)
     tables = []
     for axis in axes:
         weights = [weight for _, weight in axis.taps if weight is not None]
