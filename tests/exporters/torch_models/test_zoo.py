@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,10 +19,13 @@ pytest.importorskip("torch", reason="make test-exporters installs it")
 pytest.importorskip("transformers", reason="make test-exporters installs it")
 
 import torch
+import zoo
 from zoo import ZOO, Exported, export
 from zoo.classifiers import Stage
 
 import onnxplug
+
+VISION: Final = Path(zoo.__file__).parents[1] / "vision.py"
 
 
 class Small(NamedTuple):
@@ -172,3 +179,25 @@ def test_norms_that_an_exporter_leaves_agree_with_float64(
     norms = operators.count("BatchNormalization")
     assert norms >= operators.count("Conv") - 1 > 0
     assert_agrees(files, tolerance)
+
+
+@pytest.mark.slow
+def test_the_comparison_exports_once_and_measures_errors(tmp_path: Path) -> None:
+    words = "--models mobilenetv2 --threads 1 --repeats 1 --seconds 0.06 --no-start"
+    path = tmp_path / "report.json"
+    command = [sys.executable, str(VISION), *words.split(), "--json", str(path)]
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path))
+    exported = []
+    for _ in range(2):
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+        (model,) = tmp_path.glob("onnxplug-benchmarks/*/mobilenetv2.onnx")
+        exported.append(model.stat().st_mtime_ns)
+    assert exported[0] == exported[1]
+    found = json.loads(path.read_text(encoding="utf-8"))
+    result = found["threads"]["1"]["models"]["mobilenetv2"]
+    assert result["failed"] == {}
+    assert result["error"].keys() >= {"onnxplug", "onnxruntime"}
+    for error in result["error"].values():
+        assert 0 < error["rms"] < error["largest"] < 1e-4
+    # as it is published: 300 million multiplications
+    assert 5.9e8 < found["work"]["mobilenetv2"]["flops"] < 6.3e8
