@@ -7,7 +7,7 @@ is not installed is left out.
 
     python benchmarks/compare.py [--models NAME …] [--threads 1,2] [--repeats 3]
         [--seconds 6] [--peers onnxruntime,openvino] [--option KEY=VALUE …]
-        [--against CHECKOUT …] [--no-start] [--json FILE]
+        [--against CHECKOUT …] [--clock wall|cpu] [--no-start] [--json FILE]
 
 CHECKOUT is a folder with another version of onnxplug and its ``.venv``, which takes
 its turns among the others.

@@ -92,7 +92,7 @@ def measure_bert(
     choose = random.Random(0)
     shapes: dict[tuple[int, int], None] = {}
     while len(shapes) < pairs:
-        shapes[choose.randint(1, 8), choose.randint(3, 64)] = None
+        shapes[choose.randint(1, 4), choose.randint(3, 64)] = None
     options = onnxplug.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxplug.InferenceSession(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx
 from machine import describe_machine
-from runtimes import RUNTIMES
+from runtimes import CLOCKS, RUNTIMES
 
 from .bounds import measured_peaks, work
 from .measure import Setting, measure
@@ -50,7 +50,12 @@ def main(
     print(json.dumps(machine, indent=2, ensure_ascii=False))
     with tempfile.TemporaryDirectory() as name:
         setting = Setting(
-            runtimes, arguments.repeats, arguments.seconds, cores, Path(name)
+            runtimes,
+            arguments.repeats,
+            arguments.seconds,
+            cores,
+            Path(name),
+            arguments.clock,
         )
         files = {
             model: models[model](Path(name)) for model in arguments.models or models
@@ -62,14 +67,21 @@ def main(
             "peers": [runtime.name for runtime in runtimes if runtime.is_peer],
             "repeats": setting.repeats,
             "seconds per runtime and repeat": setting.seconds,
+            "clock": setting.clock,
             "onnxplug's options": _options(arguments),
         }
-        text = json.dumps(
-            {"machine": machine, "settings": about, **report},
-            indent=2,
-            ensure_ascii=False,
-        )
+        found = {"machine": machine, "settings": about, **_rounded(report)}
+        text = json.dumps(found, indent=2, ensure_ascii=False)
         arguments.json.write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(found: Any) -> Any:
+    """*found* with four digits of each number that was measured."""
+    if isinstance(found, dict):
+        return {key: _rounded(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_rounded(value) for value in found]
+    return float(f"{found:.4g}") if isinstance(found, float) else found
 
 
 def _parse(
@@ -85,6 +97,7 @@ def _parse(
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--against", action="append", default=[], metavar="CHECKOUT")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--no-start", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args(words)

@@ -22,6 +22,7 @@ class Setting(NamedTuple):
         seconds: timed per runtime and repeat.
         cores: numbers of the cores that may be used.
         folder: for results and for compiled kernels.
+        clock: one of ``runtimes.CLOCKS``.
     """
 
     runtimes: Sequence[Runtime]
@@ -29,6 +30,7 @@ class Setting(NamedTuple):
     seconds: float
     cores: Sequence[int]
     folder: Path
+    clock: str
 
 
 class Found:
@@ -122,7 +124,7 @@ def measure(
     }
 
     def process(runtime: Runtime, cache: Path) -> Process:
-        return Process(runtime, files, results[runtime], cores, cache)
+        return Process(runtime, files, results[runtime], cores, cache, setting.clock)
 
     for repeat in range(setting.repeats if start else 0):
         for runtime in [some for some in setting.runtimes if not some.is_peer]:

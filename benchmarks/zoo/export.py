@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import os
 import tempfile
 import warnings
@@ -53,6 +54,7 @@ def export(network: Network, folder: Path, name: str, **sizes: Any) -> Exported:
     with torch.no_grad(), warnings.catch_warnings():
         # of what it traces, of itself and of its future: its own affair, all of it
         warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         model = network.build(**sizes).eval().requires_grad_(False)
         feeds = {key: torch.randn(*shape) for key, shape in network.inputs.items()}
         draw_weights(model, feeds)

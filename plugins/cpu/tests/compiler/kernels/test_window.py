@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,10 +19,9 @@ from onnxplug_cpu.compiler.kernels.window.combining import (
     Combining,
     norm,
 )
-from onnxplug_cpu.compiler.kernels.window.commands import (
-    record_depthwise,
-    record_windows,
-)
+from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
+from onnxplug_cpu.compiler.kernels.window.pool import record_pool
+from onnxplug_cpu.compiler.kernels.window.slide import Slide, slides_of
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -67,41 +65,35 @@ class Windows(NamedTuple):
             )
         )
 
-    def elements(
-        self, spatial: tuple[int, ...], at: tuple[int, ...]
-    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The taps of a window that lie in the input, and where."""
-        found = []
-        for tap in itertools.product(*map(range, self.taps)):
-            place = tuple(
-                i * s + t * d - b
-                for i, s, t, d, b in zip(
-                    at,
-                    self.strides,
-                    tap,
-                    self.dilations,
-                    self.pads[: len(tap)],
-                    strict=True,
-                )
-            )
-            if all(0 <= p < n for p, n in zip(place, spatial, strict=True)):
-                found.append((tap, place))
-        return found
-
-    def padded(self, spatial: tuple[int, ...], at: tuple[int, ...]) -> int:
-        """How many taps lie in the input or in the padding."""
+    def within(self, x: Array, counts: tuple[int, ...], beyond: float) -> Array:
+        """What windows over *x* have, [*counts, *taps] at the end; *beyond* where
+        there is no element."""
         rank = len(self.taps)
-        total = 1
-        for axis in range(rank):
-            places = [
-                at[axis] * self.strides[axis]
-                + tap * self.dilations[axis]
-                - self.pads[axis]
-                for tap in range(self.taps[axis])
-            ]
-            end = spatial[axis] + self.pads[rank + axis]
-            total *= sum(-self.pads[axis] <= place < end for place in places)
-        return total
+        extents = [
+            (k - 1) * d + 1 for k, d in zip(self.taps, self.dilations, strict=True)
+        ]
+        ends = [
+            max((c - 1) * s + extent - b - n, 0)
+            for c, s, extent, b, n in zip(
+                counts,
+                self.strides,
+                extents,
+                self.pads[:rank],
+                x.shape[-rank:],
+                strict=True,
+            )
+        ]
+        widths = [(0, 0)] * (x.ndim - rank) + [
+            *zip(self.pads[:rank], ends, strict=True)
+        ]
+        padded = np.pad(x, widths, constant_values=beyond)
+        axes = tuple(range(x.ndim - rank, x.ndim))
+        every = np.lib.stride_tricks.sliding_window_view(padded, extents, axes)
+        starts = [
+            slice(None, c * s, s) for c, s in zip(counts, self.strides, strict=True)
+        ]
+        taps = [slice(None, None, d) for d in self.dilations]
+        return every[(..., *starts, *taps)]
 
 
 def reference(
@@ -111,40 +103,36 @@ def reference(
     weights: Array | None = None,
     *,
     counts_padding: bool = False,
-    counts: tuple[int, ...] | None = None,
 ) -> tuple[Array, Array]:
     """The results in float64, and what the terms of each are together."""
-    spatial = x.shape[2:]
-    counts = counts or windows.counts(spatial)
-    wide = x.astype(np.float64)
-    out = np.zeros((*x.shape[:2], *counts))
-    size = np.zeros_like(out)
+    spatial, rank = x.shape[2:], len(windows.taps)
+    counts = windows.counts(spatial)
+    over = tuple(range(-rank, 0))
+    if not x.size:
+        return (np.zeros((*x.shape[:2], *counts)),) * 2
+    begins, ends = windows.pads[:rank], windows.pads[rank:]
+    ones = np.ones(spatial)
+    if counts_padding:
+        ones = np.pad(ones, [*zip(begins, ends, strict=True)], constant_values=1)
+        unpadded = windows._replace(pads=(0,) * (2 * rank))
+        counted = unpadded.within(ones, counts, 0).sum(over)
+    else:
+        counted = windows.within(ones, counts, 0).sum(over)
+    largest = combining.fold == "max"
+    values = windows.within(x.astype(np.float64), counts, -math.inf if largest else 0)
+    if weights is not None:
+        shape = (x.shape[1], *(1,) * rank, *windows.taps)
+        values = values * weights.astype(np.float64).reshape(shape)
     with np.errstate(all="ignore"):
-        for at in np.ndindex(*counts):
-            inside = windows.elements(spatial, at)
-            values = np.array([wide[(..., *place)] for _, place in inside])
-            values = values.reshape(len(inside), *x.shape[:2])
-            if weights is not None:
-                taps = [weights[(slice(None), 0, *tap)] for tap, _ in inside]
-                factors = np.array(taps, np.float64).reshape(len(inside), 1, -1)
-                values = values * factors
-            if combining.fold == "max":
-                result = values.max(0, initial=-math.inf)
-            elif combining.finish in ("square_root", "root") or combining.change in (
-                "magnitude",
-                "square",
-            ):
-                p = combining.p or (2 if combining.change == "square" else 1)
-                result = (abs(values) ** p).sum(0) ** (1 / p)
-            else:
-                result = values.sum(0)
-            size[(..., *at)] = abs(values).sum(0)
-            if combining.finish == "mean":
-                count = windows.padded(spatial, at) if counts_padding else len(inside)
-                result = result / count
-                size[(..., *at)] /= count
-            out[(..., *at)] = result
-    return out, size
+        if largest:
+            return values.max(over), np.zeros((*x.shape[:2], *counts))
+        size = abs(values).sum(over)
+        p = {"": 0, "magnitude": 1, "square": 2, "power": combining.p}
+        if exponent := p.get(combining.change):
+            return (abs(values) ** exponent).sum(over) ** (1 / exponent), size
+        if combining.divides:
+            return values.sum(over) / counted, size / counted
+        return values.sum(over), size
 
 
 def last(rank: int) -> tuple[int, ...]:
@@ -211,18 +199,17 @@ def run(
     workers: int = 1,
     lasts: bool = True,
     counts_padding: bool = False,
-    counts: tuple[int, ...] | None = None,
 ) -> Array:
     interpreter = Interpreter(isa, workers)
     view = placing(interpreter, x)
-    shape = (*x.shape[:2], *(counts or windows.counts(x.shape[2:])))
+    shape = (*x.shape[:2], *windows.counts(x.shape[2:]))
     out = output(interpreter, shape, lasts=lasts)
-    record_windows(
+    record_pool(
         interpreter.recorder,
         combining,
         view,
         out,
-        **windows._asdict(),
+        slides_of(*windows),
         counts_padding=counts_padding,
     )
     interpreter.run()
@@ -307,6 +294,94 @@ def test_depthwise(isa: Isa) -> None:
             expected, size = reference(SUM, x, windows, weights)
             near = abs(found - expected) <= 6 * EPSILON * size + 1e-37
             assert near.all(), (shape, windows, placing, found, expected)
+
+
+LARGE: list[tuple[tuple[int, ...], Windows]] = [
+    ((2, 3, 700), Windows.of((400,), 3, pads=(0, 7))),
+    ((1, 18, 90), Windows.of((70,), pads=(69, 69))),
+    ((1, 2, 40, 37), Windows.of((33, 21), pads=(32, 0, 16, 20))),
+    ((1, 20, 30, 35), Windows.of((30, 35), pads=(3, 2, 1, 0))),
+    ((2, 17, 26, 25), Windows.of((13, 14), 5, pads=(0, 0, 12, 13))),
+    ((1, 2, 11, 12, 13), Windows.of((9, 10, 11), pads=(4, 0, 0, 4, 0, 5))),
+    ((1, 3, 60, 61), Windows.of((19, 20), 2, 2, pads=(3, 3, 3, 3))),
+    ((1, 4, 50, 3), Windows.of((64, 2), pads=(60, 0, 50, 1))),
+]
+"""Windows whose axes are combined one after the other."""
+
+
+@each_isa
+@pytest.mark.parametrize("combining", POOLS, ids=lambda c: c.finish + c.change + c.fold)
+def test_large_windows(isa: Isa, combining: Combining) -> None:
+    rng = np.random.default_rng(4)
+    for number, (shape, windows) in enumerate(LARGE):
+        x = rng.standard_normal(shape).astype(np.float32)
+        for placing in PLACINGS:
+            lasts, counting = number % 2 == 0, number % 3 == 0
+            found = run(
+                isa,
+                combining,
+                x,
+                windows,
+                placing,
+                lasts=lasts,
+                counts_padding=counting,
+                workers=1 + number % 2,
+            )
+            expected, size = reference(combining, x, windows, counts_padding=counting)
+            steps = 0 if combining is LARGEST else 6
+            near = abs(found - expected) <= steps * EPSILON * size + 1e-37
+            assert near.all(), (shape, windows, placing)
+
+
+@each_isa
+@pytest.mark.parametrize("placing", [channels_last, rows])
+def test_long_sums_are_exact_to_the_last_digits(isa: Isa, placing: Placing) -> None:
+    """Chains of additions would be off by a hundred units in the last place."""
+    x = np.random.default_rng(5).uniform(0, 1, (1, 17, 20_000)).astype(np.float32)
+    windows = Windows.of((9_000,), 4_000)
+    found = run(isa, MEAN, x, windows, placing)
+    wide = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 9_000, 2)
+    expected = wide[:, :, ::4_000].mean(-1)
+    assert (abs(found - expected) <= 2 * EPSILON * expected).all()
+
+
+@each_isa
+@pytest.mark.parametrize("placing", [channels_last, rows])
+def test_what_is_not_finite_stays_in_its_windows(isa: Isa, placing: Placing) -> None:
+    """Also where windows share what they add up."""
+    inf, nan = math.inf, math.nan
+    for shape, windows in [*CASES[3:6], *LARGE[1:5]]:
+        rng = np.random.default_rng(6)
+        x = rng.standard_normal(shape).astype(np.float32)
+        for value in (inf, -inf, nan):
+            x.reshape(-1)[rng.integers(0, x.size, 3)] = value
+        for combining in (LARGEST, MEAN, norm(1), norm(2)):
+            found = run(isa, combining, x, windows, placing)
+            expected, size = reference(combining, x, windows)
+            same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+            with np.errstate(invalid="ignore"):
+                near = abs(found - expected) <= 6 * EPSILON * size
+            assert (same | near & np.isfinite(size)).all(), (shape, combining)
+
+
+@each_isa
+def test_windows_beyond_the_input_have_no_elements(isa: Isa) -> None:
+    x = np.ones((1, 2, 3, 3), np.float32)
+    for taps in ((2, 2), (20, 20)):
+        windows = Windows.of(taps, 1, pads=(30, 30, 30, 30))
+        for combining in POOLS:
+            found = run(isa, combining, x, windows)
+            expected, _ = reference(combining, x, windows)
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_windows_that_reach_too_far_are_refused() -> None:
+    interpreter = Interpreter()
+    x = interpreter.input(np.zeros((1, 2, 4), np.float32))
+    out = interpreter.output(np.float32, (1, 2, 4))
+    for numbers in [(1 << 31, 1, 1, 0, 0), (1, 1, 1, 1 << 30, 0), (0, 1, 1, 0, 0)]:
+        with pytest.raises(ValueError, match="do not slide"):
+            record_pool(interpreter.recorder, MEAN, x, out, [Slide(*numbers)])
 
 
 EPILOGUE = Chain(

@@ -270,9 +270,11 @@ class Outline:
         table[2::3] = list(chain.from_iterable([each.chunks for each in laid]))
         patches = words[self._patches_at : self._flags_at]
         patches[0::3] = 8 * self._patches
-        patches[1::3] = [
-            _array_number(buffers[at], n_inputs, n_arrays) for at in self._patched
-        ]
+        numbers = {
+            at: _array_number(buffers[at], n_inputs, n_arrays)
+            for at in dict.fromkeys(self._patched)
+        }
+        patches[1::3] = [numbers[at] for at in self._patched]
         patches[2::3] = words[self._patches]
         words[self._flag_words] = 8 * self._flag_places
         sizes = [buffers[at].nbytes for at in self._temporaries]

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
+from onnxplug_cpu.compiler.ir.pieces import Halo, Piece, Place, Placed, Wish, Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
@@ -38,7 +38,12 @@ from onnxplug_cpu.compiler.schedule.memo import (
 from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
 from onnxplug_cpu.compiler.schedule.recording import Recording
-from onnxplug_cpu.compiler.schedule.structure import Part, Structure
+from onnxplug_cpu.compiler.schedule.structure import (
+    Part,
+    Structure,
+    slot_of,
+    target_number,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.plan import Plans
@@ -82,7 +87,7 @@ class Latest(Record):
     state: list[Any]
     buffers: list[Buffer | None]
     offsets: list[int]
-    targets: dict[tuple[str, bool], Place]
+    targets: dict[int, Place]
     made: dict[int, Buffer]
     written: set[str]
     placed: list[Placed | None]
@@ -113,7 +118,7 @@ class Planner:
         # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
         self._offsets = [0] * plans.count
-        self._targets: dict[tuple[str, bool], Place] = {}
+        self._targets: dict[int, Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
         self._placement = Placement(
@@ -121,13 +126,14 @@ class Planner:
             structure.readers,
             structure.positions,
             structure.orders,
+            structure.halos,
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)
         # values whose forms or contents are others than in the latest plan
         self._changed: set[int] = set()
         # targets that parts of them were given
-        self._shared: set[tuple[str, bool]] = set()
+        self._shared: set[int] = set()
         self._copies: list[Placed] = []
 
     def make(self, latest: Latest | None, changed: Sequence[int]) -> Planned:
@@ -195,9 +201,6 @@ class Planner:
         for slot in slots:
             for number in structure.concerned.get(slot, ()):
                 waiting[number] = 1
-        for number, place in structure.unnamed:
-            if self._inferred.results[place] is not latest.inferred.results[place]:
-                waiting[number] = 1
         buffers, earlier = self._buffers, latest.buffers
         offsets, moved = self._offsets, latest.offsets
         number = waiting.find(1)
@@ -217,20 +220,20 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        for key in part.places:
-            if key in self._targets:
-                self._drop(key)
+        for wanted in part.targets:
+            if wanted in self._targets:
+                self._drop(wanted)
 
-    def _drop(self, key: tuple[str, bool]) -> None:
+    def _drop(self, wanted: int) -> None:
         """Make a value have no place, but for one that others lie in: that stays while
         its shape does, or if one of these has been given it in this plan."""
-        structure, name = self._structure, key[0]
-        if name in structure.joined and (
-            key in self._shared or self._plans.slots[name] not in self._changed
+        structure, slot = self._structure, slot_of(wanted)
+        if structure.names[slot] in structure.joined and (
+            wanted in self._shared or slot not in self._changed
         ):
             return
-        del self._targets[key]
-        self._placement.written -= structure.target(key).chain
+        del self._targets[wanted]
+        self._placement.written -= structure.target(wanted).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -407,7 +410,8 @@ class Planner:
     def answer(self, part: Part, question: Question) -> Any:
         """The answer of a question that has to be asked."""
         if question.what == TARGET:
-            return self._target(part.names[question.role], question.argument)
+            role = question.role
+            return self._target(part.names[role], part.slots[role], question.argument)
         if question.what == REFUSED:
             slot = part.slots[question.role]
             source = self._buffers[slot]
@@ -417,9 +421,8 @@ class Planner:
             return found is not None and found[1].refused
         if question.what == WITHIN:
             whole, start = question.argument
-            return self._lies_within(
-                part.slots[question.role], part.names[whole], start
-            )
+            slot = part.slots[question.role]
+            return self._lies_within(slot, part.names[whole], start)
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
@@ -430,13 +433,13 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, apart: bool) -> Place:
+    def _target(self, name: str, slot: int, apart: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        wanted = name, apart
+        wanted = target_number(slot, apart)
         place = self._targets.get(wanted)
         if place is not None:
             return place
-        structure, slot = self._structure, self._plans.slots[name]
+        structure = self._structure
         whole = structure.wholes.get(name)
         if whole is not None:
             place = self._targets[wanted] = self._place_within(name, slot, whole)
@@ -454,27 +457,28 @@ class Planner:
             place = self._place_anew(name, slot, apart)
             wrote = written - before
             buffer, output = self._buffers[slot], None
+            assert buffer is not None
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
             if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
-                target.keep(key, place, output, wrote)
+                where = place, buffer.nbytes, self._offsets[slot]
+                target.keep(key, where, output, wrote)
         else:
-            place, output, also = found
+            (place, nbytes, offset), output, also = found
             position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
             if (
                 made is None
+                or made.nbytes != nbytes
                 or self._state[2 * self._count + slot] is not place
                 or (isinstance(made, Output) and made.position != position)
             ):
                 made = (
-                    Temporary(place.nbytes)
-                    if position is None
-                    else Output(position, place.nbytes)
+                    Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
-            self._offsets[slot] = 0
+            self._offsets[slot] = offset
             self._state[2 * self._count + slot] = place
             if also:
                 written.update(also)
@@ -483,19 +487,19 @@ class Planner:
 
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
         view = self._placement.place(name, apart=apart)
-        place = self._take(slot, view)
-        assert not self._offsets[slot], f"{name} does not begin where its buffer does"
+        place = self._take(slot, view, self._placement.halo(name))
         self._made[slot] = view.buffer
         return place
 
     def _place_within(self, name: str, slot: int, whole: str) -> Place:
         """The place of a value where its channels are those of *whole*."""
-        key = whole, False
-        if key not in self._shared:
-            if key in self._targets:
-                self._drop(key)
-            self._shared.add(key)
-        self._target(*key)
+        within = self._plans.slots[whole]
+        wanted = target_number(within, apart=False)
+        if wanted not in self._shared:
+            if wanted in self._targets:
+                self._drop(wanted)
+            self._shared.add(wanted)
+        self._target(whole, within, apart=False)
         start = 0
         for other in self._structure.joined[whole]:
             if other == name:
@@ -522,8 +526,8 @@ class Planner:
         view = View(buffer, first, place.dtype, place.shape, place.strides)
         return view.slice([0, start, *[0] * (len(shape) - 2)], shape)
 
-    def _take(self, slot: int, view: View) -> Place:
-        place, self._offsets[slot] = self.tokens.place_of(view)
+    def _take(self, slot: int, view: View, halo: Halo | None = None) -> Place:
+        place, self._offsets[slot] = self.tokens.place_of(view, halo)
         self._buffers[slot] = view.buffer
         self._state[2 * self._count + slot] = place
         return place

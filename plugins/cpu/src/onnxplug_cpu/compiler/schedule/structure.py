@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.halos import halo_for
 from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
@@ -45,7 +46,7 @@ class Part:
         memo: what was recorded for groups like this.
         getters: what takes the answers of a branch from all that are there, by the
             number of its questions.
-        places: keys of the targets that its results may have.
+        targets: numbers of those that its results may have.
     """
 
     __slots__ = (
@@ -56,10 +57,10 @@ class Part:
         "names",
         "nodes",
         "outputs",
-        "places",
         "results",
         "roles",
         "slots",
+        "targets",
     )
 
     def __init__(
@@ -82,8 +83,8 @@ class Part:
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
         self.getters: dict[int, Callable[[list[Any]], Any]] = {}
-        self.places = [
-            (name, apart) for name in self.results for apart in (False, True)
+        self.targets = [
+            target_number(slot, apart) for slot in self.made for apart in (False, True)
         ]
 
     @classmethod
@@ -102,8 +103,22 @@ class Part:
         return getter
 
 
-Found: TypeAlias = tuple[Place, str | None, Sequence[str]]
-"""A place, the output that it is in, and the outputs that have their place by that."""
+def target_number(slot: int, apart: bool) -> int:
+    """The number of the target of a value where rows may be *apart* or not."""
+    return 2 * slot + apart
+
+
+def slot_of(number: int) -> int:
+    """The slot of the value of a target."""
+    return number // 2
+
+
+Where: TypeAlias = tuple[Place, int, int]
+"""A place, bytes of its buffer, and those before it."""
+
+Found: TypeAlias = tuple[Where, str | None, Sequence[str]]
+"""Where a value goes, the output that it is in, and the outputs that have their place
+by that."""
 
 
 class Target:
@@ -120,7 +135,7 @@ class Target:
         self,
         chain: Sequence[str],
         slots: Mapping[str, int],
-        found: dict[Any, tuple[Place, int | None, tuple[int, ...]]],
+        found: dict[Any, tuple[Where, int | None, tuple[int, ...]]],
     ) -> None:
         self._names = chain
         self.chain = frozenset(chain)
@@ -132,22 +147,26 @@ class Target:
         found = self._found.get(key)
         if found is None:
             return None
-        place, output, written = found
+        where, output, written = found
         if output is None:
-            return place, None, ()
+            return where, None, ()
         names = self._names
-        return place, names[output], [names[each] for each in written]
+        return where, names[output], [names[each] for each in written]
 
     def keep(
-        self, key: Any, place: Place, output: str | None, written: Iterable[str]
+        self,
+        key: Any,
+        where: Where,
+        output: str | None,
+        written: Iterable[str],
     ) -> None:
         """Keep what was found."""
         number = self._names.index
         if output is None:
-            self._found[key] = place, None, ()
+            self._found[key] = where, None, ()
         else:
             wrote = tuple([number(name) for name in written])
-            self._found[key] = place, number(output), wrote
+            self._found[key] = where, number(output), wrote
 
 
 class Structure:
@@ -158,6 +177,7 @@ class Structure:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         orders: of axes in memory, of values that do not lie as their shapes say.
+        halos: of values that convolutions want with zeros around them.
         joined: what is joined along channels to a value, by its name.
         wholes: of those that may lie where they are joined the value that is made.
         outlines: of the blocks of plans.
@@ -187,6 +207,11 @@ class Structure:
                 if name is not None:
                     self.readers[name].append(call)
         self.orders = orders(remaining, forms, facts, self.positions)
+        self.halos = {
+            name: halo
+            for name, order in self.orders.items()
+            if (halo := halo_for(self.readers[name], name, order)) is not None
+        }
         self.joined: dict[str, list[str]] = {}
         self.wholes: dict[str, str] = {}
         for call in remaining if self.orders else ():
@@ -202,9 +227,8 @@ class Structure:
         ]
         self.outlines: dict[Any, Any] = {}
         self.latest: Any = None
-        self._calls = calls
         self._forms = forms
-        self._targets: dict[tuple[str, bool], Target] = {}
+        self._targets: dict[int, Target] = {}
         self._found: dict[Hashable, dict[Any, Any]] = {}
 
     # the first plan of a structure is made of all its parts, and most have no second
@@ -226,23 +250,12 @@ class Structure:
         return found
 
     @functools.cached_property
-    def unnamed(self) -> Sequence[tuple[int, int]]:
-        """Parts with calls that have outputs without names, and the calls."""
-        places = {call: place for place, call in enumerate(self._calls)}
-        return [
-            (number, places[call])
-            for number, part in enumerate(self.parts)
-            for call in part.group.all_calls
-            if None in call.outputs and call in places
-        ]
-
-    @functools.cached_property
-    def _facts_about(self) -> Mapping[int, Sequence[Fact]]:
-        """The facts that a value is in, by its slot."""
-        found: defaultdict[int, list[Fact]] = defaultdict(list)
-        for fact in self._facts:
-            for slot in fact[1]:
-                found[slot].append(fact)
+    def _facts_about(self) -> Mapping[int, Sequence[int]]:
+        """The numbers of the facts that a value is in, by its slot."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for number, (_, slots, _) in enumerate(self._facts):
+            for slot in slots:
+                found[slot].append(number)
         return found
 
     def holds(
@@ -262,19 +275,23 @@ class Structure:
         facts: Iterable[Fact] = self._facts
         if changed is not None:
             about = self._facts_about
-            facts = [fact for slot in changed for fact in about.get(slot, ())]
+            numbers = {number for slot in changed for number in about.get(slot, ())}
+            facts = [self._facts[number] for number in numbers]
         return all(
             question(*[values[slot] for slot in slots]) == answer
             for question, slots, answer in facts
         )
 
-    def target(self, wanted: tuple[str, bool]) -> Target:
-        """What decides where a value goes, by its name and whether rows may be
-        apart."""
-        target = self._targets.get(wanted)
+    @functools.cached_property
+    def names(self) -> Mapping[int, str]:
+        """The names of values, by slot."""
+        return {slot: name for name, slot in self._slots.items()}
+
+    def target(self, number: int) -> Target:
+        """What decides where a value goes; see :func:`target_number`."""
+        target = self._targets.get(number)
         if target is None:
-            name, apart = wanted
-            chain = self._chain(name)
+            chain = self._chain(self.names[slot_of(number)])
             roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
             for each in chain:
                 for reader in self.readers[each]:
@@ -283,7 +300,7 @@ class Structure:
                             roles.setdefault(other, len(roles))
             # all that a place may depend on, for values that are like each other
             kind = (
-                apart,
+                number % 2,
                 *[
                     (
                         each in self.positions,
@@ -297,7 +314,7 @@ class Structure:
                 ],
             )
             found = self._found.setdefault(kind, {})
-            target = self._targets[wanted] = Target(chain, self._slots, found)
+            target = self._targets[number] = Target(chain, self._slots, found)
         return target
 
     def forget_targets(self) -> None:
@@ -318,6 +335,7 @@ class Structure:
         for name in names:
             if name not in self.positions and self.orders.get(name) == order:
                 self.wholes.setdefault(name, whole)
+                self.halos.pop(name, None)
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""

@@ -41,6 +41,14 @@ class Combining(Parameters):
         """Whether it matters how many elements count."""
         return self.finish == "mean"
 
+    def part(self, *, first: bool, last: bool) -> Combining:
+        """What is done along one axis, if axes are combined one after the other."""
+        # a mean is one of means, as windows of all lines count as many elements
+        finishes = last or self.divides
+        return self._replace(
+            change=self.change if first else "", finish=self.finish if finishes else ""
+        )
+
 
 WEIGHED: Final = Combining("weigh", "add", "")
 SUM: Final = Combining("", "add", "")

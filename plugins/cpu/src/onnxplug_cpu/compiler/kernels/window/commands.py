@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
@@ -17,6 +16,12 @@ from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import byte_strides
 from onnxplug_cpu.compiler.kernels.window.combining import WEIGHED, Combining
 from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
+from onnxplug_cpu.compiler.kernels.window.slide import (
+    STILL,
+    Slide,
+    require_reach,
+    slides_of,
+)
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
     ChannelTile,
@@ -27,9 +32,6 @@ from onnxplug_cpu.compiler.target.isa import LANES
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
-
-MOST_POSITIONS: Final = 1 << 30
-"""Positions from the first to the last that windows reach, padding included."""
 
 LONG: Final = 384
 """Terms of a sum from which on rounding errors are carried along."""
@@ -45,26 +47,6 @@ _FINISHED_BYTES: Final = 16 << 10
 
 _FINISHED_PIXELS: Final = 64
 """The most windows of such a tile."""
-
-
-class Slide(Record):
-    """How windows slide along an axis.
-
-    Attributes:
-        taps: elements of a window.
-        stride: how far apart windows are.
-        dilation: how far apart elements of a window are.
-        before, after: padding, which no kernel reads.
-    """
-
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-
-_STILL: Final = Slide(1, 1, 1, 0, 0)
 
 
 def record_depthwise(
@@ -93,8 +75,8 @@ def record_depthwise(
         label: for profiles, the sizes not included.
 
     Raises:
-        ValueError: shapes do not fit, windows reach beyond :data:`MOST_POSITIONS`, or
-            dtypes are not f32.
+        ValueError: shapes do not fit, windows reach beyond
+            :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
     """
     rank = len(a.shape) - 2
     slides = slides_of(weights.shape[2:], strides, dilations, pads)
@@ -108,63 +90,15 @@ def record_windows(
     combining: Combining,
     x: View,
     out: View,
+    slides: Sequence[Slide],
     *,
-    taps: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Sequence[int],
     counts_padding: bool = False,
     label: str = "Pool",
 ) -> None:
-    """Combine the elements of each window, channel by channel.
-
-    Args:
-        combining: how; without weights.
-        x: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
-            consecutive channels.
-        out: f32 [N, C, *spatial]; any strides.  Windows may reach beyond the padding.
-        taps, strides, dilations: of each spatial axis, at least 1.
-        pads: at the beginnings, and then at the ends, not negative.
-        counts_padding: for a mean, padding counts as zeros; what is beyond it does not.
-        label: for profiles, the sizes not included.
-
-    A window that has no element gives what the fold has of nothing, and a mean NaN.
-
-    Raises:
-        ValueError: as :func:`record_depthwise`.
-    """
-    slides = slides_of(taps, strides, dilations, pads)
+    """Combine the elements of each window, as :func:`~.pool.record_pool`, at once."""
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
-
-
-def slides_of(
-    taps: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Sequence[int],
-) -> list[Slide]:
-    """How windows slide along each axis; *pads* are all beginnings, then all ends."""
-    rank = len(taps)
-    numbers = zip(taps, strides, dilations, pads[:rank], pads[rank:], strict=True)
-    return [Slide(*each) for each in numbers]
-
-
-def require_reach(
-    slides: Sequence[Slide], sizes: Sequence[int], counts: Sequence[int]
-) -> None:
-    """Check that so many windows can slide over axes of these sizes.
-
-    Raises:
-        ValueError: they reach beyond :data:`MOST_POSITIONS`, or a number is less than
-            it may be.
-    """
-    for slide, size, count in zip(slides, sizes, counts, strict=True):
-        reach = count * slide.stride + slide.taps * slide.dilation + size
-        reach += slide.before + slide.after + LANES * slide.stride
-        if min(slide[:3]) < 1 or min(slide[3:]) < 0 or reach > MOST_POSITIONS:
-            raise ValueError(f"{count} windows do not slide over {size} by {slide}")
 
 
 class _Windows:
@@ -181,7 +115,7 @@ class _Windows:
         x: View,
         weights: View | None,
         out: View,
-        slides: list[Slide],
+        slides: Sequence[Slide],
         epilogue: Epilogue | None,
         label: str,
     ) -> None:
@@ -201,7 +135,7 @@ class _Windows:
         sizes = "×".join(map(str, out.shape))
         self.label = f"{label} {sizes}×{spatial}"
         missing = 3 - rank
-        self.slides = [_STILL] * missing + slides
+        self.slides = [STILL] * missing + [*slides]
         self.x, self.out = _with_axes(x, missing), _with_axes(out, missing)
         self.weights = None if weights is None else _with_axes(weights, missing)
         self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
@@ -290,6 +224,7 @@ class _Windows:
             or slide.before >= slide.taps
             or last >= size
             or self._is_long()
+            or self.combining.change == "power"  # whose code is long
         ):
             return 0
         return shape.pixels // (1 if slide.stride == 1 else 2)

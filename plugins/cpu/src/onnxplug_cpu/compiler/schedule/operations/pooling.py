@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.kernels.window.slide import Slide
     from onnxplug_kernels.windows import Windows
 
 # most models have no pools, so modules that only these need are imported late
@@ -50,11 +51,15 @@ def _placed(call: Call, shape: tuple[int, ...]) -> Windows:
         raise NotCompiled(str(error), call) from error
 
 
+def _slides(windows: Windows) -> list[Slide]:
+    from onnxplug_cpu.compiler.kernels.window.slide import slides_of
+
+    pads = (*windows.begin, *windows.end)
+    return slides_of(windows.kernel, windows.strides, windows.dilations, pads)
+
+
 def _check(call: Call, inputs: Inputs, results: Results) -> None:
-    from onnxplug_cpu.compiler.kernels.window.commands import (
-        require_reach,
-        slides_of,
-    )
+    from onnxplug_cpu.compiler.kernels.window.slide import require_reach
 
     shape = given(inputs).shape
     windows = _placed(call, shape)
@@ -62,35 +67,29 @@ def _check(call: Call, inputs: Inputs, results: Results) -> None:
         raise NotCompiled(
             f"{call.op_type} of {list(shape)} gives {list(given(results).shape)}", call
         )
-    pads = (*windows.begin, *windows.end)
-    slides = slides_of(windows.kernel, windows.strides, windows.dilations, pads)
     try:
-        require_reach(slides, shape[2:], windows.count)
+        require_reach(_slides(windows), shape[2:], windows.count)
     except ValueError as error:
         raise NotCompiled(str(error), call) from error
 
 
 def _record(plan: Plan, call: Call) -> None:
     from onnxplug_cpu.compiler.kernels.window import combining
-    from onnxplug_cpu.compiler.kernels.window.commands import record_windows
+    from onnxplug_cpu.compiler.kernels.window.pool import record_pool
 
     source, output = call.inputs[0], call.outputs[0]
     assert source is not None and output is not None
     x = plan.view(source)
-    windows = _placed(call, x.shape)
     if call.op_type == "LpPool":
         how = combining.norm(float(call.attributes["p"]))
     else:
         how = combining.LARGEST if call.op_type == "MaxPool" else combining.MEAN
-    record_windows(
+    record_pool(
         plan.recorder,
         how,
         x,
         plan.target(output),
-        taps=windows.kernel,
-        strides=windows.strides,
-        dilations=windows.dilations,
-        pads=(*windows.begin, *windows.end),
+        _slides(_placed(call, x.shape)),
         counts_padding=bool(call.attributes.get("count_include_pad", 0)),
         label=call.op_type,
     )
@@ -135,18 +134,15 @@ def _record_global(plan: Plan, call: Call) -> None:
         record_reduce(plan.recorder, kind, x, out, tuple(range(2, len(x.shape))))
         return
     from onnxplug_cpu.compiler.kernels.window.combining import norm
-    from onnxplug_cpu.compiler.kernels.window.commands import record_windows
+    from onnxplug_cpu.compiler.kernels.window.pool import record_pool
+    from onnxplug_cpu.compiler.kernels.window.slide import STILL
 
-    rank = len(x.shape) - 2
-    record_windows(
+    record_pool(
         plan.recorder,
         norm(p),
         x,
         out,
-        taps=x.shape[2:],
-        strides=(1,) * rank,
-        dilations=(1,) * rank,
-        pads=(0,) * (2 * rank),
+        [STILL._replace(taps=size) for size in x.shape[2:]],
         label=call.op_type,
     )
 
