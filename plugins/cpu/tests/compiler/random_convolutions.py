@@ -36,7 +36,7 @@ def random_case(seed: int, *, rank: int | None = None) -> Case:
     groups = choose.choice([1, 1, 1, 2, 3])
     depth, columns = choose.choice([1, 2, 5, 16]), choose.choice([1, 3, 8, 17])
     if choose.random() < 0.2:
-        groups, depth, columns = choose.choice([4, 16, 20]), 1, 1
+        groups, depth, columns = choose.choice([4, 16, 20]), 1, choose.randint(1, 5)
     kernel = [choose.randint(1, 4 if rank < 3 else 3) for _ in range(rank)]
     strides = [choose.randint(1, 3) for _ in range(rank)]
     dilations = [choose.choice([1, 1, 2, 3]) for _ in range(rank)]
