@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,10 +18,14 @@ import pytest
 pytest.importorskip("torch", reason="make test-exporters installs it")
 pytest.importorskip("transformers", reason="make test-exporters installs it")
 
-from zoo import ZOO, export
+import torch
+import zoo
+from zoo import ZOO, Exported, export
 from zoo.classifiers import Stage
 
 import onnxplug
+
+VISION: Final = Path(zoo.__file__).parents[1] / "vision.py"
 
 
 class Small(NamedTuple):
@@ -133,6 +142,11 @@ def test_an_exported_network_agrees_with_float64(name: str, tmp_path: Path) -> N
     sizes, inputs, tolerance = SMALL[name]
     files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
     onnx.checker.check_model(files.model, full_check=True)
+    assert_agrees(files, tolerance)
+
+
+def assert_agrees(files: Exported, tolerance: float) -> None:
+    """That outputs are as in float64, compiled and on arrays."""
     with np.load(files.feeds) as stored:
         feeds = {key: stored[key] for key in stored.files}
     with np.load(files.expected) as stored:
@@ -151,3 +165,39 @@ def test_an_exported_network_agrees_with_float64(name: str, tmp_path: Path) -> N
             np.testing.assert_allclose(
                 ours, theirs, rtol=0, atol=tolerance * scale, err_msg=f"{compiles=}"
             )
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mobilenetv2", "unet"])
+def test_norms_that_an_exporter_leaves_agree_with_float64(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", partial(written, optimize=False))
+    sizes, inputs, tolerance = SMALL[name]
+    files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
+    operators = [node.op_type for node in onnx.load(files.model).graph.node]
+    norms = operators.count("BatchNormalization")
+    assert norms >= operators.count("Conv") - 1 > 0
+    assert_agrees(files, tolerance)
+
+
+@pytest.mark.slow
+def test_the_comparison_exports_once_and_measures_errors(tmp_path: Path) -> None:
+    words = "--models mobilenetv2 --threads 1 --repeats 1 --seconds 0.06 --no-start"
+    path = tmp_path / "report.json"
+    command = [sys.executable, str(VISION), *words.split(), "--json", str(path)]
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path))
+    exported = []
+    for _ in range(2):
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+        (model,) = tmp_path.glob("onnxplug-benchmarks/*/mobilenetv2.onnx")
+        exported.append(model.stat().st_mtime_ns)
+    assert exported[0] == exported[1]
+    found = json.loads(path.read_text(encoding="utf-8"))
+    result = found["threads"]["1"]["models"]["mobilenetv2"]
+    assert result["failed"] == {}
+    assert result["error"].keys() >= {"onnxplug", "onnxruntime"}
+    for error in result["error"].values():
+        assert 0 < error["rms"] < error["largest"] < 1e-4
+    # as it is published: 300 million multiplications
+    assert 5.9e8 < found["work"]["mobilenetv2"]["flops"] < 6.3e8

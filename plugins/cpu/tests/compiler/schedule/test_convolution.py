@@ -238,7 +238,8 @@ def test_between_convolutions_nothing_is_copied() -> None:
     [
         # as many zeros as any of them wants
         (
-            "b = Conv <pads = [0, 1, 2, 1]> (a, u) c = Conv <pads = [1, 0, 0, 1]> (a, u)",
+            "b = Conv <pads = [0, 1, 2, 1]> (a, u)"
+            " c = Conv <pads = [1, 0, 0, 1]> (a, u)",
             0,
         ),
         # elements of which are products wanted in one row

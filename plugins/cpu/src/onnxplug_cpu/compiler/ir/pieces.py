@@ -53,13 +53,12 @@ class Place:
             axis, are the value's, too, and have zeros; ``None`` if there are none.
         nbytes: from the first byte of any element, or of the halo, to the last.
         offset: of element 0 from the first of these.
-        is_contiguous: whether elements follow each other in C order.
     """
 
     __slots__ = (
+        "_is_contiguous",
         "dtype",
         "halo",
-        "is_contiguous",
         "kind",
         "nbytes",
         "offset",
@@ -86,13 +85,25 @@ class Place:
             for size, stride, (before, after) in zip(
                 shape, strides, around, strict=True
             ):
-                ends = -before * stride, (size - 1 + after) * stride
-                low += min(ends)
-                high += max(ends)
+                first, last = -before * stride, (size - 1 + after) * stride
+                if stride > 0:
+                    low += first
+                    high += last
+                elif stride:
+                    low += last
+                    high += first
             high += 1
         self.offset: Final = -low * dtype.itemsize
         self.nbytes: Final = (high - low) * dtype.itemsize
-        self.is_contiguous: Final = self.view(Buffer(self.nbytes)).is_contiguous
+        self._is_contiguous: bool | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow each other in C order."""
+        found = self._is_contiguous
+        if found is None:
+            found = self._is_contiguous = self.view(Buffer(self.nbytes)).is_contiguous
+        return found
 
     def view(self, buffer: Buffer) -> View:
         """The value in a buffer that has as many bytes, and no others."""

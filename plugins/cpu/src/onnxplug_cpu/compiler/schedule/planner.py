@@ -461,9 +461,10 @@ class Planner:
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
             if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
-                target.keep(key, place, buffer.nbytes, output, wrote)
+                where = place, buffer.nbytes, self._offsets[slot]
+                target.keep(key, where, output, wrote)
         else:
-            place, nbytes, output, also = found
+            (place, nbytes, offset), output, also = found
             position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
@@ -477,7 +478,7 @@ class Planner:
                     Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
-            self._offsets[slot] = 0
+            self._offsets[slot] = offset
             self._state[2 * self._count + slot] = place
             if also:
                 written.update(also)
@@ -487,7 +488,6 @@ class Planner:
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
         view = self._placement.place(name, apart=apart)
         place = self._take(slot, view, self._placement.halo(name))
-        assert not self._offsets[slot], f"{name} does not begin where its buffer does"
         self._made[slot] = view.buffer
         return place
 

@@ -113,9 +113,12 @@ def slot_of(number: int) -> int:
     return number // 2
 
 
-Found: TypeAlias = tuple[Place, int, str | None, Sequence[str]]
-"""A place, bytes of the buffer, the output that it is, and the outputs that have their
-place by that."""
+Where: TypeAlias = tuple[Place, int, int]
+"""A place, bytes of its buffer, and those before it."""
+
+Found: TypeAlias = tuple[Where, str | None, Sequence[str]]
+"""Where a value goes, the output that it is in, and the outputs that have their place
+by that."""
 
 
 class Target:
@@ -132,7 +135,7 @@ class Target:
         self,
         chain: Sequence[str],
         slots: Mapping[str, int],
-        found: dict[Any, tuple[Place, int, int | None, tuple[int, ...]]],
+        found: dict[Any, tuple[Where, int | None, tuple[int, ...]]],
     ) -> None:
         self._names = chain
         self.chain = frozenset(chain)
@@ -144,27 +147,26 @@ class Target:
         found = self._found.get(key)
         if found is None:
             return None
-        place, nbytes, output, written = found
+        where, output, written = found
         if output is None:
-            return place, nbytes, None, ()
+            return where, None, ()
         names = self._names
-        return place, nbytes, names[output], [names[each] for each in written]
+        return where, names[output], [names[each] for each in written]
 
     def keep(
         self,
         key: Any,
-        place: Place,
-        nbytes: int,
+        where: Where,
         output: str | None,
         written: Iterable[str],
     ) -> None:
         """Keep what was found."""
         number = self._names.index
         if output is None:
-            self._found[key] = place, nbytes, None, ()
+            self._found[key] = where, None, ()
         else:
             wrote = tuple([number(name) for name in written])
-            self._found[key] = place, nbytes, number(output), wrote
+            self._found[key] = where, number(output), wrote
 
 
 class Structure:
