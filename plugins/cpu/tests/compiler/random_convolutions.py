@@ -27,12 +27,12 @@ class Case(NamedTuple):
     transposed: bool
 
 
-def random_case(seed: int, *, rank: int | None = None) -> Case:
+def random_case(seed: int) -> Case:
     """A convolution over 1 to 3 spatial axes; about one in eight has no images."""
     choose = random.Random(seed)
     numbers = np.random.default_rng(seed)
     transposed = choose.random() < 0.4
-    rank = rank or choose.choice([1, 2, 2, 2, 3])
+    rank = choose.choice([1, 2, 2, 2, 3])
     groups = choose.choice([1, 1, 1, 2, 3])
     depth, columns = choose.choice([1, 2, 5, 16]), choose.choice([1, 3, 8, 17])
     if choose.random() < 0.2:
