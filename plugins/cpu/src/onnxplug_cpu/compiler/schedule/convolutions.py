@@ -90,7 +90,7 @@ def _record(
             inputs, results = folded[: len(operands)], folded[len(operands) :]
             after = epilogue(chain, inputs, results)
         if isinstance(part, Depthwise):
-            _record_depthwise(recorder, part, targets[-1], after, label)
+            _record_depthwise(recorder, part, out, after, label)
             continue
         if after is not None:
             # not written to, it takes no memory
