@@ -63,6 +63,7 @@ from .random_patterns import (
     norm,
     softmax,
 )
+from .random_pools import global_pool, pool
 
 # element-wise
 
@@ -382,6 +383,8 @@ MAKERS: list[Maker] = [
     *[_arithmetic] * 6,
     *[_matmul] * 4,
     *[convolution] * 3,
+    *[pool] * 2,
+    global_pool,
     *[transpose] * 3,
     *[reshape] * 3,
     *[slice] * 2,

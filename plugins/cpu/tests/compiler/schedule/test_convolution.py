@@ -214,7 +214,7 @@ def test_a_chain_is_part_of_the_convolution(after: str, label: str) -> None:
     found.check(X)
 
 
-def test_between_convolutions_nothing_is_copied_but_what_is_padded() -> None:
+def test_between_convolutions_nothing_is_copied() -> None:
     body = """
         a = Conv (x, w) r = Relu (a) c = Conv (r, v) d = Conv (c, v) e = Add (d, r)
         f = Relu (e) g = Conv <pads = [1, 1, 1, 1]> (f, u) h = Relu (g)
@@ -225,12 +225,55 @@ def test_between_convolutions_nothing_is_copied_but_what_is_padded() -> None:
         "Pad",  # channels last, of what is fed
         "Conv + Relu",
         "Conv",
+        "Zeros",  # around what is made for a convolution that wants them
         "Conv + Add + Relu",
-        "Pad",
         "Conv + Relu",
         "ReduceMean",
     ]
     found.check(X, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("readers", "copies"),
+    [
+        # as many zeros as any of them wants
+        (
+            "b = Conv <pads = [0, 1, 2, 1]> (a, u)"
+            " c = Conv <pads = [1, 0, 0, 1]> (a, u)",
+            0,
+        ),
+        # elements of which are products wanted in one row
+        ("b = Conv <pads = [1, 1, 1, 1]> (a, u) c = Conv (a, v)", 1),
+        ("b = Conv <pads = [1, 1, 1, 1]> (a, u) c = Neg (a)", 0),
+        ("b = Conv <pads = [9, 9, 9, 9]> (a, u) c = Neg (a)", 1),
+        ('b = Conv <auto_pad = "SAME_UPPER"> (a, u) c = Neg (a)', 1),
+        ("b = Conv <pads = [1, 1, 1, 1], strides = [2, 3]> (a, u) c = Neg (a)", 0),
+        ("b = Conv <pads = [3, 2, 3, 2], dilations = [3, 2]> (a, u) c = Neg (a)", 0),
+    ],
+)
+def test_zeros_are_around_values_for_convolutions(readers: str, copies: int) -> None:
+    body = f"""
+        s = Conv (x, w) a = Relu (s) {readers} y = GlobalMaxPool (b)
+        z = GlobalMaxPool (c)
+    """
+    weights = {"w": W, "v": V, "u": random((4, 8, 3, 3))[0]}
+    found = net(body, TYPE, outputs="y z", **weights)
+    assert found.labels().count("Pad") == 1 + copies
+    for seed in range(3):
+        found.check(*random((2, 5, 6, 5), seed=seed), tolerance=1e-4)
+
+
+def test_values_with_zeros_around_them_are_outputs_and_joined_too() -> None:
+    body = """
+        a = Conv (x, w) b = Conv <pads = [1, 1, 1, 1]> (a, u) c = Neg (b)
+        j = Concat <axis = 1> (b, c) y = Conv <pads = [1, 1, 1, 1]> (j, t)
+    """
+    u, t = random((8, 8, 3, 3), (8, 16, 3, 3))
+    found = net(body, TYPE, outputs="a j y", w=W, u=u, t=t)
+    found.check(X, tolerance=1e-3)
+    found = net(body, TYPE, w=W, u=u, t=t)
+    assert "Concat" not in found.labels()
+    found.check(X, tolerance=1e-3)
 
 
 def test_transpositions_around_convolutions_cost_nothing() -> None:
@@ -398,17 +441,19 @@ def test_images_of_all_sizes_need_few_structures() -> None:
 
 def test_what_is_joined_has_its_place_for_all_shapes() -> None:
     text = graph(
-        "float[N, 3, H, W] x, float[4, 3, 1, 1] w, float[4, 4, 1, 1] v, float[M] z",
+        "float[N, 3, H, W] x, float[4, 3, 1, 1] w, float[4, 4, 1, 1] v, "
+        "float[2, 8, 3, 3] q, float[M] z",
         "float[] y, float[] u",
         """
         a = Conv (x, w) b = Relu (a) t = Add (z, z) c = Conv (b, v) d = Neg (c)
         i = Concat <axis = 1> (b, d) e = Sigmoid (i) f = MaxPool <kernel_shape = [1, 1]>
         (e) j = Concat <axis = 1> (f, b, i) y = ReduceMax (j) s = ReduceMax (t)
-        k = Mul (d, s) u = Concat <axis = 1> (k, d)
+        k = Mul (d, s) l = Concat <axis = 1> (k, d)
+        u = Conv <pads = [1, 1, 1, 1]> (l, q)
         """,
     )
     found = lowered(text)
-    weights = random((4, 3, 1, 1), (4, 4, 1, 1))
+    weights = random((4, 3, 1, 1), (4, 4, 1, 1), (2, 8, 3, 3))
     choose = np.random.default_rng(1)
     shape, size = (1, 3, 2, 2), 3
     with compared_with_fresh_plans():

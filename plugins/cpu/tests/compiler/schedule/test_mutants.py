@@ -42,7 +42,9 @@ MUTANTS = {
         "or state[2 * count + slot] is not before[2 * count + slot]",
         "or False",
     ),
-    "outputs stay written": Mutant(planner, "written -= structure", "written & structure"),
+    "outputs stay written": Mutant(
+        planner, "written -= structure", "written & structure"
+    ),
     "inputs are where they were": Mutant(
         planner, "if plans.slots[name] in slots:", "if False:"
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import array
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from onnxplug_cpu.compiler.ir.views import View
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
+Halo: TypeAlias = tuple[tuple[int, int], ...]
+"""For each axis how many places lie before the elements of a value, and after."""
+
+
 class Place:
     """How a value lies in a buffer, but for where it begins; there is one object for
     equal ones.
@@ -45,14 +49,16 @@ class Place:
     Attributes:
         kind: the class of the buffer.
         dtype, shape, strides: as of a :class:`~.views.View`.
-        nbytes: from the first byte of any element to the last.
-        offset: of element 0 from the first byte of any.
-        is_contiguous: whether elements follow each other in C order.
+        halo: how many places of the buffer, before and after the elements along each
+            axis, are the value's, too, and have zeros; ``None`` if there are none.
+        nbytes: from the first byte of any element, or of the halo, to the last.
+        offset: of element 0 from the first of these.
     """
 
     __slots__ = (
+        "_is_contiguous",
         "dtype",
-        "is_contiguous",
+        "halo",
         "kind",
         "nbytes",
         "offset",
@@ -66,24 +72,56 @@ class Place:
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         strides: tuple[int, ...],
+        halo: Halo | None = None,
     ) -> None:
         self.kind: Final = kind
         self.dtype: Final = dtype
         self.shape: Final = shape
         self.strides: Final = strides
+        self.halo: Final = halo
         low = high = 0
         if 0 not in shape:
-            for size, stride in zip(shape, strides, strict=True):
-                low += min(stride, 0) * (size - 1)
-                high += max(stride, 0) * (size - 1)
+            around = halo or ((0, 0),) * len(shape)
+            for size, stride, (before, after) in zip(
+                shape, strides, around, strict=True
+            ):
+                first, last = -before * stride, (size - 1 + after) * stride
+                if stride > 0:
+                    low += first
+                    high += last
+                elif stride:
+                    low += last
+                    high += first
             high += 1
         self.offset: Final = -low * dtype.itemsize
         self.nbytes: Final = (high - low) * dtype.itemsize
-        self.is_contiguous: Final = self.view(Buffer(self.nbytes)).is_contiguous
+        self._is_contiguous: bool | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow each other in C order."""
+        found = self._is_contiguous
+        if found is None:
+            found = self._is_contiguous = self.view(Buffer(self.nbytes)).is_contiguous
+        return found
 
     def view(self, buffer: Buffer) -> View:
         """The value in a buffer that has as many bytes, and no others."""
         return View(buffer, self.offset, self.dtype, self.shape, self.strides)
+
+    def around(self, buffer: Buffer) -> View:
+        """The value in such a buffer, with its halo."""
+        halo = self.halo or ((0, 0),) * len(self.shape)
+        first = sum(
+            before * stride
+            for (before, _), stride in zip(halo, self.strides, strict=True)
+        )
+        shape = tuple(
+            before + size + after
+            for (before, after), size in zip(halo, self.shape, strict=True)
+        )
+        offset = self.offset - first * self.dtype.itemsize
+        return View(buffer, offset, self.dtype, shape, self.strides)
 
 
 class Alias(Record):

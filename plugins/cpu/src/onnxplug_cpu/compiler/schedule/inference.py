@@ -26,7 +26,7 @@ from onnxplug_cpu.compiler.frontend.call import (
     data_type,
 )
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, check_form
-from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.ir.pieces import Halo, Place
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.operations.registry import (
@@ -78,9 +78,11 @@ class Tokens:
         found = self._places.get(key)
         return found or self._places.setdefault(key, Place(*key))
 
-    def place_of(self, view: View) -> tuple[Place, int]:
-        """How a view lies in its buffer, and the offset of its first byte."""
-        place = self.place(type(view.buffer), view.dtype, view.shape, view.strides)
+    def place_of(self, view: View, halo: Halo | None = None) -> tuple[Place, int]:
+        """How a view lies in its buffer, and the offset of its first byte, or of its
+        halo's."""
+        key = type(view.buffer), view.dtype, view.shape, view.strides
+        place = self.place(*key) if halo is None else self.place(*key, halo)
         return place, view.offset - place.offset
 
     def value(self, value: Abstract) -> int:

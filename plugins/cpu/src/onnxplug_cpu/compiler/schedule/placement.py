@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.ir.commands import Output
+from onnxplug_cpu.compiler.ir.pieces import Halo
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
@@ -26,6 +27,7 @@ class Placement:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         orders: of axes in memory, of values that do not lie as their shapes say.
+        halos: of values that are to have zeros around them.
         recorder: gives memory.
 
     Attributes:
@@ -38,12 +40,14 @@ class Placement:
         readers: defaultdict[str, list[Call]],
         positions: Mapping[str, int],
         orders: Mapping[str, Order],
+        halos: Mapping[str, Halo],
         recorder: Recorder,
     ) -> None:
         self.known = known
         self.readers = readers
         self.positions = positions
         self.orders = orders
+        self.halos = halos
         self.recorder = recorder
         self.written: set[str] = set()
 
@@ -57,7 +61,7 @@ class Placement:
     def _place(self, name: str, value: Abstract, apart: bool, views: int) -> View:
         order = self.orders.get(name)
         if order is not None and not _is_in_order(order, value.shape):
-            return self._in_order(order, value)
+            return self._in_order(order, value, self.halos.get(name))
         if name in self.positions and name not in self.written:
             self.written.add(name)
             nbytes = value.size * value.dtype.itemsize
@@ -75,15 +79,25 @@ class Placement:
             return left_factor(self.recorder, value.dtype, value.shape)
         return self.recorder.temporary(value.dtype, value.shape)
 
-    def _in_order(self, order: Order, value: Abstract) -> View:
+    def halo(self, name: str) -> Halo | None:
+        """The zeros around the place of a value."""
+        halo = self.halos.get(name)
+        if halo is None or _is_in_order(self.orders[name], self.known(name).shape):
+            return None
+        return halo
+
+    def _in_order(self, order: Order, value: Abstract, halo: Halo | None) -> View:
         """A new place for a value whose axes are in that order in memory."""
-        shape = [value.shape[axis] for axis in order]
+        around = halo or ((0, 0),) * len(order)
+        first = [around[axis][0] for axis in order]
+        size = [value.shape[axis] for axis in order]
+        shape = [sum(around[axis]) + value.shape[axis] for axis in order]
         width, itemsize = shape[-1], value.dtype.itemsize
         if rows_collide(width * itemsize):
             width += VECTOR_BYTES // itemsize
         whole = self.recorder.temporary(value.dtype, (*shape[:-1], width))
         inverse = sorted(range(len(order)), key=order.__getitem__)
-        return whole.slice([0] * len(shape), shape).transpose(inverse)
+        return whole.slice(first, size).transpose(inverse)
 
     def _place_through(
         self, reader: Call, name: str, value: Abstract, apart: bool, views: int

@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
+from onnxplug_cpu.compiler.ir.pieces import Halo, Piece, Place, Placed, Wish, Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
@@ -126,6 +126,7 @@ class Planner:
             structure.readers,
             structure.positions,
             structure.orders,
+            structure.halos,
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)
@@ -420,9 +421,8 @@ class Planner:
             return found is not None and found[1].refused
         if question.what == WITHIN:
             whole, start = question.argument
-            return self._lies_within(
-                part.slots[question.role], part.names[whole], start
-            )
+            slot = part.slots[question.role]
+            return self._lies_within(slot, part.names[whole], start)
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
@@ -461,9 +461,10 @@ class Planner:
             if isinstance(buffer, Output):
                 output = self._plans.outputs[buffer.position]
             if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
-                target.keep(key, place, buffer.nbytes, output, wrote)
+                where = place, buffer.nbytes, self._offsets[slot]
+                target.keep(key, where, output, wrote)
         else:
-            place, nbytes, output, also = found
+            (place, nbytes, offset), output, also = found
             position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
@@ -477,7 +478,7 @@ class Planner:
                     Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
-            self._offsets[slot] = 0
+            self._offsets[slot] = offset
             self._state[2 * self._count + slot] = place
             if also:
                 written.update(also)
@@ -486,8 +487,7 @@ class Planner:
 
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
         view = self._placement.place(name, apart=apart)
-        place = self._take(slot, view)
-        assert not self._offsets[slot], f"{name} does not begin where its buffer does"
+        place = self._take(slot, view, self._placement.halo(name))
         self._made[slot] = view.buffer
         return place
 
@@ -526,8 +526,8 @@ class Planner:
         view = View(buffer, first, place.dtype, place.shape, place.strides)
         return view.slice([0, start, *[0] * (len(shape) - 2)], shape)
 
-    def _take(self, slot: int, view: View) -> Place:
-        place, self._offsets[slot] = self.tokens.place_of(view)
+    def _take(self, slot: int, view: View, halo: Halo | None = None) -> Place:
+        place, self._offsets[slot] = self.tokens.place_of(view, halo)
         self._buffers[slot] = view.buffer
         self._state[2 * self._count + slot] = place
         return place

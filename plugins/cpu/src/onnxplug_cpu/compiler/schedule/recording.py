@@ -155,7 +155,23 @@ class Recording:
         role = self.part.roles[name]
         place = self._ask(TARGET, role, apart)
         view = self._made[name] = self._seen(role, place)
+        if place.halo is not None:
+            self._record_halo(view, place)
         return view
+
+    def _record_halo(self, view: View, place: Place) -> None:
+        # most values have none
+        from onnxplug_cpu.compiler.kernels.movement.halo import record_zeros
+
+        starts = [before for before, _ in place.halo or ()]
+        record_zeros(self.recorder, place.around(view.buffer), starts, view.shape)
+
+    def around(self, name: str) -> tuple[View, tuple[int, ...]] | None:
+        """A value with the zeros around it, and where in that it begins."""
+        view, place = self.view(name), self.planner.place(name)
+        if place.halo is None:
+            return None
+        return place.around(view.buffer), tuple(before for before, _ in place.halo)
 
     def lies_within(self, name: str, whole: str, start: int) -> bool:
         """Whether a value lies where its channels are those of *whole* from *start*

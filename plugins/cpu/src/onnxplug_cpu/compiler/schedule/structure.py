@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.halos import halo_for
 from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
@@ -112,9 +113,12 @@ def slot_of(number: int) -> int:
     return number // 2
 
 
-Found: TypeAlias = tuple[Place, int, str | None, Sequence[str]]
-"""A place, bytes of the buffer, the output that it is, and the outputs that have their
-place by that."""
+Where: TypeAlias = tuple[Place, int, int]
+"""A place, bytes of its buffer, and those before it."""
+
+Found: TypeAlias = tuple[Where, str | None, Sequence[str]]
+"""Where a value goes, the output that it is in, and the outputs that have their place
+by that."""
 
 
 class Target:
@@ -131,7 +135,7 @@ class Target:
         self,
         chain: Sequence[str],
         slots: Mapping[str, int],
-        found: dict[Any, tuple[Place, int, int | None, tuple[int, ...]]],
+        found: dict[Any, tuple[Where, int | None, tuple[int, ...]]],
     ) -> None:
         self._names = chain
         self.chain = frozenset(chain)
@@ -143,27 +147,26 @@ class Target:
         found = self._found.get(key)
         if found is None:
             return None
-        place, nbytes, output, written = found
+        where, output, written = found
         if output is None:
-            return place, nbytes, None, ()
+            return where, None, ()
         names = self._names
-        return place, nbytes, names[output], [names[each] for each in written]
+        return where, names[output], [names[each] for each in written]
 
     def keep(
         self,
         key: Any,
-        place: Place,
-        nbytes: int,
+        where: Where,
         output: str | None,
         written: Iterable[str],
     ) -> None:
         """Keep what was found."""
         number = self._names.index
         if output is None:
-            self._found[key] = place, nbytes, None, ()
+            self._found[key] = where, None, ()
         else:
             wrote = tuple([number(name) for name in written])
-            self._found[key] = place, nbytes, number(output), wrote
+            self._found[key] = where, number(output), wrote
 
 
 class Structure:
@@ -174,6 +177,7 @@ class Structure:
         readers: the calls that read a value.
         positions: of the values that are outputs.
         orders: of axes in memory, of values that do not lie as their shapes say.
+        halos: of values that convolutions want with zeros around them.
         joined: what is joined along channels to a value, by its name.
         wholes: of those that may lie where they are joined the value that is made.
         outlines: of the blocks of plans.
@@ -203,6 +207,11 @@ class Structure:
                 if name is not None:
                     self.readers[name].append(call)
         self.orders = orders(remaining, forms, facts, self.positions)
+        self.halos = {
+            name: halo
+            for name, order in self.orders.items()
+            if (halo := halo_for(self.readers[name], name, order)) is not None
+        }
         self.joined: dict[str, list[str]] = {}
         self.wholes: dict[str, str] = {}
         for call in remaining if self.orders else ():
@@ -326,6 +335,7 @@ class Structure:
         for name in names:
             if name not in self.positions and self.orders.get(name) == order:
                 self.wholes.setdefault(name, whole)
+                self.halos.pop(name, None)
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""

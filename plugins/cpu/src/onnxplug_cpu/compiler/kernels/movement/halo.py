@@ -1,4 +1,4 @@
-"""Copies with zeros around them, for windows that reach beyond an array."""
+"""Zeros around arrays, for windows that reach beyond them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,40 @@ def record_padded(
 
     def record(inner: Recorder) -> None:
         record_copy(inner, source, target.slice(starts, source.shape))
-        zero = np.zeros((), target.dtype)
-        for border in _borders(source.shape, target, starts):
-            record_fill(inner, zero, border)
+        _record_borders(inner, target, starts, source.shape)
 
     shape = "×".join(map(str, target.shape))
     record_together(recorder, record, label=f"{label} {shape}")
+
+
+def record_zeros(
+    recorder: Recorder,
+    target: View,
+    starts: Sequence[int],
+    shape: Sequence[int],
+    *,
+    label: str = "Zeros",
+) -> None:
+    """Write zeros around the elements of *target* that a value of *shape* has, from the
+    place *starts* on.
+
+    Args:
+        target: any strides, but no element twice.
+    """
+    sizes = "×".join(map(str, target.shape))
+    record_together(
+        recorder,
+        lambda inner: _record_borders(inner, target, starts, shape),
+        label=f"{label} {sizes}",
+    )
+
+
+def _record_borders(
+    recorder: Recorder, target: View, starts: Sequence[int], shape: Sequence[int]
+) -> None:
+    zero = np.zeros((), target.dtype)
+    for border in _borders(shape, target, starts):
+        record_fill(recorder, zero, border)
 
 
 def _borders(

@@ -224,6 +224,7 @@ class _Windows:
             or slide.before >= slide.taps
             or last >= size
             or self._is_long()
+            or self.combining.change == "power"  # whose code is long
         ):
             return 0
         return shape.pixels // (1 if slide.stride == 1 else 2)

@@ -303,7 +303,9 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
         parts = [Depthwise(x, w, geometry)]
     elif 0 not in shape:
         in_rows = _is_in_rows(x, groups)
-        padded = _padded(plan, x, geometry, in_rows=in_rows)
+        padded = _with_halo(plan, names[0], x, geometry)
+        if padded is None:
+            padded = _padded(plan, x, geometry, in_rows=in_rows)
         weights = _weights(call, w, groups)
         parts = [
             part.along_rows() if in_rows else part
@@ -351,6 +353,25 @@ def _is_in_rows(x: View, groups: int) -> bool:
     better summed along its rows than along them."""
     rows = x.strides[-1] == 1 and x.strides[1] != 1
     return rows and 1 < x.shape[1] <= _FEW_CHANNELS * groups
+
+
+def _with_halo(plan: Plan, name: str, x: View, geometry: Geometry) -> View | None:
+    """*x* with zeros around it, if it has as many as windows reach."""
+    if not any(geometry.before) and not any(geometry.after):
+        return None
+    found = plan.around(name)
+    if found is None:
+        return None
+    around, starts = found
+    first, size = [0, 0], list(x.shape[:2])
+    for axis, (before, after) in enumerate(
+        zip(geometry.before, geometry.after, strict=True), 2
+    ):
+        first.append(starts[axis] - before)
+        size.append(before + x.shape[axis] + after)
+        if first[-1] < 0 or first[-1] + size[-1] > around.shape[axis]:
+            return None
+    return around.slice(first, size)
 
 
 def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:

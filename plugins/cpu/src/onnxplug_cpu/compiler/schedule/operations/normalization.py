@@ -147,19 +147,21 @@ def _record_batch(plan: Plan, call: Call) -> None:
         plan.known(name).content for name in call.inputs[1:] if name is not None
     ]
     wide = [np.asarray(c, np.float64) for c in contents if c is not None]
-    rank = len(x.shape)
-    if len(wide) < len(contents):
-        scale, shift, mean, variance = (
-            _per_channel(view, rank) for view in _parameters(plan, call)
-        )
-        factor = _factor(plan, [variance], epsilon, scale)
-        _record_standardised(plan, x, out, mean, factor, shift, call.op_type)
-        return
-    with np.errstate(all="ignore"):
-        slope = wide[0] / np.sqrt(wide[3] + epsilon)
-        offset = wide[1] - wide[2] * slope
-        both = [array.astype(np.float32) for array in (slope, offset)]
-    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    if len(wide) == len(contents):
+        with np.errstate(all="ignore"):
+            slope = wide[0] / np.sqrt(wide[3] + epsilon)
+            offset = wide[1] - wide[2] * slope
+            both = [array.astype(np.float32) for array in (slope, offset)]
+        by, plus = (plan.recorder.constant(array) for array in both)
+    else:
+        scale, shift, mean, variance = _parameters(plan, call)
+        by = _factor(plan, [variance], epsilon, scale)
+        plus = plan.recorder.temporary(F32, shift.shape)
+        chain = _Chained()
+        moved = chain.step("Mul", chain.read(mean), chain.read(by))
+        result = chain.step("Sub", chain.read(shift), moved)
+        chain.record(plan, result, plus, call.op_type)
+    by, plus = (_per_channel(view, len(x.shape)) for view in (by, plus))
     chain = _Chained()
     scaled = chain.step("Mul", chain.read(x), chain.read(by))
     result = chain.step("Add", scaled, chain.read(plus))

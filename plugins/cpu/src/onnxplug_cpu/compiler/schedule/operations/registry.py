@@ -49,6 +49,10 @@ class Plan(Protocol):
         With *apart* there may be gaps between rows, for a product that wants them.
         """
 
+    def around(self, name: str) -> tuple[View, tuple[int, ...]] | None:
+        """A value with the zeros around it in memory, and where in that it begins;
+        ``None`` if there are none."""
+
     def lies_within(self, name: str, whole: str, start: int) -> bool:
         """Whether a value was written where its channels are those of *whole*, which
         has its target, from *start* on."""

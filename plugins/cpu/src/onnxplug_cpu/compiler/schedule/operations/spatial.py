@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _MOST_PLACES: Final = 1 << 20
 """Elements of an axis above which no table of its places is made."""
 
+_MOST_TAPS: Final = 1 << 10
+"""Elements of an axis that become one, above which no table is made: with each a few
+arrays are computed."""
+
 # Resize and Upsample
 
 _RESIZE: Final = (
@@ -52,9 +56,13 @@ def _accepts_resize(call: Call, dtypes: Dtypes) -> str | None:
 
 
 def _check_resize(call: Call, inputs: Inputs, results: Results) -> None:
-    for value in (given(inputs), given(results)):
-        if any(size > _MOST_PLACES for size in value.shape):
-            raise NotCompiled(f"a table for an axis of {value.shape}", call)
+    before, after = given(inputs).shape, given(results).shape
+    if any(size > _MOST_PLACES for size in (*before, *after)):
+        raise NotCompiled(f"tables for axes of {before} and {after}", call)
+    if call.attributes.get("antialias") and any(
+        size > _MOST_TAPS * wanted for size, wanted in zip(before, after, strict=True)
+    ):
+        raise NotCompiled(f"{before} is averaged to {after}", call)
 
 
 def _resized(
