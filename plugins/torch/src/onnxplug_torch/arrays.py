@@ -13,6 +13,7 @@ from onnxplug_torch.dtypes import torch_dtype
 _CARRIERS: Final = {1: np.dtype(np.uint8), 2: np.dtype(np.int16)}
 """What carries element types that numpy itself lacks, by their size in bytes."""
 
+
 class _Writable:
     """The memory of an array that is read-only, for torch, which knows no such thing.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -151,9 +150,7 @@ class _Transfer(ep.DataTransfer):
         spaces = {source.space, target.space}
         return self._space in spaces and spaces <= {self._space, ep.HOST.space}
 
-    def copy(
-        self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None
-    ) -> None:
+    def copy(self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
         with _on(stream), self._torch.inference_mode():
             for source, target in pairs:
                 self._tensor(target).copy_(
@@ -178,22 +175,21 @@ class TorchContext(ep.DeviceContext):
 
     Attributes:
         torch: the module.
-        module: what torch has for the kind of device, ``torch.cuda``.
+        module: what torch has for the kind of device; by default ``torch.cuda`` of
+            CUDA, and so on.
     """
 
-    def __init__(self, torch: Any, place: Place) -> None:
+    def __init__(self, torch: Any, place: Place, module: Any = None) -> None:
         self.torch = torch
         self.device = torch.device(place.torch_name)
-        self.module = getattr(torch, self.device.type)
+        self.module = module or getattr(torch, self.device.type)
         self.location = place.location
         self.dlpack_device = place.dlpack
-        self.captures = place.space in ("cuda", "hip")
+        self.captures = place.captures
         self.transfer = _Transfer(torch, place.space)
         self._allocator = _DeviceAllocator(torch, self.device)
-        # of a device without streams there is nothing to copy beside
-        self._has_streams = place.space in ("cuda", "hip", "xpu")
-        self._pinned = _PinnedAllocator(torch) if self._has_streams else None
-        self._lock = threading.Lock()
+        self._has_streams = place.has_streams
+        self._pinned = _PinnedAllocator(torch) if place.pins else None
 
     def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
         return self._allocator if kind is ep.MemoryKind.DEVICE else self._pinned

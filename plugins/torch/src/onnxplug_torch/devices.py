@@ -10,7 +10,11 @@ from onnxplug import ep
 from onnxplug_torch.installation import Build
 
 _APPLE: Final = 0x106B
-_PLATFORMS: Final = {0x10DE: ("cuda", "CUDA"), 0x1002: ("hip", "ROCm"), 0x8086: ("xpu", "XPU")}
+_PLATFORMS: Final = {
+    0x10DE: ("cuda", "CUDA"),
+    0x1002: ("hip", "ROCm"),
+    0x8086: ("xpu", "XPU"),
+}
 """By the maker of a GPU: the attribute of a build, and what it is called."""
 
 _DLPACK: Final = {"cpu": 1, "cuda": 2, "mps": 8, "hip": 10, "xpu": 14}
@@ -43,6 +47,21 @@ class Place(NamedTuple):
         if self.space == "cpu":
             return ep.HOST
         return ep.MemoryLocation(self.space, self.ordinal)
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether torch queues work there on streams that one can choose."""
+        return self.space in ("cuda", "hip", "xpu")
+
+    @property
+    def pins(self) -> bool:
+        """Whether torch makes memory of the host that it copies to by itself."""
+        return self.has_streams
+
+    @property
+    def captures(self) -> bool:
+        """Whether torch captures what is queued."""
+        return self.space in ("cuda", "hip")
 
     @property
     def dlpack(self) -> tuple[int, int]:
@@ -82,8 +101,8 @@ def parse(name: str, build: Build) -> Place:
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda", "mps", "xpu") or (number and not number.isdecimal()):
         raise ep.OptionError(
-            f"option 'device' is {name!r}; expected cpu, cuda, mps or xpu, and a number "
-            "after a colon where there are several, as cuda:1"
+            f"option 'device' is {name!r}; expected cpu, cuda, mps or xpu, and a "
+            "number after a colon where there are several, as cuda:1"
         )
     space = "hip" if kind == "cuda" and build.hip else kind
     return Place(space, int(number or 0))

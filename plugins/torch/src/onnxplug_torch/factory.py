@@ -96,7 +96,7 @@ class TorchFactory(ep.EpFactory):
                 f"torch {torch.__version__} finds no device {place.torch_name} here; "
                 f"its driver may be missing, or older than torch needs"
             )
-        if settings.cuda_graphs and place.space not in ("cuda", "hip"):
+        if settings.cuda_graphs and not place.captures:
             raise ep.OptionError(
                 f"option 'cuda_graphs' is for CUDA and ROCm, not {place.torch_name}"
             )
@@ -184,9 +184,7 @@ def _unusable(build: Build | None) -> str:
     return ""
 
 
-def _choose(
-    devices: Sequence[ep.EpDevice], settings: Settings, build: Build
-) -> Place:
+def _choose(devices: Sequence[ep.EpDevice], settings: Settings, build: Build) -> Place:
     if settings.device:
         return parse(settings.device, build)
     order = sorted(devices, key=lambda pair: pair.device.type is ep.DeviceType.CPU)

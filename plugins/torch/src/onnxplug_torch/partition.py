@@ -65,8 +65,11 @@ class TorchPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         stream = None if context is None else context.stream
-        with self._torch.inference_mode(), (
-            nullcontext() if stream is None else stream.used()  # type: ignore[attr-defined]
+        with (
+            self._torch.inference_mode(),
+            (
+                nullcontext() if stream is None else stream.used()  # type: ignore[attr-defined]
+            ),
         ):
             arguments = [
                 self._argument(value, form)

@@ -6,7 +6,7 @@ what is wanted in the other form than it is made in is converted by a step of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onnxplug import ep
@@ -16,6 +16,7 @@ from onnxplug_torch import shapes
 from onnxplug_torch.arrays import to_tensor
 from onnxplug_torch.capability import find_function
 from onnxplug_torch.dtypes import torch_dtype
+from onnxplug_torch.fusion import find_fusions
 
 Form: TypeAlias = Literal["tensor", "numbers"]
 
@@ -79,7 +80,7 @@ class Constants:
 
     def tensor(self, partition: ep.Partition, name: str, is_filter: bool) -> Any:
         """The constant *name*, where and as the device wants it."""
-        array = partition.constant(name)
+        array: Any = partition.constant(name)
         last = self._channels_last and is_filter and array.ndim == 4
         source = partition.weight(name)
         if self._store is None or source is None:
@@ -115,12 +116,18 @@ class _Builder:
             for node in partition.nodes
         }
         self.on_host = self._choose_host()
+        self.fusions = find_fusions(torch, partition)
+        self.replaced = frozenset[int]().union(
+            *(fusion.replaced for fusion in self.fusions.values())
+        )
 
     def _choose_host(self) -> set[str]:
         """The values that are made, or fed, as numbers."""
         partition = self.partition
         able = {
-            name for name in partition.inputs if shapes.are_plain([partition.value(name)])
+            name
+            for name in partition.inputs
+            if shapes.are_plain([partition.value(name)])
         }
         feasible: set[int] = set()
         for node in partition.nodes:
@@ -198,6 +205,15 @@ class _Builder:
         return target
 
     def add(self, node: ep.Node) -> None:
+        """Append what computes *node*."""
+        if node.index in self.replaced:
+            return
+        fusion = self.fusions.get(node.index)
+        if fusion is not None:
+            given = tuple(self.slot(name, "tensor", node) for name in fusion.inputs)
+            made = (self.new(node.outputs[0] or "", "tensor"),)
+            self.steps.append(Step(fusion.function, given, made, (), node, False))
+            return
         operator, function = self.found[node.index]
         names = list(node.outputs)
         while len(names) > 1 and names[-1] is None:
@@ -222,12 +238,27 @@ class _Builder:
             self.slot(name, kind, node)
             for name, kind in zip(node.inputs, kinds, strict=True)
         )
+        if operator.prepare is not None:
+            inputs = self._prepared(operator.prepare, node, inputs)
         outputs = tuple(0 if name is None else self.new(name, form) for name in names)
         self.steps.append(Step(function, inputs, outputs, (), node, False))
 
+    def _prepared(
+        self, prepare: Callable[..., Any], node: ep.Node, inputs: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """*inputs*, the second of them made ready of that and the two after it."""
+        names = node.inputs[1:4]
+        if any(name and self.partition.constant(name) is None for name in names):
+            return inputs
+        weights = [self.template[slot] for slot in inputs[1:4]]
+        self.template.append(prepare(self.torch, *weights))
+        return (inputs[0], len(self.template) - 1, *inputs[2:])
+
     def _any_form(self, name: str | None) -> Form:
         has_tensor = (name, "tensor") in self.slots
-        return "tensor" if has_tensor or (name, "numbers") not in self.slots else "numbers"
+        return (
+            "tensor" if has_tensor or (name, "numbers") not in self.slots else "numbers"
+        )
 
 
 def build(

@@ -58,8 +58,8 @@ class TorchProvider(ep.ExecutionProvider):
             program.waits or "numbers" in program.input_forms + program.output_forms
         ):
             raise ep.SessionRefused(
-                "shapes in the model depend on values, for which the host waits, so its "
-                "runs cannot be captured; turn cuda_graphs off"
+                "shapes in the model depend on values, for which the host waits, so "
+                "its runs cannot be captured; turn cuda_graphs off"
             )
         narrow = self._settings.narrow(self._torch)
         if narrow is not None:

@@ -29,7 +29,7 @@ _MOST: Final = 64
 
 def is_small(array: Any) -> bool:
     """Whether a constant may take part."""
-    return array.ndim <= 1 and array.size <= _MOST
+    return bool(array.ndim <= 1 and array.size <= _MOST)
 
 
 def find_function(node: ep.Node) -> Callable[..., Numbers] | None:

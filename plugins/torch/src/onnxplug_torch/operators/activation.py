@@ -56,9 +56,7 @@ def gelu(torch: Any, x: Any, *, approximate: str = "none") -> Any:
 
 
 @operator("HardSigmoid", since=6, types=FLOATS)
-def hard_sigmoid(
-    torch: Any, x: Any, *, alpha: float = 0.2, beta: float = 0.5
-) -> Any:
+def hard_sigmoid(torch: Any, x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     return in_float32(torch, lambda x: torch.clamp(alpha * x + beta, 0, 1), x)
 
 

@@ -48,7 +48,7 @@ def divide(torch: Any, x: Any, y: Any) -> Any:
 
 
 def _quotient(torch: Any, x: Any, y: Any) -> Any:
-    # -1 and 0 apart: of the least number processors trap on one, and on the other always
+    # -1 and 0 apart: by 0 processors trap, and by -1 if it is of the least number
     safe = torch.where((y == 0) | (y == -1), 1, y) if y.dtype.is_signed else y
     safe = torch.where(safe == 0, 1, safe)
     found = torch.div(x, safe, rounding_mode="trunc")

@@ -36,9 +36,7 @@ def _heads(x: Any, count: int | None) -> Any:
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
-@operator(
-    "Attention", since=23, types=FLOATS, other={3: FLOATS | BOOL}, check=_refusal
-)
+@operator("Attention", since=23, types=FLOATS, other={3: FLOATS | BOOL}, check=_refusal)
 def attention(
     torch: Any,
     q: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxplug import ep
 from onnxplug.ep import DataType
-from onnxplug_torch.dtypes import FLOAT8, NUMBERS, BOOL, TENSOR_TYPES, torch_dtype
+from onnxplug_torch.dtypes import BOOL, FLOAT8, NUMBERS, TENSOR_TYPES, torch_dtype
 from onnxplug_torch.operators.registry import operator
 
 _SOURCES = NUMBERS | BOOL | FLOAT8 - {DataType.FLOAT8_E8M0FNU}
@@ -49,7 +49,11 @@ def convert(torch: Any, x: Any, dtype: Any, *, saturate: bool = True) -> Any:
         return wide != 0
     if not str(dtype).startswith("torch.float8"):
         if x.dtype.is_floating_point and not dtype.is_floating_point:
-            return x.to(torch.int64).to(dtype) if dtype != torch.uint64 else _to_uint64(torch, x)
+            return (
+                x.to(torch.int64).to(dtype)
+                if dtype != torch.uint64
+                else _to_uint64(torch, x)
+            )
         return x.to(dtype)
     return _to_float8(torch, x.to(torch.float32), dtype, saturate)
 

@@ -28,9 +28,7 @@ def within(torch: Any, index: Any, size: int) -> Any:
 def gather(torch: Any, x: Any, index: Any, *, axis: int = 0) -> Any:
     axis = axis % x.ndim
     inside = within(torch, index, x.shape[axis])
-    found = moved(
-        torch, lambda x: torch.index_select(x, axis, inside.reshape(-1)), x
-    )
+    found = moved(torch, lambda x: torch.index_select(x, axis, inside.reshape(-1)), x)
     if index.ndim == 1:
         return found
     return found.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
@@ -141,10 +139,10 @@ def scatter_nd(
     return _scatter(torch, table, 0, where, news, reduction).reshape(x.shape)
 
 
-@operator("OneHot", since=9, types=INTEGERS, other={0: NUMBERS, 2: NUMBERS | BOOL}, host=(1,))
-def one_hot(
-    torch: Any, index: Any, depth: Any, values: Any, *, axis: int = -1
-) -> Any:
+@operator(
+    "OneHot", since=9, types=INTEGERS, other={0: NUMBERS, 2: NUMBERS | BOOL}, host=(1,)
+)
+def one_hot(torch: Any, index: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     (count,) = (int(each) for each in numbers(depth))
     index = index.to(torch.int64)
     inside = torch.where(index < 0, index + count, index)
@@ -163,9 +161,7 @@ def nonzero(torch: Any, x: Any) -> Any:
 
 
 @operator("Compress", since=9, types=TENSOR_TYPES, other={1: BOOL}, waits=True)
-def compress(
-    torch: Any, x: Any, condition: Any, *, axis: int | None = None
-) -> Any:
+def compress(torch: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = x.reshape(-1), 0
     rows = torch.nonzero(condition).reshape(-1)

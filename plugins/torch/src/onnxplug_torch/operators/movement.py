@@ -212,10 +212,14 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Any:
-    places = range(x.ndim) if axes is None else [axis % x.ndim for axis in numbers(axes)]
+    places = (
+        range(x.ndim) if axes is None else [axis % x.ndim for axis in numbers(axes)]
+    )
     amounts = numbers(pads)
     count = len(amounts) // 2
-    around = dict(zip(places, zip(amounts[:count], amounts[count:], strict=True), strict=True))
+    around = dict(
+        zip(places, zip(amounts[:count], amounts[count:], strict=True), strict=True)
+    )
     if mode == "constant":
         fill = numbers(value)[0] if value is not None else 0
         flat = [n for axis in reversed(range(x.ndim)) for n in around.get(axis, (0, 0))]
@@ -253,7 +257,7 @@ def _extend(torch: Any, x: Any, axis: int, before: int, after: int, mode: str) -
         index = index % size
     else:
         period = max(2 * (size - 1), 1)
-        index = (index % period)
+        index = index % period
         index = torch.minimum(index, period - index) if size > 1 else index * 0
     return moved(torch, lambda x: torch.index_select(x, axis, index), x)
 

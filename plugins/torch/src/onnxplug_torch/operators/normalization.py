@@ -68,11 +68,11 @@ def instance_normalize(
         )
     return in_float32(
         torch,
-        lambda x, scale, b: _standardized(
-            torch, x, tuple(range(2, x.ndim)), epsilon
-        )[0]
-        * scale.reshape([-1, *[1] * (x.ndim - 2)])
-        + b.reshape([-1, *[1] * (x.ndim - 2)]),
+        lambda x, scale, b: (
+            _standardized(torch, x, tuple(range(2, x.ndim)), epsilon)[0]
+            * scale.reshape([-1, *[1] * (x.ndim - 2)])
+            + b.reshape([-1, *[1] * (x.ndim - 2)])
+        ),
         x,
         scale,
         b,

@@ -98,7 +98,7 @@ def _flat(
 ) -> Any:
     """Positions in the whole flat input, from those in each padded image."""
     rank = len(within)
-    places = []
+    places: list[Any] = []
     for axis in reversed(range(rank)):
         place = indices % within[axis] - windows.begin[axis]
         places.insert(0, place.clamp(0, shape[2 + axis] - 1))

@@ -26,7 +26,9 @@ def integer_product(torch: Any, x: Any, y: Any) -> Any:
     """A product of integers; torch multiplies them on the host only."""
     if x.device.type == "cpu":
         return torch.matmul(x, y)
-    return (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2) if y.ndim > 1 else (x * y).sum(-1)
+    return (
+        (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2) if y.ndim > 1 else (x * y).sum(-1)
+    )
 
 
 @operator("Gemm", since=7, types=NUMBERS)

@@ -12,9 +12,9 @@ from onnxplug_torch.operators.cast import convert
 from onnxplug_torch.operators.convolution import convolve
 from onnxplug_torch.operators.registry import operator
 
-_STEPS = frozenset(
-    {DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16}
-) | (FLOAT8 - {DataType.FLOAT8_E8M0FNU})
+_STEPS = frozenset({DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16}) | (
+    FLOAT8 - {DataType.FLOAT8_E8M0FNU}
+)
 _BYTES = frozenset({DataType.INT8, DataType.UINT8})
 
 
@@ -102,9 +102,7 @@ def quantize(
     else:
         wide = torch.float32 if narrow == torch.float32 else torch.float64
         quotient = x.to(wide) / scale.to(wide)
-    return quantize_steps(
-        torch, quotient, zero_point, dtype, saturate=bool(saturate)
-    )
+    return quantize_steps(torch, quotient, zero_point, dtype, saturate=bool(saturate))
 
 
 @operator(
@@ -206,6 +204,8 @@ def quantized_convolution(
         pads=pads,
         strides=strides,
     )
-    scale = w_scale.reshape(filters[:-1]) if w_scale.numel() > 1 else w_scale.reshape(())
+    scale = (
+        w_scale.reshape(filters[:-1]) if w_scale.numel() > 1 else w_scale.reshape(())
+    )
     factor = _factor(torch, x_scale.reshape(()), scale, y_scale.reshape(()))
     return quantize_steps(torch, sums * factor, y_zero.reshape(()), y_zero.dtype)

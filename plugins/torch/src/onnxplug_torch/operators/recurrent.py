@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from onnxplug import ep
 from onnxplug.ep import DataType
@@ -45,6 +45,38 @@ def _reordered(torch: Any, x: Any, order: Sequence[int]) -> Any:
     return torch.cat([parts[:, gate] for gate in order], 1)
 
 
+class Weights(NamedTuple):
+    """What torch's layers take, of constants in ONNX's order of gates."""
+
+    weights: list[Any]
+
+
+def _weights(
+    torch: Any, order: Sequence[int], w: Any, r: Any, b: Any | None
+) -> list[Any]:
+    """Of each direction those of the input and the state, and their biases."""
+    parts = [w, r]
+    if b is not None:
+        half = b.shape[1] // 2
+        parts += [b[:, :half], b[:, half:]]
+    ordered = [_reordered(torch, part, order) for part in parts]
+    return [part[n] for n in range(w.shape[0]) for part in ordered]
+
+
+def _preparing(order: Sequence[int]) -> Callable[..., Weights]:
+    def prepare(torch: Any, w: Any, r: Any, b: Any | None = None) -> Weights:
+        return Weights(_weights(torch, order, w, r, b))
+
+    return prepare
+
+
+# ONNX has input, output, forget and cell; torch input, forget, cell and output
+_LSTM = (0, 2, 3, 1)
+# ONNX has update, reset and hidden; torch reset, update and hidden
+_GRU = (1, 0, 2)
+_RNN = (0,)
+
+
 def _run(
     torch: Any,
     function: Any,
@@ -62,20 +94,9 @@ def _run(
         states = [None if each is None else each.transpose(0, 1) for each in states]
     if direction == "reverse":
         x = torch.flip(x, (0,))
-    count, hidden = w.shape[0], r.shape[-1]
+    count, hidden = r.shape[0], r.shape[-1]
     batch = x.shape[1]
-    w, r = _reordered(torch, w, order), _reordered(torch, r, order)
-    biases = None
-    if b is not None:
-        half = b.shape[1] // 2
-        biases = [
-            _reordered(torch, part, order) for part in (b[:, :half], b[:, half:])
-        ]
-    weights = [
-        part
-        for n in range(count)
-        for part in (w[n], r[n], *(() if biases is None else (each[n] for each in biases)))
-    ]
+    weights = w.weights if isinstance(w, Weights) else _weights(torch, order, w, r, b)
     begin = [
         x.new_zeros((count, batch, hidden)) if each is None else each.contiguous()
         for each in states
@@ -99,10 +120,18 @@ def _run(
     return (y, *ends)
 
 
-@operator("LSTM", since=7, types=FLOATS - {DataType.FLOAT16}, other=_LENGTHS, check=_refusal)
+@operator(
+    "LSTM",
+    since=7,
+    types=FLOATS - {DataType.FLOAT16},
+    other=_LENGTHS,
+    check=_refusal,
+    prepare=_preparing(_LSTM),
+)
 def lstm(
-    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None, lengths: Any | None = None,
-    initial_h: Any | None = None, initial_c: Any | None = None, p: Any | None = None,
+    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None,
+    lengths: Any | None = None, initial_h: Any | None = None,
+    initial_c: Any | None = None, p: Any | None = None,
     *,
     activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (),
@@ -113,15 +142,20 @@ def lstm(
     layout: int = 0,
 ) -> Any:  # fmt: skip
     states = (initial_h, initial_c)
-    # ONNX has input, output, forget and cell; torch input, forget, cell and output
-    order = (0, 2, 3, 1)
-    return _run(torch, torch.lstm, order, x, w, r, b, states, direction, layout)
+    return _run(torch, torch.lstm, _LSTM, x, w, r, b, states, direction, layout)
 
 
-@operator("GRU", since=7, types=FLOATS - {DataType.FLOAT16}, other=_LENGTHS, check=_refusal)
+@operator(
+    "GRU",
+    since=7,
+    types=FLOATS - {DataType.FLOAT16},
+    other=_LENGTHS,
+    check=_refusal,
+    prepare=_preparing(_GRU),
+)
 def gru(
-    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None, lengths: Any | None = None,
-    initial_h: Any | None = None,
+    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None,
+    lengths: Any | None = None, initial_h: Any | None = None,
     *,
     activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (),
@@ -131,15 +165,20 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> Any:  # fmt: skip
-    # ONNX has update, reset and hidden; torch reset, update and hidden
-    order = (1, 0, 2)
-    return _run(torch, torch.gru, order, x, w, r, b, (initial_h,), direction, layout)
+    return _run(torch, torch.gru, _GRU, x, w, r, b, (initial_h,), direction, layout)
 
 
-@operator("RNN", since=7, types=FLOATS - {DataType.FLOAT16}, other=_LENGTHS, check=_refusal)
+@operator(
+    "RNN",
+    since=7,
+    types=FLOATS - {DataType.FLOAT16},
+    other=_LENGTHS,
+    check=_refusal,
+    prepare=_preparing(_RNN),
+)
 def rnn(
-    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None, lengths: Any | None = None,
-    initial_h: Any | None = None,
+    torch: Any, x: Any, w: Any, r: Any, b: Any | None = None,
+    lengths: Any | None = None, initial_h: Any | None = None,
     *,
     activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (),
@@ -150,4 +189,4 @@ def rnn(
 ) -> Any:  # fmt: skip
     rectified = bool(activations) and activations[0].lower() == "relu"
     function = torch.rnn_relu if rectified else torch.rnn_tanh
-    return _run(torch, function, (0,), x, w, r, b, (initial_h,), direction, layout)
+    return _run(torch, function, _RNN, x, w, r, b, (initial_h,), direction, layout)

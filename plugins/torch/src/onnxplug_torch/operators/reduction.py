@@ -94,6 +94,7 @@ def _extreme(name: str) -> _Reduce:
             for n, size in enumerate(x.shape)
             if keep or n not in axes
         ]
+        least: float
         if x.dtype == torch.bool:
             least = name == "amin"
         elif x.dtype.is_floating_point:
@@ -198,17 +199,15 @@ def _running(op_type: str, name: str, since: int, start: int) -> None:
             x = torch.flip(x, (place,))
         if exclusive and x.shape[place]:
             first = torch.full_like(x.narrow(place, 0, 1), start)
-            x = torch.cat(
-                (first, x.narrow(place, 0, x.shape[place] - 1)), place
-            )
+            x = torch.cat((first, x.narrow(place, 0, x.shape[place] - 1)), place)
         found = in_signed(
             torch, lambda x: getattr(torch, name)(x, place, dtype=x.dtype), x
         )
         return torch.flip(found, (place,)) if reverse else found
 
-    operator(
-        op_type, since=since, types=NUMBERS, other={1: POSITIONS}, host=(1,)
-    )(function)
+    operator(op_type, since=since, types=NUMBERS, other={1: POSITIONS}, host=(1,))(
+        function
+    )
 
 
 _running("CumSum", "cumsum", 11, 0)

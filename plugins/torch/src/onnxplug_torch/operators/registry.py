@@ -1,9 +1,10 @@
 """Which of torch's functions computes an operator, and of which inputs.
 
-A function here has the form of a kernel of ``onnxplug_kernels``: torch itself first, then
-the inputs by position, ``None`` for one that is left out, then the attributes by name with
-ONNX's defaults.  Inputs are tensors, but those that are *host* arguments: torch wants
-shapes, axes and counts as Python's numbers, which they are given as, in (nested) lists.
+A function here has the form of a kernel of ``onnxplug_kernels``: torch itself first,
+then the inputs by position, ``None`` for one that is left out, then the attributes by
+name with ONNX's defaults.  Inputs are tensors, but those that are *host* arguments:
+torch wants shapes, axes and counts as Python's numbers, which they are given as, in
+(nested) lists.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Operator(NamedTuple):
         host: positions of inputs that are wanted as Python's numbers.
         check: what else stands in the way of a node.
         waits: its result's shape depends on values, for which it waits.
+        prepare: makes what takes the place of the second input of that and the two
+            after it, once, where they are constants.
     """
 
     kernel: Kernel
@@ -44,6 +47,7 @@ class Operator(NamedTuple):
     host: frozenset[int]
     check: Check | None
     waits: bool
+    prepare: Callable[..., Any] | None
 
 
 def operator(
@@ -57,13 +61,16 @@ def operator(
     host: Sequence[int] = (),
     check: Check | None = None,
     waits: bool = False,
+    prepare: Callable[..., Any] | None = None,
 ) -> Callable[[Function], Function]:
     """Declare the decorated function to compute *op_type*; see :class:`Operator`."""
 
     def declare(function: Function) -> Function:
         kernel = Kernel(domain, op_type, since, until, False, function)
         found = _OPERATORS.setdefault((domain, op_type), [])
-        found.append(Operator(kernel, types, other, frozenset(host), check, waits))
+        found.append(
+            Operator(kernel, types, other, frozenset(host), check, waits, prepare)
+        )
         found.sort(key=lambda each: each.kernel.since, reverse=True)
         return function
 

@@ -20,11 +20,12 @@ from onnxplug_torch.dtypes import FLOATS, TENSOR_TYPES
 from onnxplug_torch.operators.computing import moved
 from onnxplug_torch.operators.registry import operator
 
+
 @functools.lru_cache(maxsize=256)
 def _axis(
     length: int, size: int, scale: float | None, attributes: tuple[tuple[str, Any], ...]
 ) -> np.ndarray[Any, Any]:
-    """How *size* elements are made of *length*: an index, or a matrix [length, size]."""
+    """How *size* elements are made of *length*: an index, or [length, size]."""
     kernel = find_kernel("", "Resize", 19)
     assert kernel is not None
     resize = kernel.bind(np, {**dict(attributes), "axes": (1,)}, output_count=1)
