@@ -72,13 +72,13 @@ class Place(NamedTuple):
 def match(
     devices: Sequence[ep.HardwareDevice], build: Build
 ) -> Iterator[tuple[ep.HardwareDevice, Place | str]]:
-    """Each of *devices* with its place, or with why torch does not drive it."""
+    """Each processor and GPU with its place, or with why torch does not drive it."""
     seen: Counter[str] = Counter()
     for device in devices:
         if device.type is ep.DeviceType.CPU:
             yield device, Place("cpu", 0)
         elif device.type is not ep.DeviceType.GPU:
-            yield device, "torch drives processors and GPUs"
+            continue  # torch drives no NPUs
         elif device.vendor_id == _APPLE:
             yield device, Place("mps", 0)
         elif device.vendor_id not in _PLATFORMS:
