@@ -107,3 +107,15 @@ def test_pools_that_round_up(
         return places - 1 if (places - 1) * stride >= n + before else places
 
     check(found, places, least=span)
+
+
+def test_valid_pools_round_nothing_up() -> None:
+    """ONNX's text has ceil((n - span + 1) / stride) for ``VALID``."""
+    found = size_of_y(
+        'y = MaxPool <ceil_mode = 1, auto_pad = "VALID", kernel_shape = [3], '
+        "strides = [3]> (x)",
+        "float[1, 1, N] x",
+        "float unused = {0}",
+        axis=2,
+    )
+    check(found, lambda n: math.ceil((n - 3 + 1) / 3), least=3)

@@ -73,6 +73,7 @@ def test_a_network_under_options(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, of its own parts
 def test_a_network_by_torch_compile(alone: Alone) -> None:
     session = alone(net(), compile=True)
     for height, width in ((9, 7), (9, 7), (4, 4)):

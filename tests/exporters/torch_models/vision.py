@@ -76,6 +76,22 @@ def segformer() -> nn.Module:
     return Logits(transformers.SegformerForSemanticSegmentation, config)
 
 
+def efficientnet() -> nn.Module:
+    """EfficientNet (Tan and Le, 2019), padded as TensorFlow does.
+
+    The library takes the mean of a picture by a pool whose window is as wide as there
+    are channels.
+    """
+    config = transformers.EfficientNetConfig(
+        image_size=32,
+        width_coefficient=0.25,
+        depth_coefficient=0.25,
+        hidden_dim=320,
+        num_labels=5,
+    )
+    return Logits(transformers.EfficientNetForImageClassification, config)
+
+
 class Detr(nn.Module):
     """Detection by queries over a convolutional network's map (Carion et al., 2020)."""
 
@@ -152,6 +168,7 @@ ARCHITECTURES: Final = (
     Architecture("vit", vit, SQUARE, BATCHES),
     Architecture("swin", swin, SQUARE, BATCHES),
     Architecture("convnext", convnext, ANY, SIZES),
+    Architecture("efficientnet_same", efficientnet, SQUARE, BATCHES),
     Architecture("segformer", segformer, ANY, SIZES, without=SLOW),
     Architecture(
         "detr",

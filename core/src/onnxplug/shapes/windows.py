@@ -68,7 +68,7 @@ def _windows(
         places: Extent | None
         if how in ("SAME_UPPER", "SAME_LOWER"):
             places = quotient(size + (stride - 1), stride)
-        elif call.attribute("ceil_mode", 0):
+        elif call.attribute("ceil_mode", 0) and how != "VALID":
             places = _rounded_up(size, span, stride, pads[axis], pads[axis + rank])
         else:
             padding = 0 if how == "VALID" else pads[axis] + pads[axis + rank]

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug.ep.entries import Cache
@@ -20,7 +21,7 @@ from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well
 from onnxplug_cpu.compiler.ir.commands import Packed
-from onnxplug_cpu.compiler.kernels.matmul import bf16x3_tile as matmul_bf16x3_tile
+from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
@@ -105,6 +106,11 @@ class Session:
         labels = commands(self._model, {"x": x}, self._threads, self._given)
         return sum(label.endswith("(bf16x3)") for label in labels)
 
+    def packed_bytes(self) -> int:
+        """What the session's explanation says that packed weights take."""
+        (partition,) = self._session.explain().partitions
+        return partition.counts.get("bytes of packed weights", 0)
+
     def packed(self) -> list[Packed]:
         """Packed constants that have memory."""
         found = {id(packed): packed for _, packed in self._compiler.packed.values()}
@@ -182,6 +188,18 @@ def test_terms_of_weights_take_six_bytes_and_nothing_else_is_packed() -> None:
     assert all(not buffer.fill for buffer in packed)
 
 
+def test_explanations_count_both_forms_of_weights() -> None:
+    with tiled.host():
+        session = Session(perceptron(rows="n"))
+        counted = [session.packed_bytes()]
+        for rows in (40, 3):
+            session.run(an_input(rows))
+            counted.append(session.packed_bytes())
+    terms = 6 * 320 * 128 + 64 + 6 * 128 * 320 + 128
+    floats = 4 * (100 * 304 + 300 * 112)
+    assert counted == [0, terms, terms + floats]
+
+
 def test_refusal_in_one_session_does_not_wait_for_another() -> None:
     """Who finds a constant refused plans anew, also when another thread packed it."""
     packed = Packed(64, lambda content: False)
@@ -193,6 +211,65 @@ def test_refusal_in_one_session_does_not_wait_for_another() -> None:
 def test_other_values_of_the_option_are_refused() -> None:
     with pytest.raises(OptionError, match="fp32_matmul"):
         Session(perceptron(), fp32_matmul="bf16x3")
+
+
+# convolutions
+
+
+def residual_block(size: int | str) -> onnx.ModelProto:
+    """Convolutions of 3 × 3, of 1 × 1 and of stride 2, with what is behind them."""
+    rng = np.random.default_rng(5)
+
+    def weights(name: str, *shape: int) -> onnx.TensorProto:
+        scale = np.sqrt(2 / np.prod(shape[1:]))
+        array = (rng.standard_normal(shape) * scale).astype(np.float32)
+        return numpy_helper.from_array(array, name)
+
+    node, value = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Conv", ["x", "a", "c"], ["0"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["0"], ["1"]),
+        node("Conv", ["1", "b"], ["2"], pads=[1, 1, 1, 1]),
+        node("Conv", ["x", "d"], ["3"], strides=[2, 2]),
+        node("Add", ["2", "3"], ["4"]),
+        node("Relu", ["4"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "block",
+        [value("x", TensorProto.FLOAT, [2, 64, size, size])],
+        [value("y", TensorProto.FLOAT, [2, 96, None, None])],
+        [
+            weights("a", 96, 64, 3, 3),
+            weights("b", 96, 96, 3, 3),
+            weights("d", 96, 64, 1, 1),
+            weights("c", 96),
+        ],
+    )
+    imports = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [29, "n"])
+def test_convolutions_run_on_tiles(threads: int, size: int | str) -> None:
+    model = residual_block(size)
+    wide = ReferenceEvaluator(model)
+    with tiled.host():
+        session = Session(model, threads)
+        by_fma = Session(model, threads, fp32_matmul="fma")
+        for width in (29,) if size == 29 else (28, 31, 56):
+            rng = np.random.default_rng(width)
+            x = rng.standard_normal((2, 64, width, width)).astype(np.float32)
+            x[1, 3, 5, 7] = np.inf if width == 31 else 1
+            with np.errstate(invalid="ignore"):
+                (expected,) = wide.run(None, {"x": x})
+            assert session.tiled(x) == 3
+            assert by_fma.tiled(x) == 0
+            found, other = session.run(x), by_fma.run(x)
+            np.testing.assert_allclose(found, expected, 1e-5, 2e-5)
+            np.testing.assert_allclose(other, expected, 1e-5, 2e-5)
+            assert (found != other).any()  # it was computed otherwise
 
 
 # the trial
@@ -220,7 +297,7 @@ def test_the_trial_succeeds_and_is_silent(caplog: pytest.LogCaptureFixture) -> N
 def test_wrong_products_are_found(
     caplog: pytest.LogCaptureFixture, products: tuple[tuple[int, int], ...]
 ) -> None:
-    with tiled.host(), mock.patch.object(matmul_bf16x3_tile, "PRODUCTS", products):
+    with tiled.host(), mock.patch.object(bf16x3_tile, "PRODUCTS", products):
         found = library()
         assert not splits_well(found)
         assert not splits_well(found)
@@ -233,7 +310,7 @@ def test_wrong_products_are_found(
 
 
 def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
-    module = "onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile.multiply_add"
+    module = "onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile.multiply_add"
     with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
         assert not splits_well(library())
     assert "infinity and NaN" in caplog.text

@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Wish
+from onnxplug_cpu.compiler.ir.pieces import Alias, Piece, Place, Wish
 from onnxplug_cpu.compiler.ir.recorder import Filling, Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.groups import record_group
@@ -28,6 +28,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
     REFUSED,
     RESULTS,
     TARGET,
+    WITHIN,
     Question,
     State,
 )
@@ -63,7 +64,7 @@ class Recording:
         self._asked: set[State | Question] = set()
         self._roles: dict[Buffer, int] = {}
         self._made: dict[str, View] = {}
-        self._aliases: list[tuple[int, Buffer, Place]] = []
+        self._aliases: list[Alias] = []
 
     def piece(self) -> Piece:
         """The commands of the group."""
@@ -154,7 +155,29 @@ class Recording:
         role = self.part.roles[name]
         place = self._ask(TARGET, role, apart)
         view = self._made[name] = self._seen(role, place)
+        if place.halo is not None:
+            self._record_halo(view, place)
         return view
+
+    def _record_halo(self, view: View, place: Place) -> None:
+        # most values have none
+        from onnxplug_cpu.compiler.kernels.movement.halo import record_zeros
+
+        starts = [before for before, _ in place.halo or ()]
+        record_zeros(self.recorder, place.around(view.buffer), starts, view.shape)
+
+    def around(self, name: str) -> tuple[View, tuple[int, ...]] | None:
+        """A value with the zeros around it, and where in that it begins."""
+        view, place = self.view(name), self.planner.place(name)
+        if place.halo is None:
+            return None
+        return place.around(view.buffer), tuple(before for before, _ in place.halo)
+
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value lies where its channels are those of *whole* from *start*
+        on."""
+        roles = self.part.roles
+        return bool(self._ask(WITHIN, roles[name], (roles[whole], start)))
 
     def _seen(self, role: int, place: Place) -> View:
         stand_in = _stand_in(place, role)
@@ -170,16 +193,8 @@ class Recording:
                 f"{view.dtype}{list(view.shape)}"
             )
         self._made[name] = view
-        buffer = view.buffer
-        place = self.planner.tokens.place(
-            type(buffer),
-            buffer.nbytes,
-            view.offset,
-            view.dtype,
-            view.shape,
-            view.strides,
-        )
-        self._aliases.append((self.part.roles[name], buffer, place))
+        place, offset = self.planner.tokens.place_of(view)
+        self._aliases.append(Alias(self.part.roles[name], view.buffer, place, offset))
 
     def contiguous(self, view: View) -> View:
         """*view* in C order."""
