@@ -39,6 +39,7 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
+    chains_of,
     masked_rows,
     tile_shape,
     wide_vectors,
@@ -105,9 +106,17 @@ _BLOCK_PRODUCT: Final = Kernel(BlockProduct())
 
 @functools.cache
 def _tile(
-    element: str, rows: int, vectors: int, alone: bool, masked: bool, taps: bool
+    element: str,
+    rows: int,
+    vectors: int,
+    chains: int,
+    alone: bool,
+    masked: bool,
+    taps: bool,
 ) -> Code:
-    return Code(Kernel(TileProduct(element, rows, vectors, alone, masked, taps)))
+    return Code(
+        Kernel(TileProduct(element, rows, vectors, chains, alone, masked, taps))
+    )
 
 
 @functools.cache
@@ -217,6 +226,13 @@ class FmaProduct(Product):
         if division.tall_tiles < division.tiles:
             low_rows -= 1
 
+        # a function that is never called need not be compiled
+        whole = division.panels > 1 or left == right.vectors * lanes
+        part = left != right.vectors * lanes
+        tall, low = division.tile_rows, low_rows
+        most = right.vectors if whole else -(-left // lanes)
+        chains = chains_of(self.recorder.isa, tall * most)
+
         def function(rows: int, *, tail: bool) -> Code:
             if right.way == "dot":
                 return _dot(rows)
@@ -224,12 +240,8 @@ class FmaProduct(Product):
             if tail:
                 vectors, ends = -(-left // lanes), masked
             taps = self.taps > 1
-            return _tile(self.element, rows, vectors, alone, ends, taps)
+            return _tile(self.element, rows, vectors, chains, alone, ends, taps)
 
-        # a function that is never called need not be compiled
-        whole = division.panels > 1 or left == right.vectors * lanes
-        part = left != right.vectors * lanes
-        tall, low = division.tile_rows, low_rows
         return {
             "tile": function(tall, tail=not whole),
             "tile_low": function(low, tail=not whole),
