@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 
 def erf(xp: Any, x: Any) -> Any:
     """erf of a float32 or float64 array: within 2.1 ulp, respectively 2e-16."""
-    if x.dtype != np.float32:
+    if x.dtype != xp.float32:
         return _erf_float64(xp, x)
-    if x.size <= _BLOCK:
+    if xp.size(x) <= _BLOCK:
         return _erf_float32(xp, x)
     # in blocks, so that a block's intermediate arrays stay in the processor's cache
-    result = xp.empty(x.shape, dtype=x.dtype)
-    source, target = x.reshape(-1), result.reshape(-1)
-    for start in range(0, x.size, _BLOCK):
-        stop = start + _BLOCK
-        target[start:stop] = _erf_float32(xp, source[start:stop])
-    return result
+    source = xp.reshape(x, (-1,))
+    result = xp.empty(source.shape, dtype=x.dtype)
+    for start in range(0, xp.size(x), _BLOCK):
+        stop = min(start + _BLOCK, xp.size(x))
+        result[start:stop] = _erf_float32(xp, source[start:stop])
+    return xp.reshape(result, x.shape)
 
 
 def _erf_float32(xp: Any, x: Any) -> Any:
@@ -70,24 +68,19 @@ def _ratio(x: Any, numerator: tuple[float, ...], denominator: tuple[float, ...])
 
 _BLOCK: Final = 1 << 16
 
-_FLOAT32_LIMITS: Final = (np.float32(-4.2), np.float32(4.2))
+_FLOAT32_LIMITS: Final = (-4.2, 4.2)
 # highest power first
-_FLOAT32_COEFFICIENTS: Final = tuple(
-    map(
-        np.float32,
-        (
-            1.74023018e-10,
-            -8.30095104e-09,
-            1.53799718e-07,
-            -1.27215787e-06,
-            1.26089367e-06,
-            6.94616392e-05,
-            -0.000595465361,
-            -0.000206571873,
-            0.102772146,
-            0.128379181,
-        ),
-    )
+_FLOAT32_COEFFICIENTS: Final = (
+    1.74023018e-10,
+    -8.30095104e-09,
+    1.53799718e-07,
+    -1.27215787e-06,
+    1.26089367e-06,
+    6.94616392e-05,
+    -0.000595465361,
+    -0.000206571873,
+    0.102772146,
+    0.128379181,
 )
 
 # highest power first

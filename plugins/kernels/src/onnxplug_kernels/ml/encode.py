@@ -22,7 +22,7 @@ def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
     """Columns of *x*; a vector is one row, and so is what is taken of it."""
     rows = xp.atleast_2d(x)
     # from the back, too: converters mark neighbours that are none by -1, and hide them
-    require_in_range(indices, rows.shape[-1], "the features")
+    require_in_range(xp, indices, rows.shape[-1], "the features")
     return xp.take(rows, indices.reshape(-1), axis=-1)
 
 
