@@ -71,7 +71,7 @@ def power(xp: Any, x: Any, y: Any) -> Any:
     if y.ndim <= x.ndim and xp.is_known(y, 2):
         return as_array(xp, xp.square(x))
     if x.dtype == y.dtype and xp.kind(x.dtype) == "f":
-        return as_array(xp, xp.astype(xp.pow(x, y), x.dtype))
+        return as_array(xp, xp.astype(xp.pow(x, y), x.dtype, copy=False))
     if xp.kind(x.dtype) == "i" and xp.kind(y.dtype) in "iu":
         return as_array(xp, _integer_power(xp, x, y))
     base = xp.astype(x, xp.computing_dtype(x.dtype))
@@ -110,7 +110,7 @@ def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
         low = xp.extremes(x.dtype)[0]
     if high is None:
         high = xp.extremes(x.dtype)[1]
-    if xp.size(low) != 1 or xp.size(high) != 1:
+    if (low.shape or high.shape) and (xp.size(low) != 1 or xp.size(high) != 1):
         raise ValueError(
             f"Clip has limits of shapes {low.shape} and {high.shape}; expected scalars"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from onnxplug.ep import DataType
 
 
+@functools.cache
 def element_dtype(xp: Any, data_type: int) -> Any:
     """The dtype of *xp* for ONNX's element type number *data_type*.
 
@@ -28,7 +30,7 @@ def in_computing_dtype(
     """
     dtype = arrays[0].dtype
     wide = xp.computing_dtype(dtype)
-    if wide == dtype:
+    if wide is dtype or wide == dtype:
         return function(xp, *arrays, **options)
     result = function(xp, *(xp.astype(array, wide) for array in arrays), **options)
     return xp.astype(result, dtype)

@@ -49,7 +49,7 @@ def widened(function: str | Function) -> Function:
     compute = _named(function) if isinstance(function, str) else function
 
     def kernel(xp: Any, x: Any, **attributes: Any) -> Any:
-        if xp.computing_dtype(x.dtype) is x.dtype:
+        if x.dtype in xp.wide_floats:
             return as_array(xp, compute(xp, x, **attributes))
         return as_array(xp, in_computing_dtype(compute, xp, x, **attributes))
 

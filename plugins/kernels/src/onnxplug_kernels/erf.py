@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 
-def erf(xp: Any, x: Any) -> Any:
-    """erf of a float32 or float64 array: within 2.1 ulp, respectively 2e-16."""
+def erf(xp: Any, x: Any, coefficients: Sequence[Any] | None = None) -> Any:
+    """erf of a float32 or float64 array: within 2.1 ulp, respectively 2e-16.
+
+    Args:
+        coefficients: :data:`FLOAT32_COEFFICIENTS` as the numbers that *xp* computes
+            fastest with.
+    """
     if x.dtype != xp.float32:
         return _erf_float64(xp, x)
-    if xp.size(x) <= _BLOCK:
-        return _erf_float32(xp, x)
+    numbers = coefficients or FLOAT32_COEFFICIENTS
+    size = math.prod(x.shape)
+    if size <= _BLOCK:
+        return _erf_float32(xp, x, numbers)
     # in blocks, so that a block's intermediate arrays stay in the processor's cache
     source = xp.reshape(x, (-1,))
     result = xp.empty(source.shape, dtype=x.dtype)
-    for start in range(0, xp.size(x), _BLOCK):
-        stop = min(start + _BLOCK, xp.size(x))
-        result[start:stop] = _erf_float32(xp, source[start:stop])
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        result[start:stop] = _erf_float32(xp, source[start:stop], numbers)
     return xp.reshape(result, x.shape)
 
 
-def _erf_float32(xp: Any, x: Any) -> Any:
+def _erf_float32(xp: Any, x: Any, coefficients: Sequence[Any]) -> Any:
     """tanh(x + x p(x²)), where p fits atanh(erf(x)) / x - 1.
 
     tanh levels out where erf does, so errors of the polynomial fade as |x| grows, and
@@ -28,13 +37,13 @@ def _erf_float32(xp: Any, x: Any) -> Any:
     the largest relative error of the result over [-4.2, 4.2] (iteratively reweighted
     least squares in float64, error 1e-8); beyond, erf rounds to ±1.
     """
-    clipped = xp.clip(x, _FLOAT32_LIMITS[0], _FLOAT32_LIMITS[1])
+    clipped = xp.clip(x, coefficients[0], coefficients[1])
     square = clipped * clipped
-    polynomial = square * _FLOAT32_COEFFICIENTS[0]
-    for coefficient in _FLOAT32_COEFFICIENTS[1:-1]:
+    polynomial = square * coefficients[2]
+    for coefficient in coefficients[3:-1]:
         polynomial += coefficient
         polynomial *= square
-    polynomial += _FLOAT32_COEFFICIENTS[-1]
+    polynomial += coefficients[-1]
     polynomial *= clipped
     polynomial += clipped
     return xp.tanh(polynomial)
@@ -68,9 +77,9 @@ def _ratio(x: Any, numerator: tuple[float, ...], denominator: tuple[float, ...])
 
 _BLOCK: Final = 1 << 16
 
-_FLOAT32_LIMITS: Final = (-4.2, 4.2)
-# highest power first
-_FLOAT32_COEFFICIENTS: Final = (
+FLOAT32_COEFFICIENTS: Final = (
+    -4.2,
+    4.2,
     1.74023018e-10,
     -8.30095104e-09,
     1.53799718e-07,
@@ -82,6 +91,7 @@ _FLOAT32_COEFFICIENTS: Final = (
     0.102772146,
     0.128379181,
 )
+"""The interval of :func:`_erf_float32`, then its polynomial, highest power first."""
 
 # highest power first
 _NEAR_NUMERATOR: Final = (

@@ -145,4 +145,4 @@ def _generator(xp: Any, seed: float | None) -> Any:
     if seed is not None and not math.isfinite(seed):
         raise ValueError(f"the seed is {seed}; expected a finite number")
     # ONNX's seed is any float; the generator takes 32 bits
-    return xp.random.RandomState(None if seed is None else int(seed) % 2**32)
+    return xp.library.random.RandomState(None if seed is None else int(seed) % 2**32)

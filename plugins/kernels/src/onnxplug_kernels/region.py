@@ -272,7 +272,7 @@ def _scalar(xp: Any, value: Any | None, default: float) -> float:
     return (
         default
         if value is None or not xp.size(value)
-        else xp.item(xp.reshape(xp.asarray(value), (-1,))[0])
+        else xp.tolist(xp.reshape(value, (-1,)))[0]
     )
 
 

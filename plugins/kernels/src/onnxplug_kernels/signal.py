@@ -57,10 +57,10 @@ def _dft(
         sizes(shape, itemsize=16, what="the shape of the transform")
     signal = _signal(xp, xp.astype(x, xp.computing_dtype(x.dtype)))
     if inverse and onesided:
-        values = xp.fft.irfft(signal, n=length, axis=along)
+        values = xp.library.fft.irfft(signal, n=length, axis=along)
         return xp.astype(values[..., None], x.dtype)
     if inverse:
-        return _parts(xp, xp.fft.ifft(signal, n=length, axis=along), x.dtype)
+        return _parts(xp, xp.library.fft.ifft(signal, n=length, axis=along), x.dtype)
     spectrum = _spectrum(xp, signal, length, along, onesided)
     return _parts(xp, spectrum, x.dtype)
 
@@ -131,7 +131,7 @@ def _spectrum(
     if not onesided:
         return xp.spectrum(signal, length, axis)
     if xp.kind(signal.dtype) != "c":
-        return xp.fft.rfft(signal, n=length, axis=axis)
+        return xp.library.fft.rfft(signal, n=length, axis=axis)
     spectrum = xp.moveaxis(xp.spectrum(signal, length, axis), axis, -1)
     half = spectrum[..., : spectrum.shape[-1] // 2 + 1]
     return xp.moveaxis(half, -1, axis)

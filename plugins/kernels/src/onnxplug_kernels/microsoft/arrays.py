@@ -31,7 +31,7 @@ def inverse(xp: Any, x: Any) -> Any:
     Raises:
         numpy.linalg.LinAlgError: one has none.
     """
-    return in_computing_dtype(lambda xp, x: xp.linalg.inv(x), xp, x)
+    return in_computing_dtype(lambda xp, x: xp.library.linalg.inv(x), xp, x)
 
 
 @operator(

@@ -17,7 +17,7 @@ def rfft(
     """[…, n] to real and imaginary parts […, n // 2 + 1, 2], over the last axes."""
     signal = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     axes = _last_axes(signal_ndim, x.ndim)
-    spectrum = xp.fft.rfftn(signal, axes=axes)
+    spectrum = xp.library.fft.rfftn(signal, axes=axes)
     return xp.astype(xp.stack((xp.real(spectrum), xp.imag(spectrum)), axis=-1), x.dtype)
 
 
@@ -34,7 +34,7 @@ def irfft(
     parts = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     spectrum = xp.complex_of(parts[..., 0], parts[..., 1])
     axes = _last_axes(signal_ndim, spectrum.ndim)
-    return xp.astype(xp.fft.irfftn(spectrum, axes=axes), x.dtype)
+    return xp.astype(xp.library.fft.irfftn(spectrum, axes=axes), x.dtype)
 
 
 def _last_axes(count: int, rank: int) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ class Cupy(NumpyLike):
 
         return special.erf(x)
 
-    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+    @staticmethod
+    def take(x: Any, indices: Any, *, axis: int) -> Any:
         return x.take(indices, axis=axis)
 
     def unique(

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import is_extension
+from onnxplug_kernels.erf import FLOAT32_COEFFICIENTS, erf
 from onnxplug_kernels.namespaces.standard import Standard, scattered
 
 _NATIVE_FLOATS: Final = frozenset({"float32", "float64", "complex64", "complex128"})
@@ -44,6 +45,8 @@ class NumpyLike(Standard):
             if hasattr(library, data_type):
                 # an instance, as arrays have: to be compared by identity
                 setattr(self, data_type, data_type.numpy)
+        self.wide_floats = frozenset(map(np.dtype, (np.float32, np.float64)))
+        self.as_strided = library.lib.stride_tricks.as_strided
         self.round = library.rint
         self.compact = library.ascontiguousarray
         self.distinct = library.unique
@@ -80,9 +83,9 @@ class NumpyLike(Standard):
 
     @staticmethod
     def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
-        if not copy and x.dtype is dtype:
-            return x
-        return x.astype(dtype, copy=copy)
+        if copy:
+            return x.astype(dtype)
+        return x if x.dtype is dtype else x.astype(dtype, copy=False)
 
     def complex_of(self, real: Any, imaginary: Any) -> Any:
         return real + 1j * imaginary
@@ -142,23 +145,17 @@ class NumpyLike(Standard):
         self, x: Any, kernel: Any, dilations: Any, strides: Any, count: Any
     ) -> Any:
         rank = len(kernel)
-        shape = (*x.shape[:-rank], *kernel, *count)
-        steps = (*dilations, *strides)
-        return self.library.lib.stride_tricks.as_strided(
-            x,
-            shape,
-            (
-                *x.strides[:-rank],
-                # where there is one element its distance to the next says nothing, and
-                # may be more than an address can be
-                *(
-                    stride * step if size > 1 else stride
-                    for stride, step, size in zip(
-                        x.strides[-rank:] * 2, steps, (*kernel, *count), strict=True
-                    )
-                ),
-            ),
-        )
+        outer, inner = x.strides[:-rank], x.strides[-rank:]
+        sizes = (*kernel, *count)
+        # where there is one element its distance to the next says nothing, and may be
+        # more than an address can be
+        steps = [
+            stride * step if size > 1 else stride
+            for stride, step, size in zip(
+                inner + inner, (*dilations, *strides), sizes, strict=True
+            )
+        ]
+        return self.as_strided(x, (*x.shape[:-rank], *sizes), (*outer, *steps))
 
     def scatter(
         self, x: Any, index: tuple[Any, ...], updates: Any, reduction: str
@@ -188,9 +185,6 @@ class NumpyLike(Standard):
         )
         return indices, inverse, counts
 
-    def quotient(self, a: Any, b: Any) -> Any:
-        return self.library.floor_divide(a - self.library.fmod(a, b), b)
-
     def shifted(self, x: Any, y: Any, *, left: bool) -> Any:
         # numpy's shifts do so by themselves, although C leaves them undefined
         return (self.library.left_shift if left else self.library.right_shift)(x, y)
@@ -207,20 +201,48 @@ class NumpyLike(Standard):
 
 
 class Numpy(NumpyLike):
-    """numpy itself."""
+    """numpy itself, of which kernels call the methods as functions.
+
+    Those look at their arguments once, in C.
+    """
+
+    bits: Any = staticmethod(np.ndarray.view)
+    copy: Any = staticmethod(np.ndarray.copy)
+    item: Any = staticmethod(np.ndarray.item)
+    max: Any = staticmethod(np.ndarray.max)
+    mean: Any = staticmethod(np.ndarray.mean)
+    min: Any = staticmethod(np.ndarray.min)
+    permute_dims: Any = staticmethod(np.ndarray.transpose)
+    prod: Any = staticmethod(np.ndarray.prod)
+    reshape: Any = staticmethod(np.ndarray.reshape)
+    squeeze: Any = staticmethod(np.ndarray.squeeze)
+    sum: Any = staticmethod(np.ndarray.sum)
+    swapaxes: Any = staticmethod(np.ndarray.swapaxes)
+    take: Any = staticmethod(np.ndarray.take)
+    tolist: Any = staticmethod(np.ndarray.tolist)
 
     @staticmethod
     def to_numpy(x: Any) -> Any:
         return x
 
+    def erf(self, x: Any) -> Any:
+        return erf(self.library, x, _ERF_COEFFICIENTS)
+
     @staticmethod
-    def take(x: Any, indices: Any, *, axis: int) -> Any:
-        return x.take(indices, axis=axis)
+    def quotient(a: Any, b: Any) -> Any:
+        return np.floor_divide(a - np.fmod(a, b), b)
 
     @staticmethod
     def take_checked(x: Any, indices: Any, *, axis: int) -> Any:
         # numpy checks while it reads
-        return np.asarray(x.take(indices, axis=axis), dtype=x.dtype)
+        taken = x.take(indices, axis)
+        if type(taken) is np.ndarray:
+            return taken
+        return np.asarray(taken, dtype=x.dtype)
+
+    @staticmethod
+    def is_known(x: Any, number: int) -> bool:
+        return x.size == 1 and bool(x.item() == number)
 
     def top_indices(self, x: Any, k: int, *, largest: bool) -> Any:
         size = x.shape[-1]
@@ -251,6 +273,9 @@ class Numpy(NumpyLike):
         order = super().top_indices(chosen, k, largest=largest)
         return np.take_along_axis(indices, order, axis=-1)
 
+
+# numpy computes faster with its own numbers than with Python's
+_ERF_COEFFICIENTS: Final = tuple(map(np.float32, FLOAT32_COEFFICIENTS))
 
 # Selecting before sorting pays when few of many elements are asked for.
 _FEW: Final = 8

@@ -26,10 +26,13 @@ class Standard:
 
     Attributes:
         library: the module of the array library.
+        wide_floats: the dtypes in which transcendental functions are computed as they
+            are.
     """
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.wide_floats = frozenset((library.float32, library.float64))
         self.computing_dtype = functools.cache(self._computing_dtype)
         self.kind = functools.cache(self._kind)
         self.limits = functools.cache(self._limits)
