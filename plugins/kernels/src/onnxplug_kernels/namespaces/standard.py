@@ -348,8 +348,14 @@ class Standard:
     def fmod(self, a: Any, b: Any) -> Any:
         """The rest of the quotient rounded toward zero, which has the sign of *a*."""
         library = self.library
-        rest = library.remainder(library.abs(a), library.abs(b))
-        return library.where(a < 0, -rest, rest)
+        if self.kind(a.dtype) == "f":
+            return library.copysign(
+                library.remainder(library.abs(a), library.abs(b)), a
+            )
+        # with the sign of *b*, which the smallest number of a type lacks
+        rest = library.remainder(a, b)
+        differs = (rest != 0) & ((rest < 0) != (a < 0))
+        return library.where(differs, rest - b, rest)
 
     def quotient(self, a: Any, b: Any) -> Any:
         """The quotient of integers, rounded toward zero."""

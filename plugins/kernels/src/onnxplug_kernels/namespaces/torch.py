@@ -21,7 +21,6 @@ _REDUCTIONS: Final = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 _BITS: Final = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 _WRAPPING: Final = (
-    "abs",
     "add",
     "bitwise_invert",
     "concat",
@@ -35,6 +34,7 @@ _WRAPPING: Final = (
 """Functions that int64 computes rightly for uint64: their low bits are the same."""
 
 _ORDERING: Final = (
+    "abs",
     "argmax",
     "argmin",
     "floor_divide",
@@ -105,7 +105,7 @@ class Torch(Standard):
             dtype = (x[0] if isinstance(x, list | tuple) else x).dtype
             if dtype not in self._wide_unsigned:
                 return function(x, *rest, **options)
-            if dtype == torch.uint64 and name in _ORDERING:
+            if dtype == torch.uint64 and name not in _WRAPPING:
                 arrays = map(_on_host, (x, *rest))
                 return self.from_numpy(
                     np.asarray(getattr(np, name)(*arrays, **options))
@@ -241,6 +241,8 @@ class Torch(Standard):
         return self.from_numpy(function(self.to_numpy(x), self.to_numpy(y)))
 
     def quotient(self, a: Any, b: Any) -> Any:
+        if a.dtype in self._wide_unsigned:
+            return self.floor_divide(a, b)
         return self.torch.div(a, b, rounding_mode="trunc")
 
     def bits(self, x: Any, dtype: Any) -> Any:
