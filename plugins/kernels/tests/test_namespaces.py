@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from onnxplug.ep import DataType
 from onnxplug_kernels import find_kernel
 from onnxplug_kernels.families import FAMILIES
 from onnxplug_kernels.namespaces import namespace_of
@@ -192,6 +193,48 @@ def test_every_number_type(
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e5m2"])
+@pytest.mark.parametrize(
+    ("op_type", "version", "attributes"),
+    [
+        ("Relu", 14, {}),
+        ("Clip", 13, {}),
+        ("Sigmoid", 13, {}),
+        ("Neg", 13, {}),
+        ("ReduceSum", 13, {}),
+        ("ReduceMax", 18, {}),
+        ("Softmax", 13, {}),
+        ("MaxPool", 12, {"kernel_shape": (3,), "pads": (1, 1)}),
+        ("Cast", 19, {"to": 7}),
+        ("TopK", 1, {"k": 2}),
+        ("Transpose", 13, {}),
+    ],
+)
+def test_narrow_floats(
+    dtype: str, op_type: str, version: int, attributes: dict[str, Any], rng: Any
+) -> None:
+    library = pytest.importorskip("torch")
+    xp = namespace_of(library)
+    moves = op_type in ("Cast", "Transpose")
+    if dtype.startswith("float8") and not moves:
+        pytest.skip("ONNX's operators of numbers take no float8")
+    kernel = find_kernel("", op_type, version)
+    assert kernel is not None
+    x = (4 * rng.normal(size=(2, 3, 5))).astype(DataType(dtype).numpy)
+    if op_type == "ReduceMax":
+        x = x[:, :0]  # minus infinity, and no truth
+        attributes = {"noop_with_empty_axes": 0}
+    expected = kernel.bind(np, attributes, output_count=1)(x)
+    found = kernel.bind(library, attributes, output_count=1)(xp.from_numpy(x))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    found = xp.to_numpy(found[0] if isinstance(found, tuple) else found)
+    assert found.dtype == expected.dtype
+    # both round the same number of float32, of which the last bits may differ
+    np.testing.assert_allclose(
+        found.astype(np.float32), expected.astype(np.float32), rtol=2**-7
+    )
+
+
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if "int" in d])
 def test_division_of_integers(library: Any, xp: Any, dtype: str, rng: Any) -> None:
     a, b = (numbers_of(rng, dtype, 50) for _ in range(2))
@@ -339,6 +382,23 @@ def test_which_kernels_look_at_elements_for_a_shape() -> None:
         if kernel is not None and kernel.data_dependent:
             marked.add(op_type)
     assert marked == {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+
+
+def test_torch_makes_arrays_on_one_device() -> None:
+    torch = pytest.importorskip("torch")
+    # a device that needs no hardware: its arrays have shapes and no elements
+    xp = namespace_of(torch, device="meta")
+    made = [
+        xp.arange(3),
+        xp.zeros((2,), dtype=xp.float32),
+        xp.eye(2, 2),
+        xp.asarray([1.0]),
+        xp.full((2,), 1),
+        xp.tri(2, 3, 0),
+        xp.from_numpy(np.ones(2)),
+        *xp.extremes(xp.float32),
+    ]
+    assert {str(array.device) for array in made} == {"meta"}
 
 
 def test_a_namespace_is_its_own() -> None:

@@ -129,10 +129,10 @@ def _reduce(
     xp: Any, reduction: Reduction, x: Any, axes: Sequence[int] | None, keepdims: int
 ) -> Any:
     axis = None if axes is None else tuple(axes)
-    if axis and not x.ndim:
+    if not x.ndim:
         # a scalar has no axes, yet models name its axis 0
-        normal_axes(axis, 1)
-        axis = None
+        vector = _reduce(xp, reduction, xp.reshape(x, (1,)), axes, keepdims)
+        return xp.reshape(vector, ())
     try:
         result = in_computing_dtype(
             reduction, xp, x, axis=axis, keepdims=bool(keepdims)

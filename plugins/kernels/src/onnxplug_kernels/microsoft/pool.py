@@ -121,5 +121,5 @@ def qlinear_reduce_mean(
     """No axes are all axes."""
     axes = normal_axes(axes, x.ndim)
     values = dequantized(xp, x, x_scale, x_zero_point)
-    mean = xp.mean(values, axis=axes or None, keepdims=bool(keepdims))
+    mean = xp.mean(xp.asarray(values), axis=axes or None, keepdims=bool(keepdims))
     return quantized(xp, mean, y_scale, y_zero_point, x.dtype)

@@ -40,7 +40,7 @@ def namespace_of(xp: Any, **where: Any) -> Any:
         where: for torch ``device``, on which arrays are made.
 
     Raises:
-        ImportError: *xp* is torch, and ``array_api_compat`` is not installed.
+        ImportError: *xp* is torch or CuPy, and ``array_api_compat`` is not installed.
     """
     return xp if xp.__name__.startswith(_PREFIX) else _namespace_of(xp, **where)
 
@@ -48,6 +48,8 @@ def namespace_of(xp: Any, **where: Any) -> Any:
 @functools.cache
 def _namespace_of(xp: Any, **where: Any) -> ModuleType:
     name, owner = _OWN.get(xp.__name__, ("standard", "Standard"))
+    if name == "cupy":
+        xp = importlib.import_module("array_api_compat.cupy")
     module = importlib.import_module(_PREFIX + name)
     return as_module(getattr(module, owner)(xp, **where))
 

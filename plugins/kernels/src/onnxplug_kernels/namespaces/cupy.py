@@ -7,10 +7,22 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.namespaces.numpy import NumpyLike
+from onnxplug_kernels.namespaces.standard import Standard
 
 
 class Cupy(NumpyLike):
-    """CuPy, which has numpy's dtypes but for those of ml_dtypes."""
+    """CuPy, which has numpy's dtypes but for those of ml_dtypes.
+
+    Names of the standard that the installed CuPy lacks are array_api_compat's.
+    """
+
+    def __init__(self, library: Any) -> None:
+        import cupy  # type: ignore[import-not-found]
+
+        super().__init__(cupy)
+        for name, value in vars(library).items():
+            if not (name.startswith("_") or hasattr(cupy, name) or name in vars(self)):
+                setattr(self, name, value)
 
     def to_numpy(self, x: Any) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = (
@@ -23,9 +35,13 @@ class Cupy(NumpyLike):
 
         return special.erf(x)
 
-    @staticmethod
-    def take(x: Any, indices: Any, *, axis: int) -> Any:
-        return x.take(indices, axis=axis)
+    def scatter(
+        self, x: Any, index: tuple[Any, ...], updates: Any, reduction: str
+    ) -> Any:
+        if reduction == "mul":
+            # CuPy's multiply has no ``at``
+            return Standard.scatter(self, x, index, updates, reduction)
+        return super().scatter(x, index, updates, reduction)
 
     def unique(
         self, x: Any, axis: int | None, *, equal_nan: bool = True

@@ -172,6 +172,10 @@ class NumpyLike(Standard):
         backward = library.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
         return (x.shape[-1] - 1 - backward)[..., :k]
 
+    @staticmethod
+    def take(x: Any, indices: Any, *, axis: int) -> Any:
+        return x.take(indices, axis)
+
     def unique(
         self, x: Any, axis: int | None, *, equal_nan: bool = True
     ) -> tuple[Any, Any, Any]:
@@ -201,24 +205,18 @@ class NumpyLike(Standard):
 
 
 class Numpy(NumpyLike):
-    """numpy itself, of which kernels call the methods as functions.
+    """numpy itself.
 
-    Those look at their arguments once, in C.
+    What is given to these methods of arrays is never one of numpy's scalars, which
+    arithmetic makes of arrays without axes.
     """
 
-    bits: Any = staticmethod(np.ndarray.view)
-    copy: Any = staticmethod(np.ndarray.copy)
     item: Any = staticmethod(np.ndarray.item)
     max: Any = staticmethod(np.ndarray.max)
     mean: Any = staticmethod(np.ndarray.mean)
     min: Any = staticmethod(np.ndarray.min)
-    permute_dims: Any = staticmethod(np.ndarray.transpose)
     prod: Any = staticmethod(np.ndarray.prod)
-    reshape: Any = staticmethod(np.ndarray.reshape)
-    squeeze: Any = staticmethod(np.ndarray.squeeze)
     sum: Any = staticmethod(np.ndarray.sum)
-    swapaxes: Any = staticmethod(np.ndarray.swapaxes)
-    take: Any = staticmethod(np.ndarray.take)
     tolist: Any = staticmethod(np.ndarray.tolist)
 
     @staticmethod

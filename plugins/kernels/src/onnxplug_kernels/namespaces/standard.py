@@ -100,8 +100,10 @@ class Standard:
 
         Of dtypes that few functions of the library take, ``V``.
         """
+        if self.is_narrow(dtype):
+            return "V"
         name = str(self.data_type(dtype))
-        return "V" if self.is_narrow(dtype) else name[0]
+        return "f" if "float" in name else name[0]
 
     def is_narrow(self, dtype: Any) -> bool:
         """Whether few functions of the library take *dtype*, though it has it."""
@@ -217,8 +219,8 @@ class Standard:
         for axis, (size, dilation, stride, number) in enumerate(
             zip(kernel, dilations, strides, count, strict=True), start=len(outer)
         ):
-            starts = library.arange(number) * stride
-            taps = library.reshape(library.arange(size) * dilation, (-1, 1))
+            starts = self.arange(number) * stride
+            taps = library.reshape(self.arange(size) * dilation, (-1, 1))
             positions = library.reshape(taps + starts, (-1,))
             x = library.take(x, positions, axis=axis)
         pairs = [n for pair in zip(kernel, count, strict=True) for n in pair]
@@ -389,8 +391,8 @@ class Standard:
 
     def tri(self, rows: int, columns: int, diagonal: int) -> Any:
         """Whether a matrix has an element on or below the *diagonal* there."""
-        row = self.library.reshape(self.library.arange(rows), (-1, 1))
-        return self.library.arange(columns) <= row + diagonal
+        row = self.library.reshape(self.arange(rows), (-1, 1))
+        return self.arange(columns) <= row + diagonal
 
     def diagonal(self, x: Any, first: int, second: int) -> Any:
         """The diagonals along two axes of *x*, as its last axis."""
