@@ -58,7 +58,7 @@ def dequantize_linear(
     """(x - zero point) · scale."""
     _check_pair(xp, scale, zero_point)
     dtype = element_dtype(xp, output_dtype) if output_dtype else scale.dtype
-    y = xp.asarray(xp.astype(x, xp.float32))
+    y = xp.astype(x, xp.float32)
     if zero_point is not None:
         y -= xp.astype(_align(xp, zero_point, x.shape, axis, block_size), xp.float32)
     y *= xp.astype(_align(xp, scale, x.shape, axis, block_size), xp.float32)
@@ -206,8 +206,8 @@ def _align(
     xp: Any, parameter: Any, shape: tuple[int, ...], axis: int, block_size: int
 ) -> Any:
     """A scale or zero point such that it broadcasts to an array of *shape*."""
-    if xp.size(parameter) == 1 and not block_size:
-        return xp.reshape(parameter, ())
+    if not block_size and (not parameter.shape or xp.size(parameter) == 1):
+        return xp.reshape(parameter, ()) if parameter.shape else parameter
     rank = len(shape)
     # of a vector the one axis, whatever the attribute's default of 1 says
     axis = 0 if rank == 1 else normal_axis(axis, rank)

@@ -55,11 +55,13 @@ class Windows:
         )
 
     def tap(self, axis: int, index: int) -> slice:
-        """Where element *index* of all windows lies along *axis* of a padded input."""
+        """Where element *index* of all windows lies along *axis* of a padded input.
+
+        There is one window at least.
+        """
         first = index * self.dilations[axis]
         stride = self.strides[axis]
-        last = first + (self.count[axis] - 1) * stride
-        return slice(first, last + 1 if self.count[axis] else first, stride)
+        return slice(first, first + (self.count[axis] - 1) * stride + 1, stride)
 
     def taps(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
         """(index in the kernel, where it lies for all windows), in row-major order."""

@@ -157,24 +157,22 @@ class NumpyLike(Standard):
         ]
         return self.as_strided(x, (*x.shape[:-rank], *sizes), (*outer, *steps))
 
+    @staticmethod
+    def take(x: Any, indices: Any, *, axis: int) -> Any:
+        return x.take(indices, axis)
+
     def scatter(
         self, x: Any, index: tuple[Any, ...], updates: Any, reduction: str
     ) -> Any:
         result = x.copy()
-        scattered(self.library, result, index, updates, reduction)
+        if reduction == "none":
+            result[index] = updates
+        else:
+            scattered(self.library, result, index, updates, reduction)
         return result
 
     def top_indices(self, x: Any, k: int, *, largest: bool) -> Any:
-        # Backward on backward: equal keys keep their order, and no key needs a negative
-        library = self.library
-        if not largest:
-            return library.argsort(x, axis=-1, kind="stable")[..., :k]
-        backward = library.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-        return (x.shape[-1] - 1 - backward)[..., :k]
-
-    @staticmethod
-    def take(x: Any, indices: Any, *, axis: int) -> Any:
-        return x.take(indices, axis)
+        return _ordered(self.library, x, largest)[..., :k]
 
     def unique(
         self, x: Any, axis: int | None, *, equal_nan: bool = True
@@ -216,6 +214,7 @@ class Numpy(NumpyLike):
     mean: Any = staticmethod(np.ndarray.mean)
     min: Any = staticmethod(np.ndarray.min)
     prod: Any = staticmethod(np.ndarray.prod)
+    squeeze: Any = staticmethod(np.ndarray.squeeze)
     sum: Any = staticmethod(np.ndarray.sum)
     tolist: Any = staticmethod(np.ndarray.tolist)
 
@@ -248,7 +247,7 @@ class Numpy(NumpyLike):
             indices = self._selected(x, k, largest)
             if indices is not None:
                 return indices
-        return super().top_indices(x, k, largest=largest)
+        return _ordered(np, x, largest)[..., :k]
 
     def _selected(self, x: Any, k: int, largest: bool) -> Any:
         """The top indices; ``None`` where it cannot tell.
@@ -268,8 +267,17 @@ class Numpy(NumpyLike):
         beyond = x >= threshold if largest else x <= threshold
         if int(np.count_nonzero(beyond)) != indices.size:
             return None
-        order = super().top_indices(chosen, k, largest=largest)
+        order = _ordered(np, chosen, largest)
         return np.take_along_axis(indices, order, axis=-1)
+
+
+def _ordered(library: Any, x: Any, largest: bool) -> Any:
+    """The indices that sort along the last axis, of equal numbers the lower first."""
+    if not largest:
+        return library.argsort(x, axis=-1, kind="stable")
+    # backward on backward: equal numbers keep their order, and none needs a negative
+    backward = library.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    return x.shape[-1] - 1 - backward
 
 
 # numpy computes faster with its own numbers than with Python's
