@@ -63,7 +63,7 @@ lint: $(VENV)/development.stamp
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

@@ -24,6 +24,7 @@ def describe_machine() -> dict[str, Any]:
     """Processor, cores, load before, versions, and the commit measured."""
     return {
         "processor": _processor(),
+        "amx": _has_amx(),
         "cores": len(os.sched_getaffinity(0)),
         "load": [round(load, 2) for load in os.getloadavg()],
         "system": f"{platform.system()} {platform.machine()}",
@@ -34,10 +35,19 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor()
+
+
+def _has_amx() -> bool:
+    """Whether it has tiles of bfloat16."""
+    return {"amx_tile", "amx_bf16"} <= set(_cpuinfo("flags").split())
+
+
+def _cpuinfo(field: str) -> str:
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
+        if line.startswith(field):
             return line.split(":", 1)[1].strip()
-    return platform.processor()
+    return ""
 
 
 def _version(package: str) -> str:

@@ -1,11 +1,14 @@
 """A process that holds one model in one runtime and times it when asked.
 
     python benchmarks/runtimes.py RUNTIME MODEL FEEDS RESULTS THREADS CORES OPTIONS
+        CLOCK
 
 FEEDS and RESULTS are ``.npz`` files; CORES, as in ``0,1``, are what the process may
-use; OPTIONS is a JSON object of provider options for onnxplug.  It answers in lines of
-JSON: when the first run is done, then for each line of input, a number of seconds, the
-time of a run measured over about as long, and at the end of input its peak memory.
+use; OPTIONS is a JSON object of provider options for onnxplug; CLOCK is ``wall``, or
+``cpu`` for what all threads of the process take together.  It answers in lines of
+JSON: when the first run is done, with what the processor did since the process began;
+then for each line of input, a number of seconds, the time of a run measured over about
+as long; and at the end of input its peak memory.
 """
 
 from __future__ import annotations
@@ -87,8 +90,15 @@ def _prepare_openvino(path: str, feeds: Feeds, threads: int) -> Run:
     return run
 
 
-def time_runs(run: Run, seconds: float) -> float:
+CLOCKS: Mapping[str, Callable[[], float]] = {
+    "wall": time.perf_counter,
+    "cpu": time.process_time,
+}
+
+
+def time_runs(run: Run, seconds: float, clock: str = "wall") -> float:
     """The median time of a run in seconds, measured over about *seconds*."""
+    read = CLOCKS[clock]
     # what the others threw out of the caches
     until = time.perf_counter() + _WARM_UP
     runs = 0
@@ -100,10 +110,10 @@ def time_runs(run: Run, seconds: float) -> float:
     times: list[float] = []
     until = time.perf_counter() + seconds
     while not times or time.perf_counter() < until:
-        started = time.perf_counter()
+        started = read()
         for _ in range(group):
             run()
-        times.append((time.perf_counter() - started) / group)
+        times.append((read() - started) / group)
     return statistics.median(times)
 
 
@@ -122,24 +132,25 @@ def _say(**message: Any) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Load, say so, and do what the lines of input ask for."""
-    runtime, path, feeds_path, results_path, threads, cores, options = arguments
+    runtime, path, feeds_path, results_path, threads, cores, options, clock = arguments
     os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     with np.load(feeds_path) as stored:
         feeds = {name: stored[name] for name in stored.files}
+    read = CLOCKS[clock]
     try:
-        started = time.perf_counter()
+        started = read()
         run = prepare(runtime, path, feeds, int(threads), json.loads(options))
-        loaded = time.perf_counter()
+        loaded = read()
         results = run()
-        first = time.perf_counter() - loaded
+        first = read() - loaded
     except Exception as error:  # noqa: BLE001 (whatever a runtime raises)
         _say(error=f"{type(error).__name__}: {error}"[:300])
         return
-    _say(load=loaded - started, first_run=first)
+    _say(load=loaded - started, first_run=first, cpu=time.process_time())
     np.savez(results_path, *results)
     del results
     for line in sys.stdin:
-        _say(seconds=time_runs(run, float(line)))
+        _say(seconds=time_runs(run, float(line), clock))
     _say(peak_memory=_peak_memory())
 
 

@@ -3,8 +3,13 @@
 Each is timed with shapes that a session sees for the first time and with the same
 shapes again, beside ONNX Runtime, run by run in turns.
 
-    python benchmarks/varying.py [--threads N] [--tokens 48] [--pairs 60]
-        [--layers 12] [--repeats 3] [--json FILE]
+    python benchmarks/varying.py [--threads N] [--tokens 48] [--pairs 200]
+        [--layers 12] [--repeats 3] [--exporters torchscript dynamo] [--cpu-time]
+        [--json FILE]
+
+The decoder is built by hand, and with --exporters also exported by PyTorch, with its
+axes left open. --cpu-time takes the processor's time instead of the clock's, which
+other processes disturb less; it is of all threads.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from models.varying import bert_feeds, decoder_feeds, growing_decoder, varying_b
 
 Feeds: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 Session: TypeAlias = Callable[[Feeds], list[Any]]
+Clock: TypeAlias = Callable[[], float]
 
 
 def session_of(runtime: str, model: str, threads: int) -> Session:
@@ -41,15 +47,15 @@ def session_of(runtime: str, model: str, threads: int) -> Session:
     return lambda feeds: list(session.run(None, feeds))
 
 
-def timed(session: Session, feeds: Feeds) -> float:
+def timed(session: Session, feeds: Feeds, clock: Clock = time.perf_counter) -> float:
     """Seconds of one run."""
-    started = time.perf_counter()
+    started = clock()
     session(feeds)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def measure_decoder(
-    model: str, tokens: int, layers: int, threads: int
+    model: str, tokens: int, layers: int, threads: int, clock: Clock
 ) -> dict[str, float]:
     """Medians of seconds a token: of new lengths, of one length, of ONNX Runtime.
 
@@ -67,16 +73,18 @@ def measure_decoder(
         new = decoder_feeds(1, past + step, layers=layers)
         again = decoder_feeds(1, past - 1, layers=layers)
         turns = [
-            lambda feeds=new: times["new"].append(timed(first, feeds)),
-            lambda feeds=again: times["seen"].append(timed(first, feeds)),
-            lambda feeds=new: times["onnxruntime"].append(timed(other, feeds)),
+            lambda feeds=new: times["new"].append(timed(first, feeds, clock)),
+            lambda feeds=again: times["seen"].append(timed(first, feeds, clock)),
+            lambda feeds=new: times["onnxruntime"].append(timed(other, feeds, clock)),
         ]
         for turn in turns[step % 3 :] + turns[: step % 3]:
             turn()
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def measure_bert(model: str, pairs: int, threads: int) -> dict[str, float]:
+def measure_bert(
+    model: str, pairs: int, threads: int, clock: Clock
+) -> dict[str, float]:
     """Seconds of all pairs of batch and length: new, seen before, and of ONNX Runtime;
     and how many structures and plans that took."""
     import onnxplug
@@ -97,11 +105,21 @@ def measure_bert(model: str, pairs: int, threads: int) -> dict[str, float]:
     for what in ("new", "seen"):
         for shape in shapes:
             feeds = bert_feeds(*shape)
-            totals[what] += timed(lambda feeds: session.run(None, feeds), feeds)
-            totals["onnxruntime"] += timed(other, feeds) / 2
+            totals[what] += timed(lambda feeds: session.run(None, feeds), feeds, clock)
+            totals["onnxruntime"] += timed(other, feeds, clock) / 2
     for partition in session.explain().partitions:
         totals |= partition.counts
     return totals
+
+
+def export_random_decoder(exporter: str, layers: int, path: str) -> None:
+    """A decoder with random weights, as PyTorch exports it."""
+    import torch
+    from models.exported import Decoder, export_decoder
+
+    torch.manual_seed(0)
+    model = Decoder(layers=layers).eval().requires_grad_(False)
+    export_decoder(model, exporter, Path(path))
 
 
 def main() -> None:
@@ -109,11 +127,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--exporters", nargs="*", default=[])
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    clock = time.process_time if given.cpu_time else time.perf_counter
     report: dict[str, Any] = {"machine": describe_machine(), "arguments": vars(given)}
     report["arguments"] = {k: str(v) for k, v in vars(given).items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -123,15 +144,19 @@ def main() -> None:
         for name, model in models.items():
             onnx.save(model, paths[name])
         del models
+        for exporter in given.exporters:
+            name = f"decoder-{exporter}"
+            paths[name] = str(Path(folder, f"{name}.onnx"))
+            export_random_decoder(exporter, given.layers, paths[name])
         for name in paths:
             report[name] = []
             for _ in range(given.repeats):
-                if name == "decoder":
-                    found = measure_decoder(
-                        paths[name], given.tokens, given.layers, given.threads
-                    )
+                if name == "bert":
+                    found = measure_bert(paths[name], given.pairs, given.threads, clock)
                 else:
-                    found = measure_bert(paths[name], given.pairs, given.threads)
+                    found = measure_decoder(
+                        paths[name], given.tokens, given.layers, given.threads, clock
+                    )
                 report[name].append(found)
                 print(
                     f"{name}: "

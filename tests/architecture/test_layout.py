@@ -45,6 +45,7 @@ COMPILER_FLOORS: Final = (
     {"ir"},
     {"kernels", "runtime"},
     {"frontend"},
+    {"layout"},
     {"schedule"},
     {"segmentation", "bf16x3_trial"},
     {"segment"},
@@ -55,9 +56,9 @@ COMPILER_FLOORS: Final = (
 FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
     {"movement", "reduction", "normalization"},
-    {"elementwise"},
-    {"matmul"},
-    {"attention"},
+    {"elementwise", "spatial"},
+    {"contraction"},
+    {"attention", "window"},
 )
 """The same of what is in ``kernels``."""
 

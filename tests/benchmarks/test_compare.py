@@ -10,9 +10,15 @@ from pathlib import Path
 
 import compare
 import numpy as np
+import onnx
 import pytest
+from comparison.bounds import Work, work
+from comparison.errors import Error, error
+from comparison.table import summary
+from onnx import helper
 
 SCRIPT = Path(compare.__file__)
+QUICK = ["--threads", "1", "--repeats", "1", "--seconds", "0.06"]
 
 
 def run(*words: str) -> str:
@@ -24,26 +30,40 @@ def run(*words: str) -> str:
 
 def test_measures_prints_and_writes_json(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    options = ["--threads", "1", "--repeats", "1", "--seconds", "0.06", "--no-start"]
-    models = ["--models", "add", "chain"]
-    printed = run(*models, *options, "--peers", "onnxruntime", "--json", str(path))
+    models = ["--models", "add", "chain", *QUICK, "--no-start"]
+    printed = run(*models, "--peers", "onnxruntime", "--json", str(path))
     assert "geometric mean, tiny models" in printed
     report = json.loads(path.read_text(encoding="utf-8"))
-    assert report["machine"].keys() >= {"processor", "cores", "versions", "commit"}
+    assert report["machine"].keys() >= {"processor", "amx", "versions", "commit"}
+    assert report["threads"]["1"]["peaks"].keys() == {"GFLOP/s", "GB/s"}
     measured = report["threads"]["1"]["models"]
-    assert measured.keys() == {"add", "chain"}
+    assert measured.keys() == report["work"].keys() == {"add", "chain"}
     for result in measured.values():
         assert result["failed"] == {}
         assert 0 < result["seconds"]["onnxplug"] < 1
-        assert len(result["ratio of each repeat"]["onnxruntime"]) == 1
+        repeats = result["ratio of each repeat"]["onnxplug"]["onnxruntime"]
+        assert len(repeats) == 1
         assert result["largest difference"]["onnxruntime"] < 1e-5
+        assert "start" not in result
+
+
+def test_starts_with_an_empty_cache_and_with_a_filled_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    printed = run("--models", "chain", *QUICK, "--peers", "", "--json", str(path))
+    assert "onnxplug, cold" in printed
+    report = json.loads(path.read_text(encoding="utf-8"))
+    start = report["threads"]["1"]["models"]["chain"]["start"]
+    for found in start.values():
+        assert 0 < found["load"] + found["first run"] < found["start"] < 60
+        assert 2**23 < found["peak memory"] < 2**31
+    # compiling its kernels takes tenths of a second
+    assert start["onnxplug"]["load"] < start["onnxplug, cold"]["load"]
 
 
 def test_a_runtime_that_fails_is_shown_with_its_reason(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    options = ["--threads", "1", "--repeats", "1", "--seconds", "0.06", "--no-start"]
     wrong = ["--option", "no_such_option=1", "--peers", "onnxruntime"]
-    printed = run("--models", "add", *options, *wrong, "--json", str(path))
+    printed = run("--models", "add", *QUICK, *wrong, "--json", str(path))
     assert "onnxplug failed: " in printed
     report = json.loads(path.read_text(encoding="utf-8"))
     result = report["threads"]["1"]["models"]["add"]
@@ -52,17 +72,37 @@ def test_a_runtime_that_fails_is_shown_with_its_reason(tmp_path: Path) -> None:
     assert result["seconds"]["onnxruntime"] > 0
 
 
+def test_another_checkout_takes_turns(tmp_path: Path) -> None:
+    python = tmp_path / "before" / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    path = tmp_path / "report.json"
+    before = ["--against", str(tmp_path / "before"), "--peers", "", "--no-start"]
+    run("--models", "add", *QUICK, *before, "--json", str(path))
+    report = json.loads(path.read_text(encoding="utf-8"))
+    result = report["threads"]["1"]["models"]["add"]
+    # each to the other, and no peer
+    assert result["ratio"].keys() == {"onnxplug", "onnxplug before"}
+    ratio = result["ratio"]["onnxplug"]["onnxplug before"]
+    assert 0.1 < ratio < 10  # the same code
+    means = report["threads"]["1"]["geometric means"]["tiny models"]
+    assert means["onnxplug"] == {"onnxplug before": pytest.approx(ratio)}
+
+
 def test_geometric_means_keep_tiny_models_apart() -> None:
-    def result(ours: float, ort: float, openvino: float) -> dict[str, dict[str, float]]:
+    def result(ours: float, ort: float, openvino: float) -> dict[str, object]:
         return {
             "seconds": {"onnxplug": ours, "onnxruntime": ort, "openvino": openvino},
-            "ratio": {"onnxruntime": ort / ours, "openvino": openvino / ours},
+            "ratio": {
+                "onnxplug": {"onnxruntime": ort / ours, "openvino": openvino / ours}
+            },
         }
 
-    means = compare.summary(
-        [result(1, 4, 2), result(2, 2, 1), result(1e-5, 3e-5, 5e-5)]
-    )
-    large, tiny = means["models of 1 ms and more"], means["tiny models"]
+    results = [result(1, 4, 2), result(2, 2, 1), result(1e-5, 3e-5, 5e-5)]
+    means = summary(results, ["onnxruntime", "openvino"])
+    large = means["models of 1 ms and more"]["onnxplug"]
+    tiny = means["tiny models"]["onnxplug"]
     assert large["onnxruntime"] == pytest.approx(2)
     assert large["openvino"] == pytest.approx(1)
     assert large["the better one"] == pytest.approx(1)
@@ -76,6 +116,34 @@ def test_errors_are_relative_and_never_lost(tmp_path: Path) -> None:
         return tmp_path / f"{name}.npz"
 
     right = stored("right", [0.0, 200.0], [1.0])
-    assert compare._error(stored("a", [0.0, 202.0], [1.0]), right) == 0.01
-    assert compare._error(stored("b", [0.0, math.nan], [1.0]), right) == math.inf
-    assert compare._error(stored("c", [0.0], [1.0]), right) == math.inf
+    found = error(stored("a", [0.0, 202.0], [1.0]), right)
+    assert found == pytest.approx((0.01, 0.01 / 2**0.5))
+    lost = Error(math.inf, math.inf)
+    assert error(stored("b", [0.0, math.nan], [1.0]), right) == lost
+    assert error(stored("c", [0.0], [1.0]), right) == lost
+
+
+def test_work_is_what_products_and_convolutions_multiply() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], group=2, strides=[2, 2]),
+        helper.make_node("ConvTranspose", ["y", "v"], ["z"], strides=[2, 2]),
+        helper.make_node("Flatten", ["z"], ["rows"]),
+        helper.make_node("Gemm", ["rows", "g"], ["out"], transB=1),
+    ]
+    weights = {"w": (6, 2, 3, 3), "v": (6, 4, 2, 2), "g": (5, 144)}
+    graph = helper.make_graph(
+        nodes,
+        "all",
+        [helper.make_tensor_value_info("x", 1, [1, 4, 7, 7])],
+        [helper.make_tensor_value_info("out", 1, [1, 5])],
+        [
+            onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name)
+            for name, shape in weights.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    convolution = 2 * (6 * 3 * 3) * (2 * 3 * 3)
+    transposed = 2 * (6 * 3 * 3) * (4 * 2 * 2)
+    product = 2 * 5 * 144
+    nbytes = 4 * (4 * 7 * 7 + 5 + 6 * 2 * 3 * 3 + 6 * 4 * 2 * 2 + 5 * 144)
+    assert work(model) == Work(convolution + transposed + product, nbytes)

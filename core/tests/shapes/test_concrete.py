@@ -16,7 +16,7 @@ from onnxplug.run.partition import GraphPartition
 
 UNTOLD = {
     # sizes that elements tell, in ways that rules do not follow
-    *("ImageDecoder", "NonMaxSuppression", "Resize", "StringNormalizer"),
+    *("ImageDecoder", "NonMaxSuppression", "StringNormalizer"),
     *("StringSplit", "Unique"),
     # bodies
     *("FlexAttention", "If", "Loop", "Scan"),
@@ -123,6 +123,16 @@ def test_what_depends_on_unknown_elements_does_not_follow():
         ("OneHot (x, z, z)", [np.ones((2, 3)), np.uint8(7), np.ones(2)], (2, 3, 7)),
         ("Resize (x, , z)", [np.ones((1, 10)), None, np.float32([1, 0.7])], (1, 7)),
         ("Resize (x, , z)", [np.ones((2, 7)), None, np.float32([0.5, 1.5])], (1, 10)),
+        (
+            'Resize <keep_aspect_ratio_policy = "not_larger"> (x, , , z)',
+            [np.ones((5, 6)), None, None, np.int64([3, 9])],
+            (3, 4),
+        ),
+        (
+            'Resize <keep_aspect_ratio_policy = "not_smaller"> (x, , , z)',
+            [np.ones((5, 6)), None, None, np.int64([3, 9])],
+            (8, 9),
+        ),
     ],
 )
 def test_sizes_follow_from_elements_of_any_type(text, inputs, expected):

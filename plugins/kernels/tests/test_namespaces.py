@@ -113,6 +113,7 @@ HOST_INPUTS: Final[list[tuple[str, int, tuple[Any, ...]]]] = [
     ("CumSum", 14, (1,)),
     ("Split", 18, ([1],)),
     ("Trilu", 14, (-1,)),
+    ("Resize", 19, (None, None, [1, 3, 8])),
 ]
 
 
@@ -123,7 +124,7 @@ def test_sizes_and_axes_may_stay_on_the_host(
     kernel = find_kernel("", op_type, version)
     assert kernel is not None
     x = np.arange(24, dtype=np.float32).reshape(1, 6, 4)
-    given = [np.array(each, np.int64) for each in numbers]
+    given = [None if n is None else np.array(n, np.int64) for n in numbers]
     found = kernel.bind(library, {}, output_count=1)(xp.from_numpy(x), *given)
     expected = kernel.bind(np, {}, output_count=1)(x, *given)
     found = found[0] if isinstance(found, tuple) else found

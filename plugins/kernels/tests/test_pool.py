@@ -210,3 +210,74 @@ def test_a_window_larger_than_the_input_averages_it_where_sizes_are_rounded_up()
     x = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)
     found = run("AveragePool", x, kernel_shape=[64, 64], strides=[64, 64], ceil_mode=1)
     np.testing.assert_array_equal(found, x.mean(axis=(2, 3), keepdims=True))
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool", "LpPool"])
+def test_windows_cost_what_the_input_costs(op_type: str) -> None:
+    """Padded to its windows, the input would take 8 GB, and one by one the elements of
+    the windows of a line would take minutes."""
+    x = values(1, 1280, 7, 7)
+    y = run(op_type, x, kernel_shape=[1280, 1280], strides=[1280, 1280], ceil_mode=1)
+    expected = {
+        "AveragePool": x.mean((2, 3), dtype=float),
+        "MaxPool": x.max((2, 3)),
+        "LpPool": np.sqrt((x.astype(float) ** 2).sum((2, 3))),
+    }[op_type]
+    np.testing.assert_allclose(y[..., 0, 0], expected, rtol=1e-6, atol=1e-7)
+
+    x = values(1, 1, 1_000_000)
+    y = run(op_type, x, kernel_shape=[300_000], pads=[299_999, 5])
+    assert y.shape == (1, 1, 1_000_005)
+    for place in (0, 1, 299_999, 500_000, 1_000_000, 1_000_004):
+        window = x[0, 0, max(0, place - 299_999) : place + 1].astype(float)
+        exact = {
+            "AveragePool": window.mean(),
+            "MaxPool": window.max(),
+            "LpPool": np.sqrt((window**2).sum()),
+        }[op_type]
+        np.testing.assert_allclose(y[0, 0, place], exact, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_large_windows_are_looked_at_element_by_element(
+    count_include_pad: int, dilation: int
+) -> None:
+    for taps, stride, begin, end, size in [
+        (7, 1, 6, 6, 20),
+        (20, 1, 19, 0, 21),
+        (33, 5, 32, 20, 40),
+        (64, 3, 10, 63, 50),
+        (100, 7, 80, 80, 9),
+    ]:
+        extent = (taps - 1) * dilation + 1
+        pads = [begin, max(end, extent - size - begin)]
+        attributes: dict[str, Any] = {
+            "kernel_shape": [taps],
+            "strides": [stride],
+            "dilations": [dilation],
+            "pads": [min(pad, extent - 1) for pad in pads],
+        }
+        x = np.round(values(1, 2, size), 1)
+        windows = place_windows((size,), **attributes)
+        mean = run("AveragePool", x, count_include_pad=count_include_pad, **attributes)
+        largest = run("MaxPool", x, **attributes)
+        both, indices = run("MaxPool", x, output_count=2, **attributes)
+        norm = run("LpPool", x, **attributes)
+        for at, inside, padding in look(x, windows):
+            if not inside:
+                continue
+            elements = np.stack([x[(..., *source)] for source in inside]).astype(float)
+            count = len(inside) + padding * count_include_pad
+            np.testing.assert_allclose(
+                mean[(..., *at)], elements.sum(0) / count, rtol=1e-5, atol=1e-6
+            )
+            np.testing.assert_array_equal(largest[(..., *at)], elements.max(0))
+            np.testing.assert_array_equal(both[(..., *at)], elements.max(0))
+            first = [inside[i][0] for i in elements.argmax(0)[0]]
+            np.testing.assert_array_equal(
+                indices[(0, slice(None), *at)], [first[0], first[1] + size]
+            )
+            np.testing.assert_allclose(
+                norm[(..., *at)], np.sqrt((elements**2).sum(0)), rtol=1e-5
+            )

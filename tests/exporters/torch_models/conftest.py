@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))  # has the zoo
 
 
 @pytest.fixture(scope="session", autouse=True)

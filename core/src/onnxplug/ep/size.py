@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from onnxplug.ep.generated import GENERATED
@@ -355,6 +356,7 @@ _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([^\W\d][\w.:-]*)|(//|[-+*(),]))")
 _CALLS: Final = frozenset({"min", "max", "broadcast"})
 
 
+@lru_cache(256)  # a model has few, and asks at each new shape of a result
 def _parse(text: str) -> Size | None:
     if text.isidentifier():
         return named(text)

@@ -76,7 +76,8 @@ def content_of(weight: Weight) -> Content | None:
 
 def elements_of(array: np.ndarray[Any, Any], dtype: DataType) -> Content:
     """The elements of an array of integers of rank 0 or 1."""
-    elements = map(int, array.reshape(-1).tolist())
+    numbers = array.reshape(-1).tolist()
+    elements = map(int, numbers) if dtype is DataType.BOOL else numbers
     return Content(tuple(elements), not array.shape, dtype)
 
 

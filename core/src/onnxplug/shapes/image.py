@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.ep import DataType
@@ -35,9 +36,11 @@ def _resize(call: NodeCall) -> Value:
     if sizes is not None and call.has(sizes):
         content = call.content(sizes)
         policy = call.attribute("keep_aspect_ratio_policy", "stretch")
-        if content is not None and policy == "stretch":
+        if content is not None:
             check_known(0, content.elements, "sizes")
-            for axis, size in zip(axes, content.elements, strict=True):
+            lengths = [shape[axis] for axis in axes]
+            wanted = _kept_ratio(policy, lengths, content.elements)
+            for axis, size in zip(axes, wanted, strict=True):
                 if size is not None and is_natural(size):
                     found[axis] = size
         return Value(dtype, countable(tuple(found), "the shape asked for"))
@@ -52,6 +55,28 @@ def _resize(call: NodeCall) -> Value:
             if scaled is not None:
                 found[axis] = scaled
     return Value(dtype, countable(tuple(found), "the resized shape"))
+
+
+def _kept_ratio(
+    policy: str, lengths: Sequence[Extent], sizes: Sequence[Extent | None]
+) -> Sequence[Extent | None]:
+    """The *sizes* that axes of *lengths* are resized to; those that are not known by
+    now are None."""
+    if policy == "stretch":
+        return sizes
+    ratios = [
+        (size / length if length else 1.0)
+        for size, length in zip(sizes, lengths, strict=True)
+        if isinstance(size, int) and isinstance(length, int)
+    ]
+    if len(ratios) < len(lengths) or policy not in ("not_larger", "not_smaller"):
+        return [None] * len(sizes)
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [
+        math.floor(ratio * length + 0.5)
+        for length in lengths
+        if isinstance(length, int)
+    ]
 
 
 def _scaled(size: Extent, factor: float) -> Extent | None:

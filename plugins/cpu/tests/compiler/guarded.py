@@ -194,7 +194,7 @@ class Fence:
 
 
 @functools.cache
-def _fence(at_end: bool) -> Fence:
+def fence(at_end: bool) -> Fence:
     """The one that is kept, as arrays need theirs as long as they live."""
     return Fence(at_end=at_end)
 
@@ -342,7 +342,7 @@ class Guarded:
         threads: int = 1,
         files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        self._fence = _fence(at_end)
+        self._fence = fence(at_end)
         self._arenas = GuardedArenas(at_end=at_end)
         options = onnxplug.SessionOptions()
         options.intra_op_num_threads = threads

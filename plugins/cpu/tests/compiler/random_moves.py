@@ -201,16 +201,22 @@ def pad(g: RandomGraph) -> None:
         return
     rank = len(x.shape)
     axes = [a for a in range(rank) if g.choose.random() < 0.5] or [0]
-    before, after = ([g.choose.randint(0, 3) for _ in axes] for _ in range(2))
+    before, after = ([g.choose.randint(-1, 3) for _ in axes] for _ in range(2))
     shape = list(x.shape)
     for axis, low, high in zip(axes, before, after, strict=True):
+        kept = shape[axis] + min(low, 0) + min(high, 0)
         shape[axis] += low + high
+        if kept < 1:
+            return
     if math.prod(shape) > g.max_size:
         return
-    value = None
-    if g.choose.random() < 0.5:
+    value, options = None, {}
+    if g.choose.random() < 0.5 and 0 not in x.shape:
+        options["mode"] = g.choose.choice(["edge", "reflect", "wrap"])
+    elif g.choose.random() < 0.5:
         value = g.literal(np.array(1, x.dtype))
-    g.moved("Pad", x, shape, [g.integers(before + after), value, g.integers(axes)])
+    more = [g.integers(before + after), value, g.integers(axes)]
+    g.moved("Pad", x, shape, more, **options)
 
 
 def trilu(g: RandomGraph) -> None:

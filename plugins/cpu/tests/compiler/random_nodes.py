@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from .random_convolutions import convolution
 from .random_graphs import (
     BF16,
     BOOL,
@@ -22,6 +23,14 @@ from .random_graphs import (
     Value,
     broadcasts,
     inexact,
+)
+from .random_images import (
+    batch_norm,
+    grid_sample,
+    local_norm,
+    own_norm,
+    resize,
+    roi_align,
 )
 from .random_indices import (
     cumsum,
@@ -372,6 +381,7 @@ MAKERS: list[Maker] = [
     *[_exact_unary] * 2,
     *[_arithmetic] * 6,
     *[_matmul] * 4,
+    *[convolution] * 3,
     *[transpose] * 3,
     *[reshape] * 3,
     *[slice] * 2,
@@ -406,6 +416,12 @@ MAKERS: list[Maker] = [
     gather_nd,
     scatter_elements,
     scatter_nd,
+    *[resize] * 2,
+    grid_sample,
+    roi_align,
+    batch_norm,
+    own_norm,
+    local_norm,
     _to_a_shape,
     _on_arrays,
 ]
@@ -413,6 +429,16 @@ MAKERS: list[Maker] = [
 
 VIEWS: list[Maker] = [
     *[transpose, reshape, slice, split, expand, squeeze, unsqueeze, gather] * 2,
-    *[_arithmetic, _matmul, softmax, norm, _reduce, concat, attention, _where],
+    *[
+        _arithmetic,
+        _matmul,
+        convolution,
+        softmax,
+        norm,
+        _reduce,
+        concat,
+        attention,
+        _where,
+    ],
 ]
 """More views than anything else."""

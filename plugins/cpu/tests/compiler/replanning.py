@@ -60,13 +60,18 @@ def described(work: Work) -> list[Any]:
     """All of each command, buffers by their order and what is known of them."""
     numbers: dict[Buffer, int] = {}
     commands: list[Any] = []
-    for piece, buffers, nodes in work.placed:
+    for piece, buffers, offsets, nodes in work.placed:
         real = dict(zip(piece.laid.buffers, buffers, strict=True))
+        before = dict(zip(piece.laid.buffers, offsets, strict=True))
 
-        def word(given: Word, real: dict[Buffer, Buffer] = real) -> Any:
+        def word(
+            given: Word,
+            real: dict[Buffer, Buffer] = real,
+            before: dict[Buffer, int] = before,
+        ) -> Any:
             match given:
                 case Address(buffer, offset):
-                    return offset, _described(real[buffer], numbers)
+                    return before[buffer] + offset, _described(real[buffer], numbers)
                 case Code(kernel):
                     return kernel.key
                 case Words(words):

@@ -20,7 +20,7 @@ from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well
 from onnxplug_cpu.compiler.ir.commands import Packed
-from onnxplug_cpu.compiler.kernels.matmul import bf16x3_tile as matmul_bf16x3_tile
+from onnxplug_cpu.compiler.kernels.contraction import bf16x3_tile
 from onnxplug_cpu.compiler.runtime import program as program_module
 from onnxplug_cpu.compiler.runtime.arena import Arenas
 from onnxplug_cpu.compiler.runtime.jit import Library
@@ -105,6 +105,11 @@ class Session:
         labels = commands(self._model, {"x": x}, self._threads, self._given)
         return sum(label.endswith("(bf16x3)") for label in labels)
 
+    def packed_bytes(self) -> int:
+        """What the session's explanation says that packed weights take."""
+        (partition,) = self._session.explain().partitions
+        return partition.counts.get("bytes of packed weights", 0)
+
     def packed(self) -> list[Packed]:
         """Packed constants that have memory."""
         found = {id(packed): packed for _, packed in self._compiler.packed.values()}
@@ -182,6 +187,18 @@ def test_terms_of_weights_take_six_bytes_and_nothing_else_is_packed() -> None:
     assert all(not buffer.fill for buffer in packed)
 
 
+def test_explanations_count_both_forms_of_weights() -> None:
+    with tiled.host():
+        session = Session(perceptron(rows="n"))
+        counted = [session.packed_bytes()]
+        for rows in (40, 3):
+            session.run(an_input(rows))
+            counted.append(session.packed_bytes())
+    terms = 6 * 320 * 128 + 64 + 6 * 128 * 320 + 128
+    floats = 4 * (100 * 304 + 300 * 112)
+    assert counted == [0, terms, terms + floats]
+
+
 def test_refusal_in_one_session_does_not_wait_for_another() -> None:
     """Who finds a constant refused plans anew, also when another thread packed it."""
     packed = Packed(64, lambda content: False)
@@ -220,7 +237,7 @@ def test_the_trial_succeeds_and_is_silent(caplog: pytest.LogCaptureFixture) -> N
 def test_wrong_products_are_found(
     caplog: pytest.LogCaptureFixture, products: tuple[tuple[int, int], ...]
 ) -> None:
-    with tiled.host(), mock.patch.object(matmul_bf16x3_tile, "PRODUCTS", products):
+    with tiled.host(), mock.patch.object(bf16x3_tile, "PRODUCTS", products):
         found = library()
         assert not splits_well(found)
         assert not splits_well(found)
@@ -233,7 +250,7 @@ def test_wrong_products_are_found(
 
 
 def test_flags_that_are_lost_are_found(caplog: pytest.LogCaptureFixture) -> None:
-    module = "onnxplug_cpu.compiler.kernels.matmul.bf16x3_tile.multiply_add"
+    module = "onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile.multiply_add"
     with tiled.host(), mock.patch(module, lambda f, isa, a, b, c: c):
         assert not splits_well(library())
     assert "infinity and NaN" in caplog.text

@@ -80,3 +80,7 @@ def test_a_touch_beside_a_buffer_is_caught() -> None:
 
 def test_random_graphs_stay_within_their_buffers() -> None:
     ran("-X", "faulthandler", "-m", MODULE, "0:8")
+
+
+def test_contractions_of_windows_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_windows", "0:30")

@@ -7,6 +7,7 @@ together; that the compiled tier looks at by itself.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,20 @@ NODES: dict[str, tuple[str, ...]] = {
     "Split()": ("x", "sizes"),
     "Tile()": ("x", "sizes"),
     "Pad()": ("x", "pads"),
+    'Pad(mode="edge")': ("x", "pads"),
+    'Pad(mode="reflect")': ("x", "pads"),
+    'Pad(mode="wrap")': ("x", "pads"),
+    'Resize(mode="linear")': ("x", "", "scales"),
+    "Resize()": ("x", "", "", "sizes"),
+    'Resize(keep_aspect_ratio_policy="not_larger")': ("x", "", "", "sizes"),
+    "GridSample()": ("x4", "x4"),
+    'GridSample(mode="cubic", padding_mode="reflection")': ("x", "x"),
+    "RoiAlign()": ("x4", "regions", "images"),
+    "BatchNormalization()": ("x", "channels", "channels", "channels", "channels"),
+    "InstanceNormalization()": ("x", "channels", "channels"),
+    "GroupNormalization(num_groups=2)": ("x", "channels", "channels"),
+    "LRN(size=3)": ("x",),
+    "LpNormalization(axis=1)": ("x",),
     "Trilu()": ("x",),
     "CumSum()": ("x", "axis"),
     "Gather(axis=0)": ("x", "places"),
@@ -68,12 +83,24 @@ CONSTANTS = {
     "steps": lambda draw: [draw.choice([-2, -1, 1, 2]) for _ in range(2)],
     "axes": lambda draw: draw.sample([-3, -2, -1, 0, 1, 2], draw.randrange(1, 3)),
     "axis": lambda draw: draw.randrange(-2, 3),
+    "scales": lambda draw: [
+        draw.choice([0.5, 1.0, 1.0, 1.5, 2.0, -1.0, 0.0])
+        for _ in range(draw.choice([1, 2, 2, 3]))
+    ],
     "pads": lambda draw: [draw.randrange(-1, 3) for _ in range(draw.choice([2, 4, 4]))],
 }
 
 
+_FITTING: dict[str, Callable[[Any, random.Random], tuple[int, ...]]] = {
+    "channels": lambda before, draw: before[0][1:2],
+    "regions": lambda before, draw: (draw.randrange(3), 4),
+    "images": lambda before, draw: before[1][:1],
+}
+"""Shapes that mostly fit."""
+
+
 def _drawn(kind: str, shape: tuple[int, ...], draw: random.Random) -> np.ndarray:
-    if kind == "indices":
+    if kind in ("indices", "images"):
         return np.array(
             [draw.randrange(-1, 2) for _ in range(int(np.prod(shape)))], np.int64
         ).reshape(shape)
@@ -89,6 +116,8 @@ def _shape(
     if kind == "updates" and before[1] and draw.random() < 0.7:
         data, indices = before
         return (*indices[:-1], *data[indices[-1] :])
+    if kind in _FITTING and draw.random() < 0.9:
+        return _FITTING[kind](before, draw)
     this = 4 if kind == "x4" else draw.choice([rank, rank, rank, rank, 0, 1, 3])
     shape = [draw.choice([0, 1, 2, 2, 2, 3]) for _ in range(this)]
     if before and before[0] and kind != "indices" and draw.random() < 0.6:
@@ -106,8 +135,11 @@ def _trial(text: str, kinds: tuple[str, ...], draw: random.Random) -> tuple[Any,
     rank = draw.choice([1, 2, 2, 2, 3])
     for number, kind in enumerate(kinds):
         name = f"i{number}"
+        if not kind:
+            continue
         if kind in CONSTANTS:
-            array = np.array(CONSTANTS[kind](draw), np.int64)
+            dtype = np.float32 if kind == "scales" else np.int64
+            array = np.array(CONSTANTS[kind](draw), dtype)
             constants.append(numpy_helper.from_array(array, name))
             continue
         before = [array.shape for array in feeds.values()]
@@ -117,7 +149,10 @@ def _trial(text: str, kinds: tuple[str, ...], draw: random.Random) -> tuple[Any,
     count = 2 if operator == "Split" else 1
     outputs = [f"y{number}" for number in range(count)]
     node = helper.make_node(
-        operator, [f"i{number}" for number in range(len(kinds))], outputs, **attributes
+        operator,
+        [f"i{number}" if kind else "" for number, kind in enumerate(kinds)],
+        outputs,
+        **attributes,
     )
     infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
 from onnxplug_cpu.compiler import bf16x3_trial as trial
+from onnxplug_cpu.compiler.codegen.emit import I64, PTR
+from onnxplug_cpu.compiler.codegen.tile_registers import EmulatedTiles
 from onnxplug_cpu.compiler.runtime import jit
 from onnxplug_cpu.compiler.target import isa as isa_module
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -34,3 +37,48 @@ def host(isa: Isa | None = None, problem: str | None = None) -> Iterator[None]:
         mock.patch.object(trial, "tried", {}),
     ):
         yield
+
+
+class Counted:
+    """How many products of tiles were computed, and of how many rows.
+
+    Attributes:
+        isa: for what is to be counted.
+    """
+
+    def __init__(self) -> None:
+        self._products, self._rows = ctypes.c_int64(), ctypes.c_int64()
+        # code that counts must not be taken for other code, and this changes no code
+        self.isa = EMULATED[0]._replace(l3=ctypes.addressof(self._products))
+
+    @property
+    def products(self) -> int:
+        """Products of tiles."""
+        return self._products.value
+
+    @property
+    def rows(self) -> int:
+        """Rows of the left ones of these tiles."""
+        return self._rows.value
+
+
+@contextmanager
+def counted() -> Iterator[Counted]:
+    """A context in which kernels that are compiled for the given processor count."""
+    found = Counted()
+    multiply = EmulatedTiles.multiply
+
+    def and_count(self: EmulatedTiles, sums: int, a: int, b: int) -> None:
+        f = self.f
+        for counter, more in (
+            (found._products, f.value(1, I64)),
+            (found._rows, self._rows(sums)),
+        ):
+            place = f.instruction(
+                PTR, f"inttoptr i64 {ctypes.addressof(counter)} to ptr"
+            )
+            f.store(f.load(place, I64) + more, place)
+        multiply(self, sums, a, b)
+
+    with mock.patch.object(EmulatedTiles, "multiply", and_count):
+        yield found

@@ -129,7 +129,7 @@ def conv_transpose(
     Each input element is the factor of one window of the output; the windows are added
     up where they overlap.
     """
-    windows, shape = _transposed_windows(
+    windows, shape = transposed_windows(
         x.shape[2:],
         kernel_of(x, w, kernel_shape),
         per_axis("strides", strides, x.ndim - 2),
@@ -413,7 +413,7 @@ def _flat_tap(
     return (slice(first, first + last + 1),)
 
 
-def _transposed_windows(
+def transposed_windows(
     input_shape: Sequence[int],
     kernel: tuple[int, ...],
     strides: tuple[int, ...],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import lt
 from typing import Any
 
@@ -38,6 +39,7 @@ def max_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
+    windows = _reaching(windows, x.shape[2:])
     wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     padded = pad(xp, wide, windows, _lowest(xp, wide.dtype))
     if output_count > 1:
@@ -70,7 +72,8 @@ def average_pool(
         ceil_mode=ceil_mode,
     )
     wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
-    total = _reduce_windows(xp, xp.add, pad(xp, wide, windows), windows)
+    reaching = _reaching(windows, x.shape[2:])
+    total = _reduce_windows(xp, xp.add, pad(xp, wide, reaching), reaching)
     for axis, size in enumerate(x.shape[2:]):
         counts = _elements_inside(xp, windows, axis, size, bool(count_include_pad))
         shape = [1] * (x.ndim - 2)
@@ -102,6 +105,7 @@ def lp_pool(
         ceil_mode=ceil_mode,
     )
     wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
+    windows = _reaching(windows, x.shape[2:])
     powers = pad(xp, _powers(xp, wide, p), windows)
     total = _reduce_windows(xp, xp.add, powers, windows)
     return xp.astype(_root(xp, total, p), x.dtype, copy=False)
@@ -234,6 +238,24 @@ def _lowest(xp: Any, dtype: Any) -> Any:
     return xp.limits(dtype)[0] if xp.kind(dtype) in "iu" else -math.inf
 
 
+def _reaching(windows: Windows, spatial_shape: Sequence[int]) -> Windows:
+    """*windows* without the elements that no window has in the input.
+
+    So what they need, in memory and in time, depends on how large the input is, and not
+    on how large they are.
+    """
+    kernel, begins = [], []
+    for axis, size in enumerate(spatial_shape):
+        dilation, begin = windows.dilations[axis], windows.begin[axis]
+        # the last window has more before the input's end, and the first one behind it
+        last = max(windows.count[axis] - 1, 0) * windows.strides[axis]
+        skipped = max(begin - last, 0) // dilation
+        end = min(windows.kernel[axis], -(-(size + begin) // dilation))
+        kernel.append(max(end - skipped, 1))
+        begins.append(begin - skipped * dilation)
+    return replace(windows, kernel=tuple(kernel), begin=tuple(begins))
+
+
 def _reduce_windows(
     xp: Any, combine: Callable[..., Any], padded: Any, windows: Windows
 ) -> Any:
@@ -241,18 +263,49 @@ def _reduce_windows(
     rank = len(windows.kernel)
     if not math.prod(windows.count):
         return xp.zeros((*padded.shape[:-rank], *windows.count), dtype=padded.dtype)
-    result = padded
-    for axis, taps in enumerate(windows.kernel):
+    for axis in range(rank):
         before = (slice(None),) * (padded.ndim - rank + axis)
-        source = result
-        result = source[(*before, windows.tap(axis, 0), ...)]
-        for index in range(1, taps):
-            piece = source[(*before, windows.tap(axis, index), ...)]
-            if index == 1:
-                result = combine(result, piece)
-            else:
+        result, owned = None, False
+        for piece in _pieces(combine, padded, before, windows, axis):
+            if result is None:
+                result = piece
+            elif owned:
                 xp.into(combine, result, piece, out=result)
-    return xp.owned(result)
+            else:
+                result, owned = combine(result, piece), True
+        padded = result
+    return xp.owned(padded)
+
+
+def _pieces(
+    combine: Callable[..., Any],
+    source: Any,
+    before: tuple[slice, ...],
+    windows: Windows,
+    axis: int,
+) -> Iterator[Any]:
+    """What, combined, gives each window's elements along *axis*, behind axes *before*.
+
+    These are the elements if there are few, and otherwise runs of 1, 2, 4, … elements,
+    each of which is combined of two halves.
+    """
+    taps, dilation = windows.kernel[axis], windows.dilations[axis]
+    if taps * windows.count[axis] <= 2 * taps.bit_length() * source.shape[len(before)]:
+        for index in range(taps):
+            yield source[(*before, windows.tap(axis, index), ...)]
+        return
+    run, width, done = source, 1, 0
+    while True:
+        if taps & width:
+            yield run[(*before, windows.tap(axis, done), ...)]
+            done += width
+        half, width = width * dilation, 2 * width
+        if width > taps:
+            return
+        run = combine(
+            run[(*before, slice(None, -half), ...)],
+            run[(*before, slice(half, None), ...)],
+        )
 
 
 def _max_with_indices(
@@ -318,13 +371,18 @@ def _elements_inside(
     With *include_pad* those in the padding count too, but never those that only
     ceil_mode adds after it.
     """
-    first = -windows.begin[axis] if include_pad else 0
-    last = size + windows.end[axis] if include_pad else size
+    dilation = windows.dilations[axis]
     starts = xp.arange(windows.count[axis]) * windows.strides[axis]
-    taps = xp.arange(windows.kernel[axis]) * windows.dilations[axis]
-    positions = (starts - windows.begin[axis])[:, None] + taps
-    inside = (positions >= first) & (positions < last)
-    return xp.sum(xp.astype(inside, xp.int64), axis=1)
+    starts = starts - windows.begin[axis]
+
+    def before(position: int) -> Any:
+        """How many elements of each window lie before a position."""
+        elements = -((starts - position) // dilation)
+        return xp.clip(elements, 0, windows.kernel[axis])
+
+    if include_pad:
+        return before(size + windows.end[axis]) - before(-windows.begin[axis])
+    return before(size) - before(0)
 
 
 def _powers(xp: Any, x: Any, p: float) -> Any:

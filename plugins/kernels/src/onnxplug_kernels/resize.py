@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from onnxplug.ep.bounds import normal_axes
 from onnxplug.ep.bounds import sizes as checked_sizes
-from onnxplug_kernels.arrays import extremes, numbers, require_rank
+from onnxplug_kernels.arrays import numbers, require_rank
+from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import (
     Pixels,
@@ -23,6 +24,7 @@ from onnxplug_kernels.sampling import (
 )
 
 _CUBIC_A: Final = -0.75
+_LINEAR: Final = ("linear", "bilinear", "trilinear")
 
 
 @operator("Resize", since=11)
@@ -44,48 +46,27 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """Each axis resampled in turn, as the interpolations are separable."""
-    for name, given in (("roi", roi), ("scales", scales), ("sizes", sizes)):
-        if given is not None and given.ndim != 1:
-            raise ValueError(f"{name} has shape {given.shape}, expected rank 1")
-    chosen = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    if crops and (roi is None or not xp.size(roi)):
-        raise ValueError(f"Resize in mode {coordinate_transformation_mode} needs a roi")
-    regions = _regions(xp, roi if crops else None, len(chosen))
-    targets = _targets(
-        xp, [x.shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
-    )
-    whole = list(x.shape)
-    for axis, (size, _) in zip(chosen, targets, strict=True):
-        whole[axis] = size
-    _check_result(x, whole)
-    resampled = _Resampling(
+    resized = resized_axes(
+        xp,
+        x.shape,
+        roi,
+        scales,
+        sizes,
+        antialias=antialias,
+        axes=axes,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
         mode=mode,
         nearest_mode=nearest_mode,
-        cubic_a=cubic_coeff_a,
-        antialias=bool(antialias),
-        exclude_outside=bool(exclude_outside),
     )
     y = x if mode == "nearest" else xp.astype(x, _float_dtype(xp, x.dtype), copy=False)
-    outside = []
-    # what shrinks first leaves less to do for the others, and inner axes are dearest
-    order = sorted(
-        zip(chosen, targets, regions, strict=True),
-        key=lambda item: (item[1][1], -item[0]),
-    )
-    for axis, (size, scale), region in order:
-        length = x.shape[axis]
-        if size == length and scale == 1 and not crops:
-            continue
-        points = _source_points(
-            xp, coordinate_transformation_mode, length, size, scale, region
-        )
-        y = resampled.along(xp, y, axis, points, scale)
-        if crops:
-            beyond = (points < 0) | (points > length - 1)
-            outside.append(xp.reshape(beyond, (-1, *(1,) * (x.ndim - 1 - axis))))
-    for beyond in outside:
-        y = xp.where(beyond, extrapolation_value, y)
+    y = _along_all(xp, y, resized)
+    for axis in resized:
+        if axis.beyond is not None:
+            beyond = xp.reshape(axis.beyond, (-1, *(1,) * (x.ndim - 1 - axis.axis)))
+            y = xp.where(beyond, extrapolation_value, y)
     return _narrowed(xp, y, x.dtype)
 
 
@@ -235,6 +216,113 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
     return xp.astype(grid, theta.dtype, copy=False)
 
 
+class ResizedAxis(NamedTuple):
+    """How one axis is resampled.
+
+    Attributes:
+        axis: which, from 0.
+        taps: for each element of the output indices, all within the axis, and weights
+            (float64); one tap without weights where elements are only chosen.
+        beyond: which elements of the output lie outside the axis and are not read from
+            it at all; ``None`` if none can.
+    """
+
+    axis: int
+    taps: list[tuple[Any, Any | None]]
+    beyond: Any | None = None
+
+
+def resized_axes(
+    xp: Any,
+    shape: Sequence[int],
+    roi: Any | None,
+    scales: Any | None,
+    sizes: Any | None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = _CUBIC_A,
+    exclude_outside: int = 0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> list[ResizedAxis]:
+    """The axes of *shape* that Resize changes, in the order to take them in.
+
+    Raises:
+        ValueError: inputs or attributes do not say how.
+    """
+    xp = namespace_of(xp)
+    for name, given in (("roi", roi), ("scales", scales), ("sizes", sizes)):
+        if given is not None and given.ndim != 1:
+            raise ValueError(f"{name} has shape {given.shape}, expected rank 1")
+    rank = len(shape)
+    chosen = normal_axes(range(rank) if axes is None else axes, rank)
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if crops and (roi is None or not xp.size(roi)):
+        raise ValueError(f"Resize in mode {coordinate_transformation_mode} needs a roi")
+    regions = _regions(xp, roi if crops else None, len(chosen))
+    targets = _targets(
+        xp, [shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
+    )
+    whole = list(shape)
+    for axis, (size, _) in zip(chosen, targets, strict=True):
+        whole[axis] = size
+    _check_result(shape, whole)
+    resampling = _Resampling(
+        mode=mode,
+        nearest_mode=nearest_mode,
+        cubic_a=cubic_coeff_a,
+        antialias=bool(antialias),
+        exclude_outside=bool(exclude_outside),
+    )
+    # what shrinks first leaves less to do for the others, and inner axes are dearest
+    order = sorted(
+        zip(chosen, targets, regions, strict=True),
+        key=lambda item: (item[1][1], -item[0]),
+    )
+    resized = []
+    for axis, (size, scale), region in order:
+        length = shape[axis]
+        if size == length and scale == 1 and not crops:
+            continue
+        points = _source_points(
+            xp, coordinate_transformation_mode, length, size, scale, region
+        )
+        taps = resampling.taps(xp, points, length, scale)
+        beyond = (points < 0) | (points > length - 1) if crops else None
+        resized.append(ResizedAxis(axis, taps, beyond))
+    return resized
+
+
+def upsampled_axes(
+    xp: Any, shape: Sequence[int], scales: Sequence[float], mode: str
+) -> list[ResizedAxis]:
+    """The axes that Upsample changes, and Resize before opset 11.
+
+    Raises:
+        ValueError: as for :func:`resized_axes`.
+    """
+    xp = namespace_of(xp)
+    if len(scales) != len(shape):
+        raise ValueError(f"{len(scales)} scales for an input of shape {shape}")
+    _check_result(shape, map(_scaled_length, shape, scales))
+    resized = []
+    for axis, (length, scale) in enumerate(zip(shape, scales, strict=True)):
+        if scale == 1:
+            continue
+        # ONNX left the rounding open; its test cases and onnxruntime agree on this one
+        resampling = _Resampling(
+            mode="linear" if mode in _LINEAR else mode,
+            nearest_mode="floor" if scale > 1 else "ceil",
+        )
+        points = xp.arange(_scaled_length(length, scale), dtype=xp.float64) / scale
+        taps = resampling.taps(xp, points, length, scale)
+        resized.append(ResizedAxis(axis, taps))
+    return resized
+
+
 @dataclass(frozen=True, slots=True)
 class _Resampling:
     """How Resize reads between the elements of an axis."""
@@ -245,20 +333,18 @@ class _Resampling:
     antialias: bool = False
     exclude_outside: bool = False
 
-    def along(self, xp: Any, x: Any, axis: int, points: Any, scale: float) -> Any:
-        """*x* with *axis* read at *points*, the output being *scale* times as long."""
-        length = x.shape[axis]
+    def taps(
+        self, xp: Any, points: Any, length: int, scale: float
+    ) -> list[tuple[Any, Any | None]]:
+        """What is read at *points*, the output being *scale* times as long."""
         points = within_reach(xp, points, length)
         if self.mode == "nearest":
             index = xp.clip(self._nearest(xp, points), 0, length - 1)
-            return xp.take(x, xp.astype(index, xp.int64), axis=axis)
-        column = (-1, *(1,) * (x.ndim - 1 - axis))
-        total: Any = None
-        for index, weight in self._taps(xp, points, length, scale):
-            pixels = xp.take(x, xp.clip(index, 0, length - 1), axis=axis)
-            pixels *= xp.reshape(xp.astype(weight, x.dtype), column)
-            total = pixels if total is None else total + pixels
-        return total
+            return [(xp.astype(index, xp.int64), None)]
+        return [
+            (xp.clip(index, 0, length - 1), weight)
+            for index, weight in self._taps(xp, points, length, scale)
+        ]
 
     def _nearest(self, xp: Any, points: Any) -> Any:
         match self.nearest_mode:
@@ -325,7 +411,7 @@ def _regions(xp: Any, roi: Any | None, count: int) -> list[tuple[float, float]]:
         return [(0.0, 1.0)] * count
     if xp.size(roi) != 2 * count:
         raise ValueError(f"roi has {xp.size(roi)} numbers for {count} axes")
-    corners = xp.tolist(xp.astype(roi, xp.float64))
+    corners = list(map(float, xp.tolist(roi)))
     if not all(map(math.isfinite, corners)):
         raise ValueError(f"roi is {corners}; expected finite numbers")
     return list(zip(corners[:count], corners[count:], strict=True))
@@ -338,13 +424,13 @@ def _targets(
     if sizes is not None and xp.size(sizes):
         if scales is not None and xp.size(scales):
             raise ValueError("Resize has both sizes and scales; expected one of them")
-        if extremes(xp, sizes)[0] < 0:
-            raise ValueError(f"sizes are {xp.tolist(sizes)}; expected none below 0")
+        wanted = xp.tolist(sizes)
+        if min(wanted) < 0:
+            raise ValueError(f"sizes are {wanted}; expected none below 0")
         if sizes.shape[0] != len(lengths):
             raise ValueError(
                 f"sizes has {sizes.shape[0]} numbers for {len(lengths)} axes"
             )
-        wanted = xp.tolist(sizes)
         ratios = [
             size / length if length else 1.0
             for size, length in zip(wanted, lengths, strict=True)
@@ -427,31 +513,35 @@ def _source_points(
 
 def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
     """Resize as it was before opset 11, asymmetric, and all of Upsample."""
-    if len(scales) != x.ndim:
-        raise ValueError(f"{len(scales)} scales for an input of shape {x.shape}")
-    _check_result(x, map(_scaled_length, x.shape, scales))
-    linear = mode in ("linear", "bilinear", "trilinear")
+    linear = mode in _LINEAR
     y = xp.astype(x, _float_dtype(xp, x.dtype), copy=False) if linear else x
-    for axis, scale in enumerate(scales):
-        if scale == 1:
-            continue
-        # ONNX left the rounding open; its test cases and onnxruntime agree on this one
-        resampling = _Resampling(
-            mode="linear" if linear else mode,
-            nearest_mode="floor" if scale > 1 else "ceil",
-        )
-        size = _scaled_length(x.shape[axis], scale)
-        points = xp.arange(size, dtype=xp.float64) / scale
-        y = resampling.along(xp, y, axis, points, scale)
-    return _narrowed(xp, y, x.dtype)
+    resized = upsampled_axes(xp, x.shape, scales, mode)
+    return _narrowed(xp, _along_all(xp, y, resized), x.dtype)
 
 
-def _check_result(x: Any, shape: Iterable[int]) -> None:
-    """Raise :class:`ValueError` unless *x* can be resampled to *shape*."""
-    whole = checked_sizes(shape, itemsize=8, what="the resized shape")
-    for axis, (length, size) in enumerate(zip(x.shape, whole, strict=True)):
+def _along_all(xp: Any, x: Any, axes: Iterable[ResizedAxis]) -> Any:
+    """*x* read at the taps of each axis in turn."""
+    for axis, taps, _ in axes:
+        column = (-1, *(1,) * (x.ndim - 1 - axis))
+        total: Any = None
+        for index, weight in taps:
+            pixels = xp.take(x, index, axis=axis)
+            if weight is not None:
+                pixels *= xp.reshape(xp.astype(weight, x.dtype), column)
+            if total is None:
+                total = pixels
+            else:
+                total += pixels
+        x = total
+    return x
+
+
+def _check_result(shape: Sequence[int], resized: Iterable[int]) -> None:
+    """Raise :class:`ValueError` unless *shape* can be *resized*."""
+    whole = checked_sizes(resized, itemsize=8, what="the resized shape")
+    for axis, (length, size) in enumerate(zip(shape, whole, strict=True)):
         if size and not length:
-            raise ValueError(f"axis {axis} of {x.shape} has nothing to be resized")
+            raise ValueError(f"axis {axis} of {shape} has nothing to be resized")
 
 
 def _padded(

@@ -9,7 +9,6 @@ version of its system.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,9 +16,9 @@ import numpy as np
 from onnxplug_cpu.compiler.ir.commands import Input, Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3 import BLOCK_STEPS, record_product
-from onnxplug_cpu.compiler.kernels.matmul.bf16x3_terms import STEP
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import BLOCK_STEPS
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import STEP
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_amx
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 
@@ -64,8 +63,8 @@ def attempt(library: Library) -> str | None:
     """What is wrong with the products of *library*; ``None`` if nothing is."""
     a, b = _factors()
     try:
-        expected = _product(library, a, b, record_matmul)
-        found = _product(library, a, b, record_product)
+        expected = _product(library, a, b, by_tiles=False)
+        found = _product(library, a, b, by_tiles=True)
     except (KernelUnavailable, PackingRefused) as error:
         return f"the kernel of tiles cannot be had: {error!r}"
     with np.errstate(invalid="ignore"):
@@ -109,14 +108,14 @@ def _product(
     library: Library,
     a: np.ndarray[Any, Any],
     b: np.ndarray[Any, Any],
-    record: Callable[[Recorder, View, View, View], None],
+    *,
+    by_tiles: bool,
 ) -> np.ndarray[Any, Any]:
-    recorder = Recorder(library.isa, 1)
+    recorder = Recorder(library.isa, 1, may_split=lambda: by_tiles)
     result = np.empty((len(a), b.shape[1]), np.float32)
-    left = View.contiguous(Input(0, a.nbytes), a.dtype, (1, 1, *a.shape))
-    right = recorder.constant(b.reshape(1, 1, *b.shape))
-    out = View.contiguous(Output(0, result.nbytes), result.dtype, (1, 1, *result.shape))
-    record(recorder, left, right, out)
+    left = View.contiguous(Input(0, a.nbytes), a.dtype, a.shape)
+    out = View.contiguous(Output(0, result.nbytes), result.dtype, result.shape)
+    record_matmul(recorder, left, recorder.constant(b), out)
     program = Program(recorder.commands, library, 1, n_inputs=1, n_outputs=1)
     program.run([a], [result])
     return result

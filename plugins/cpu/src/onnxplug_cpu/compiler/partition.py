@@ -199,12 +199,15 @@ class ProgramPartition(ep.CompiledPartition):
 
     @property
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
-        """How many structures and plans there are for the shapes that were met."""
+        """How many structures and plans there are for the shapes that were met, and
+        what the session's weights take in the layouts that their kernels want."""
         segments = self._built.segments
-        return {
+        made = {
             "structures": sum(segment.structures for segment in segments),
             "plans": sum(segment.plans for segment in segments),
         }
+        nbytes = self._compiler.packed_bytes
+        return made | ({"bytes of packed weights": nbytes} if nbytes else {})
 
     def close(self) -> None:
         """Give up what runs need."""

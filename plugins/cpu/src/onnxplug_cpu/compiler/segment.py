@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.locks import new_lock
+from onnxplug.ep.locks import new_lock, new_rlock
 from onnxplug.ep.record import Record
 from onnxplug.ep.room import check_left
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
@@ -34,6 +35,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _OF_ANY_TYPE: Final = np.dtype(np.uint8)
+
+_BETWEEN_LOOKS: Final = 0.05
+"""Seconds after which who waits for another's plan looks whether it still should."""
 
 MAX_PLANS: Final = 16
 """How many sets of input shapes a segment keeps plans for, least recently used out
@@ -58,6 +62,12 @@ class Compiler(Record):
     arenas: Arenas
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all packed forms of weights; one may have several."""
+        found = {id(packed): packed for _, packed in list(self.packed.values())}
+        return sum(each.nbytes for each in found.values() if each.memory is not None)
 
     def close(self) -> None:
         """Give up the memory of runs, and what was packed, but for what is in use."""
@@ -172,10 +182,12 @@ class Segment:
         self._dtypes = tuple(dtypes)
         self._nodes = nodes
         self._plans: OrderedDict[Shapes, LinkedPlan] = OrderedDict()
+        # held by who makes a plan; others that come with the same shapes wait
+        self._making: dict[Shapes, threading.RLock] = {}
         self._lock = new_lock()
         self._latest: LinkedPlan | None = None
         self._common: Plans | None = None
-        self._structures = self._made = 0
+        self._made = 0
 
     def plan(
         self, shapes: Shapes, look: Callable[[], None] = lambda: None
@@ -191,21 +203,39 @@ class Segment:
         """
         with self._lock:
             plan = self._plans.get(shapes)
-        # other runs do not wait for it
+            if plan is not None:
+                self._plans.move_to_end(shapes)
+                self._latest = plan
+                return plan
+            making = self._making.get(shapes)
+            if making is None:
+                making = self._making[shapes] = new_rlock()
+        # runs of other shapes do not wait
+        while not making.acquire(timeout=_BETWEEN_LOOKS):
+            look()
+        try:
+            return self._made_once(shapes, look)
+        finally:
+            with self._lock:
+                self._making.pop(shapes, None)
+            making.release()
+
+    def _made_once(self, shapes: Shapes, look: Callable[[], None]) -> LinkedPlan:
+        with self._lock:
+            plan = self._plans.get(shapes)
         made = self._make(shapes, look) if plan is None else plan
         with self._lock:
             self._made += plan is None
-            plan = self._plans.setdefault(shapes, made)
+            self._plans[shapes] = self._latest = made
+            self._plans.move_to_end(shapes)
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
-            self._plans.move_to_end(shapes)
-            self._latest = plan
-            return plan
+        return made
 
     @property
     def structures(self) -> int:
         """How many structures its plans so far have."""
-        return self._structures + (self._common.made if self._common else 0)
+        return self._common.made if self._common else 0
 
     @property
     def plans(self) -> int:
@@ -234,15 +264,11 @@ class Segment:
             compiler.packed,
             compiler.may_split,
         )
-        inputs = {
-            name: Abstract(dtype or _OF_ANY_TYPE, shape)
-            for name, dtype, shape in zip(
-                self.inputs, self._dtypes, shapes, strict=True
-            )
-        }
-        planned = self._common_plans().make(
-            tuple(inputs.values()), recorder, compiler.packed, look
-        )
+        inputs = [
+            Abstract(dtype or _OF_ANY_TYPE, shape)
+            for dtype, shape in zip(self._dtypes, shapes, strict=True)
+        ]
+        planned = self._common_plans().make(inputs, recorder, compiler.packed, look)
         contents = tuple(
             (position, result.content)
             for position, result in enumerate(planned.results)
@@ -263,20 +289,18 @@ class Segment:
         return LinkedPlan(program, planned.results, contents, watched)
 
     def _common_plans(self) -> Plans:
-        """What plans have in common; begun anew when it is much."""
+        """What plans have in common."""
         with self._lock:
-            plans = self._common
-            if plans is None or plans.is_full:
-                self._structures += 0 if plans is None else plans.made
-                plans = self._common = Plans(
+            if self._common is None:
+                self._common = Plans(
                     self.calls, self._forms, self._constants, self.inputs, self.outputs
                 )
-            return plans
+            return self._common
 
     def _program(
         self,
         planned: Planned,
-        inputs: Mapping[str, Abstract],
+        inputs: Sequence[Abstract],
         look: Callable[[], None],
     ) -> Program:
         compiler = self._compiler
@@ -287,11 +311,11 @@ class Segment:
             n_inputs=len(self.inputs),
             n_outputs=len(self.outputs),
             specs=[
-                *(
-                    ArraySpec(dtype, value.shape)
-                    for dtype, value in zip(self._dtypes, inputs.values(), strict=True)
-                ),
-                *(ArraySpec(result.dtype, result.shape) for result in planned.results),
+                *[
+                    ArraySpec(None, value.shape) if dtype is None else value
+                    for dtype, value in zip(self._dtypes, inputs, strict=True)
+                ],
+                *planned.results,
             ],
             arenas=compiler.arenas,
             checks=[_named(c, self._nodes) for c in planned.work.checks],

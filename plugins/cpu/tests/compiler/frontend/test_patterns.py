@@ -437,3 +437,64 @@ def test_rows_that_see_nothing_are_nan() -> None:
     (y,) = found.check(Q, K, V, mask)
     assert np.isnan(y[0, :, 2]).all()
     assert np.isfinite(y[1]).all()
+
+
+# convolutions
+
+STATISTICS = (
+    "float[2, 3, 1, 1] w = {1, -2, 3, 0.5, 2, 1}, float[2] b = {0.5, -1}, "
+    "float[2] scale = {2, -0.5}, float[2] shift = {1, 3}, "
+    "float[2] mean = {0.25, -1.5}, float[2] variance = {0.01, 4}"
+)
+
+
+@pytest.mark.parametrize("bias", ["", ", b"])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_statistics_are_part_of_the_convolution(operator: str, bias: str) -> None:
+    weights = "w" if operator == "Conv" else "wt"
+    body = (
+        f"wt = Transpose <perm = [1, 0, 2, 3]> (w) c = {operator} (x, {weights}{bias}) "
+        "n = BatchNormalization <epsilon = 0.001> (c, scale, shift, mean, variance) "
+        "y = Relu (n)"
+    )
+    found = lowered(graph("float[2, 3, 4, 5] x", "float[] y", body, STATISTICS))
+    labels = [name for name in found.labels() if name not in ("Pad", "Copy")]
+    assert labels == [f"{operator} + Relu"]
+    found.check(*random((2, 3, 4, 5)), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ("c = Conv (x, w) y = BatchNormalization (c, s, shift, mean, variance)", "y"),
+        (
+            "c = Conv (x, w) y = BatchNormalization (c, shift, scale, mean, scale)",
+            "c y",
+        ),
+        (
+            "c = Conv (x, w, s) y = BatchNormalization (c, scale, b, mean, variance)",
+            "y",
+        ),
+    ],
+)
+def test_other_statistics_are_not(body: str, outputs: str) -> None:
+    given = ", ".join(f"float[] {name}" for name in outputs.split())
+    inputs = "float[2, 3, 4, 5] x, float[2] s"
+    found = lowered(graph(inputs, given, body, STATISTICS))
+    found.check(*random((2, 3, 4, 5), (2,)), tolerance=1e-4)
+    nodes = [name for name in found.labels() if "Norm" in name]
+    assert nodes or len(found.labels()) > 2
+
+
+def test_statistics_are_folded_in_float64() -> None:
+    """Of a mean that float32 would lose beside what it is taken from."""
+    constants = (
+        "float[1, 1, 1, 1] w = {1}, float[1] b = {16777216}, float[1] scale = {1}, "
+        "float[1] shift = {0}, float[1] mean = {16777214}, float[1] variance = {1}"
+    )
+    body = "c = Conv (x, w, b) y = BatchNormalization <epsilon = 0.0> "
+    body += "(c, scale, shift, mean, variance)"
+    found = lowered(graph("float[1, 1, 2, 2] x", "float[] y", body, constants))
+    x = np.array([[[[0.5, -1.25], [3.0, 1e-3]]]], np.float32)
+    (y,) = found.session.run(None, {"x": x})
+    np.testing.assert_allclose(y, x.astype(np.float64) + 2, 1e-6)

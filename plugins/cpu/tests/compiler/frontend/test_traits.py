@@ -15,7 +15,18 @@ OPSET = 21
 SHAPE = (2, 1, 3, 4)
 
 MORE = {
+    "Identity": ({}, {}),
     "Reshape": ({"to": np.array([4, 6])}, {}),
+    "Slice": (
+        {
+            "starts": np.array([1, 3]),
+            "ends": np.array([2, -9]),
+            "axes": np.array([2, 3]),
+            "steps": np.array([1, -2]),
+        },
+        {},
+    ),
+    "Split": ({}, {"num_outputs": 1, "axis": 3}),
     "Squeeze": ({"axes": np.array([1])}, {}),
     "Unsqueeze": ({"axes": np.array([0, 5])}, {}),
     "Transpose": ({}, {"perm": [3, 1, 0, 2]}),
@@ -61,6 +72,12 @@ def test_elements_are_the_same(operator: str) -> None:
     y = result(operator, x)
     assert (y.ravel() != x.ravel()).any()
     np.testing.assert_array_equal(np.sort(y, axis=None), np.sort(x, axis=None))
+
+
+@pytest.mark.parametrize("operator", having("selects"))
+def test_elements_are_some_of_the_input(operator: str) -> None:
+    x = numbers(0)
+    assert set(result(operator, x).ravel()) <= set(x.ravel())
 
 
 @pytest.mark.parametrize("operator", having("of_shapes"))

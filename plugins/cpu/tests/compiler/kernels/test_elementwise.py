@@ -11,11 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.ir.commands import Code
 from onnxplug_cpu.compiler.ir.elementwise import Chain, ChainBuilder, Scalar, Step
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, Isa
 
 from ..interpreter import ISAS, Interpreter, address, assembly
@@ -303,36 +302,32 @@ def finish(
     outputs: Sequence[View],
     in_place: bool = False,
 ) -> None:
-    """Call the epilogue for every tile of *product*, which has four axes."""
-    made = epilogue(interpreter.recorder, chain, operands, outputs)
+    """Call the epilogue for every tile of *product*, which has five axes."""
+    kernel, arguments = epilogue(chain, operands, outputs).call()
     code = ctypes.CFUNCTYPE(
         None,
         ctypes.c_void_p,
-        *[ctypes.c_int64] * 6,
+        *[ctypes.c_int64] * 7,
         ctypes.c_void_p,
         ctypes.c_int64,
-    )(address(made.code.kernel, isa))
-    words = interpreter.word(made.words)
-    batch0, batch1, rows, columns = product.shape
+    )(address(kernel.kernel, isa))
+    words = interpreter.word(arguments)
+    *lead, rows, columns = product.shape
     if in_place:
         memory = interpreter.memory(outputs[0].buffer).view(np.float32)
         memory[:] = product.reshape(-1)
-    for outer in range(batch0):
-        for inner in range(batch1):
-            for row, height, column, width in tiles(rows, columns):
-                if in_place:
-                    start = memory.ctypes.data
-                    start += 4 * int(
-                        np.ravel_multi_index((outer, inner, row, column), product.shape)
-                    )
-                    distance = columns
-                else:
-                    distance = 48
-                    tile = np.full((height, distance), np.nan, np.float32)
-                    part = product[outer, inner, row:, column:][:height, :width]
-                    tile[:, :width] = part
-                    start = tile.ctypes.data
-                code(words, outer, inner, row, height, column, width, start, distance)
+    for line in np.ndindex(*lead):
+        for row, height, column, width in tiles(rows, columns):
+            if in_place:
+                place = np.ravel_multi_index((*line, row, column), product.shape)
+                start = memory.ctypes.data + 4 * int(place)
+                distance = columns
+            else:
+                distance = 48
+                tile = np.full((height, distance), np.nan, np.float32)
+                tile[:, :width] = product[line][row:, column:][:height, :width]
+                start = tile.ctypes.data
+            code(words, *line, row, height, column, width, start, distance)
     interpreter.run()
 
 
@@ -348,10 +343,15 @@ def test_epilogue(isa: Isa, in_place: bool) -> None:
     scaled = builder.step("Mul", [active, operands[1]], "f32")
     summed = builder.step("Add", [scaled, operands[2]], "f32")
     chain = builder.build([builder.step("Sub", [summed, operands[3]], "f32")])
-    for shape in ((1, 1, 1, 1), (1, 1, 15, 33), (2, 3, 14, 64), (2, 1, 29, 100)):
+    for shape in (
+        (1, 1, 1, 1, 1),
+        (1, 1, 1, 15, 33),
+        (2, 3, 1, 14, 64),
+        (2, 1, 4, 29, 100),
+    ):
         product = normal(rng, *shape)
-        bias, scale = normal(rng, shape[3]), normal(rng, shape[2], 1)
-        other, single = normal(rng, *shape), normal(rng, shape[0], 1, 1, 1)
+        bias, scale = normal(rng, shape[4]), normal(rng, *shape[2:4], 1)
+        other, single = normal(rng, *shape), normal(rng, shape[0], 1, 1, 1, 1)
         interpreter = Interpreter(isa)
         views = [
             interpreter.input(array).broadcast_to(shape)
@@ -366,10 +366,10 @@ def test_epilogue(isa: Isa, in_place: bool) -> None:
 @each_isa
 def test_epilogue_with_strides_types_and_outputs(isa: Isa) -> None:
     rng = np.random.default_rng(8)
-    shape = (2, 2, 17, 40)
+    shape = (2, 2, 3, 17, 40)
     product = normal(rng, *shape)
-    mask = rng.integers(0, 2, (2, 40, 17)).astype(np.bool_)
-    moved = normal(rng, 2, 40, 2, 17)
+    mask = rng.integers(0, 2, (2, 3, 40, 17)).astype(np.bool_)
+    moved = normal(rng, 2, 40, 3, 2, 17)
     chain = Chain(
         ("f32", "i1", "f32"),
         (Scalar("f32", -1e4),),
@@ -381,7 +381,7 @@ def test_epilogue_with_strides_types_and_outputs(isa: Isa) -> None:
         (6, 5),
     )
     interpreter = Interpreter(isa)
-    masks = interpreter.input(mask).transpose((0, 2, 1))
+    masks = interpreter.input(mask).transpose((0, 1, 3, 2))
     views = [
         View(
             masks.buffer,
@@ -390,15 +390,16 @@ def test_epilogue_with_strides_types_and_outputs(isa: Isa) -> None:
             shape,
             (masks.strides[0], 0, *masks.strides[1:]),
         ),
-        interpreter.input(moved).transpose((0, 2, 3, 1)),
+        interpreter.input(moved).transpose((0, 3, 2, 4, 1)),
     ]
     outputs = [
-        interpreter.output(np.float16, (2, 17, 2, 40)).transpose((0, 2, 1, 3)),
-        interpreter.output(np.float32, (2, 2, 40, 17)).transpose((0, 1, 3, 2)),
+        interpreter.output(np.float16, (2, 17, 3, 2, 40)).transpose((0, 3, 2, 1, 4)),
+        interpreter.output(np.float32, (2, 2, 40, 3, 17)).transpose((0, 1, 3, 4, 2)),
     ]
     finish(isa, interpreter, chain, product, views, outputs)
-    seen = mask.transpose(0, 2, 1)[:, None]
-    wanted = np.where(seen, product, np.float32(-1e4)) + moved.transpose(0, 2, 3, 1)
+    seen = mask.transpose(0, 1, 3, 2)[:, None]
+    added = moved.transpose(0, 3, 2, 4, 1)
+    wanted = np.where(seen, product, np.float32(-1e4)) + added
     np.testing.assert_array_equal(interpreter.read(outputs[1]), wanted)
     np.testing.assert_array_equal(
         interpreter.read(outputs[0]), wanted.astype(np.float16)
@@ -410,13 +411,11 @@ def test_epilogues_call_nothing_and_do_not_spill() -> None:
     chain = Chain(("f32",) * 3, (), (*gelu, Step("Add", (4, 2), "f32")), (5,))
     for isa in (AVX512, AVX2):
         interpreter = Interpreter(isa)
-        shape = (1, 1, 8, 64)
+        shape = (1, 1, 1, 8, 64)
         views = [interpreter.input(np.zeros(shape, np.float32)) for _ in range(2)]
-        found = epilogue(
-            interpreter.recorder, chain, views, [interpreter.output(F32, shape)]
-        )
-        assert isinstance(found.code, Code)
-        text = assembly(found.code.kernel, isa)
+        outputs = [interpreter.output(F32, shape)]
+        code, _ = epilogue(chain, views, outputs).call()
+        text = assembly(code.kernel, isa)
         assert not re.search(r"^\s+call", text, re.MULTILINE)
         if isa is AVX512:
             assert not re.search(r"zmm\d+, -?\d*\(%rsp\)|\(%rsp\), %zmm", text)
@@ -426,14 +425,15 @@ def test_epilogue_refuses_wrong_views() -> None:
     interpreter = Interpreter(ISAS[0])
     view = interpreter.input(np.zeros((1, 1, 2, 4), np.float32))
     output = interpreter.output(F32, (1, 1, 2, 4))
-    recorder = interpreter.recorder
     with pytest.raises(ValueError, match="1 inputs beside the tile"):
-        epilogue(recorder, ADD, [], [output])
+        epilogue(ADD, [], [output])
     with pytest.raises(ValueError, match="one shape"):
-        epilogue(recorder, ADD, [view.slice((0,) * 4, (1, 1, 1, 4))], [output])
+        epilogue(ADD, [view.slice((0,) * 4, (1, 1, 1, 4))], [output])
+    with pytest.raises(ValueError, match="lines"):
+        epilogue(ADD, [view], [output]).call()
     half = Chain(("f16", "f16"), (), (Step("Add", (0, 1), "f16"),), (2,))
     with pytest.raises(ValueError, match="f32"):
-        epilogue(recorder, half, [view], [output])
+        epilogue(half, [view], [output])
 
 
 # chains

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.reduction.commands import KINDS, record_reduce
+from onnxplug_cpu.compiler.kernels.reduction.commands import (
+    KINDS,
+    record_moments,
+    record_reduce,
+)
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -217,3 +221,44 @@ def test_what_has_no_kernel_is_refused() -> None:
         reduce(ISAS[0], "ReduceSum", np.zeros((2,), np.int8), (0,))
     with pytest.raises(ValueError, match="ReduceL2 of i32"):
         reduce(ISAS[0], "ReduceL2", np.zeros((2,), np.int32), (0,))
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_moments(isa: Isa, workers: int) -> None:
+    """The variance is that of what differs from the mean, which may be far from 0."""
+    generator = np.random.default_rng(workers)
+    for shape, axes in [(s, a) for s, a in SHAPES if a and math.prod(s)]:
+        x = generator.uniform(99.0, 101.0, shape).astype(np.float32)
+        run = Interpreter(isa, workers)
+        order = generator.permutation(x.ndim).tolist()
+        view = run.input(x.transpose(order)).transpose(np.argsort(order).tolist())
+        found = record_moments(run.recorder, view, axes)
+        run.run()
+        mean, variance = (run.read(each) for each in found)
+        wide = x.astype(np.float64)
+        expected = wide.mean(axes, keepdims=True)
+        assert mean.shape == variance.shape == expected.shape
+        np.testing.assert_allclose(mean, expected, 4 * EPSILON)
+        around = ((wide - mean) ** 2).mean(axes, keepdims=True)
+        np.testing.assert_allclose(variance, around, 8 * EPSILON)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+def test_moments_of_special_values(isa: Isa) -> None:
+    x = np.array([[math.inf, 1], [math.nan, 1], [1e-40, 3e-40], [2, 2]], np.float32)
+    for axis, array in ((1, x), (0, np.ascontiguousarray(x.T))):
+        run = Interpreter(isa)
+        found = record_moments(run.recorder, run.input(array), (axis,))
+        run.run()
+        mean, variance = (run.read(each).reshape(-1) for each in found)
+        np.testing.assert_allclose(mean, [math.inf, math.nan, 2e-40, 2], 1e-4)
+        np.testing.assert_array_equal(variance, [math.nan, math.nan, 0, 0])
+
+
+def test_what_has_no_moments_is_refused() -> None:
+    run = Interpreter()
+    with pytest.raises(ValueError, match="moments of float64"):
+        record_moments(run.recorder, run.input(np.zeros(3)), (0,))
+    with pytest.raises(ValueError, match=r"over \(\)"):
+        record_moments(run.recorder, run.input(np.zeros(3, np.float32)), ())

@@ -78,6 +78,11 @@ def number_of(value: Abstract) -> bool | int | float | None:
     return None if number is not None and math.isnan(number) else number
 
 
+def is_fixed(value: Abstract) -> bool:
+    """Whether a value is the same for all shapes, and known."""
+    return value.content is not None and not value.varies
+
+
 def integers_of(value: Abstract) -> tuple[int, ...] | None:
     """The elements of a small tensor of integers, if they are known."""
     content = value.content
@@ -99,3 +104,15 @@ def are_heads(q: Abstract, k: Abstract, v: Abstract) -> bool:
     if not len(one) == len(two) == len(three) or two[:-2] != three[:-2]:
         return False
     return two[:-3] == one[:-3] and two[-3] in (1, one[-3])
+
+
+def keeps_channels(one: Abstract, other: Abstract) -> bool:
+    """Whether values of the same elements differ only behind their first two axes."""
+    return one.shape[:2] == other.shape[:2]
+
+
+def keeps_last(one: Abstract, other: Abstract) -> bool:
+    """Whether values of the same elements differ neither in the first axis nor in the
+    last one."""
+    ends = one.shape[:1] + one.shape[-1:]
+    return ends == other.shape[:1] + other.shape[-1:]

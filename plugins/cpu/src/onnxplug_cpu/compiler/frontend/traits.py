@@ -16,17 +16,27 @@ class Traits(Record):
     """What holds for all calls of an operator.
 
     Attributes:
-        anchors: a product, whose result a chain of element-wise calls can take tile by
-            tile.
+        multiplies: a product of matrices.
+        anchors: one, or a convolution, whose result a chain of element-wise calls can
+            take tile by tile.
         reshapes: the output has the first input's elements in the same order.
         permutes: it has the same elements in another order of axes.
+        selects: the outputs are parts of the first input, seen where they are.
+        channels_last: a convolution or the like: its first input is read, and its
+            output written, fastest where the second axis is the last in memory.
+        any_order: inputs are read, and outputs written, about as fast in any order of
+            axes in memory, if it is the same for all.
         of_shapes: nothing but the shapes of inputs is read.
         varies: results of the same inputs may differ.
     """
 
+    multiplies: bool = False
     anchors: bool = False
     reshapes: bool = False
     permutes: bool = False
+    selects: bool = False
+    channels_last: bool = False
+    any_order: bool = False
     of_shapes: bool = False
     varies: bool = False
 
@@ -39,9 +49,24 @@ class Traits(Record):
 TRAITS: Final = {
     operator: traits
     for operators, traits in (
-        ("MatMul Gemm", Traits(anchors=True)),
+        ("MatMul Gemm", Traits(multiplies=True, anchors=True)),
+        ("Conv ConvTranspose", Traits(anchors=True, channels_last=True)),
         ("Reshape Flatten Squeeze Unsqueeze", Traits(reshapes=True)),
         ("Transpose", Traits(permutes=True)),
+        ("Identity Slice Split", Traits(selects=True)),
+        ("AveragePool LpPool MaxPool RoiAlign", Traits(channels_last=True)),
+        ("GlobalAveragePool GlobalLpPool GlobalMaxPool", Traits(any_order=True)),
+        ("Concat Pad Resize Tile Upsample", Traits(any_order=True)),
+        (
+            "BatchNormalization GroupNormalization InstanceNormalization "
+            "LpNormalization LRN",
+            Traits(any_order=True),
+        ),
+        (
+            "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
+            "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+            Traits(any_order=True),
+        ),
         ("Shape Size", Traits(of_shapes=True)),
         ("Bernoulli Dropout Multinomial RandomNormal", Traits(varies=True)),
         ("RandomNormalLike RandomUniform RandomUniformLike", Traits(varies=True)),

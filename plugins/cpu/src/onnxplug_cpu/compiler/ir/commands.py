@@ -148,6 +148,12 @@ class Packed(Buffer):
         self.accepts = accepts
         self.refused = False
 
+    @property
+    def address(self) -> int:
+        """The address of the bytes, which are there."""
+        assert self.memory is not None
+        return self.memory.address
+
 
 class Flag(Buffer):
     """An i64 that is 0 when a run begins; another value at its end fails the run."""

@@ -39,35 +39,67 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Place:
-    """Where a value is, but for the buffer; there is one object for equal ones.
+    """How a value lies in a buffer, but for where it begins; there is one object for
+    equal ones.
 
     Attributes:
         kind: the class of the buffer.
-        nbytes: the buffer's size.
-        offset, dtype, shape, strides: as of a :class:`~.record.View`.
+        dtype, shape, strides: as of a :class:`~.views.View`.
+        nbytes: from the first byte of any element to the last.
+        offset: of element 0 from the first byte of any.
+        is_contiguous: whether elements follow each other in C order.
     """
 
-    __slots__ = ("dtype", "kind", "nbytes", "offset", "shape", "strides")
+    __slots__ = (
+        "dtype",
+        "is_contiguous",
+        "kind",
+        "nbytes",
+        "offset",
+        "shape",
+        "strides",
+    )
 
     def __init__(
         self,
         kind: type[Buffer],
-        nbytes: int,
-        offset: int,
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         strides: tuple[int, ...],
     ) -> None:
         self.kind: Final = kind
-        self.nbytes: Final = nbytes
-        self.offset: Final = offset
         self.dtype: Final = dtype
         self.shape: Final = shape
         self.strides: Final = strides
+        low = high = 0
+        if 0 not in shape:
+            for size, stride in zip(shape, strides, strict=True):
+                low += min(stride, 0) * (size - 1)
+                high += max(stride, 0) * (size - 1)
+            high += 1
+        self.offset: Final = -low * dtype.itemsize
+        self.nbytes: Final = (high - low) * dtype.itemsize
+        self.is_contiguous: Final = self.view(Buffer(self.nbytes)).is_contiguous
 
     def view(self, buffer: Buffer) -> View:
-        """The value in a buffer of that kind and size."""
+        """The value in a buffer that has as many bytes, and no others."""
         return View(buffer, self.offset, self.dtype, self.shape, self.strides)
+
+
+class Alias(Record):
+    """A value that is seen where another is.
+
+    Attributes:
+        role: of the value.
+        buffer: what stands for the buffer that it is seen in.
+        place: how it lies there.
+        offset: of its first byte from that of the buffer, or of what it stands for.
+    """
+
+    role: int
+    buffer: Buffer
+    place: Place
+    offset: int
 
 
 class Wish(Record):
@@ -123,6 +155,7 @@ class Laid:
         chunks: of each command.
         kernels: of each command.
         entries: the addresses of these.
+        resolved_by: the library that these addresses are of, if they are written.
         layout: the same number for all that have the same in the same places, but for
             what is in words.
     """
@@ -137,7 +170,7 @@ class Laid:
         self.chunks = [command.chunks for command in commands]
         self.kernels = [command.kernel for command in commands]
         self.entries: list[int] = []
-        self._resolved_by: object = None
+        self.resolved_by: object = None
         self._numbers: dict[Buffer, int] = {}
         self._waiting: list[tuple[int, tuple[Word, ...]]] = []
         for number, command in enumerate(commands):
@@ -153,16 +186,12 @@ class Laid:
             next(_layout_numbers),
         )
 
-    def is_resolved(self, library: object) -> bool:
-        """Whether the addresses of kernels are those of *library*."""
-        return self._resolved_by is library
-
     def resolve(self, library: object, addresses: Mapping[int, int]) -> None:
         """Write the addresses of kernels, which are given by identity."""
         for position, kernel in self.code:
             self.words[position] = addresses[id(kernel)]
         self.entries = [addresses[id(kernel)] for kernel in self.kernels]
-        self._resolved_by = library
+        self.resolved_by = library
 
     def _place(self, words: tuple[Word, ...], command: int) -> int:
         """Append words and those nested in them; the number of the first."""
@@ -223,7 +252,7 @@ class Piece:
         checks: what to look at after a run.
         roles: the stand-ins, and the roles of the values whose buffers they stand for.
         wishes: packed constants by what stands for them.
-        aliases: values, by role, that are seen in a buffer, and where in it.
+        aliases: values that are seen in a buffer.
 
     Attributes:
         laid: the words.
@@ -237,7 +266,7 @@ class Piece:
         checks: Sequence[Check],
         roles: dict[Buffer, int],
         wishes: dict[Buffer, Wish],
-        aliases: Sequence[tuple[int, Buffer, Place]],
+        aliases: Sequence[Alias],
     ) -> None:
         self.commands = tuple(commands)
         self.checks = tuple(checks)
@@ -255,11 +284,13 @@ class Placed(Record):
     Attributes:
         piece: the commands.
         buffers: in the place of its stand-ins, in their order.
+        offsets: bytes from the start of each buffer to that of what it stands for.
         nodes: indices of the graph's nodes that it computes.
     """
 
     piece: Piece
     buffers: Sequence[Buffer]
+    offsets: Sequence[int]
     nodes: tuple[int, ...] | None
 
 
@@ -285,12 +316,13 @@ class Work(Sequence[Command]):
         if isinstance(commands, Work):
             return commands
         piece = Piece(commands, checks, {}, {}, ())
-        return cls([Placed(piece, piece.laid.buffers, None)])
+        buffers = piece.laid.buffers
+        return cls([Placed(piece, buffers, [0] * len(buffers), None)])
 
     @property
     def checks(self) -> Iterator[Check]:
         """What to look at after a run, over the buffers of the plan."""
-        for piece, buffers, nodes in self.placed:
+        for piece, buffers, _, nodes in self.placed:
             for check in piece.checks:
                 number = piece.laid.buffers.index(check.flag)
                 flag = buffers[number]
@@ -303,13 +335,13 @@ class Work(Sequence[Command]):
         if self._commands is None:
             self._commands = tuple(
                 command if nodes is None else command._replace(nodes=nodes)
-                for piece, _, nodes in self.placed
+                for piece, _, _, nodes in self.placed
                 for command in piece.commands
             )
         return self._commands
 
     def __len__(self) -> int:
-        return sum(len(piece.commands) for piece, _, _ in self.placed)
+        return sum(len(each.piece.commands) for each in self.placed)
 
     def __getitem__(self, index: Any) -> Any:
         return self.commands[index]

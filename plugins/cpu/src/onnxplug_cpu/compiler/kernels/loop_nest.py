@@ -90,6 +90,14 @@ def merge(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(merged)
 
 
+def ordered_like(recorder: Recorder, view: View, shape: Sequence[int]) -> View:
+    """New memory for an array of *shape*, the axes in the order of those of *view*."""
+    rank = len(shape)
+    order = sorted(range(rank), key=lambda axis: (-abs(view.strides[axis]), axis))
+    whole = recorder.temporary(view.dtype, [shape[axis] for axis in order])
+    return whole.transpose([order.index(axis) for axis in range(rank)])
+
+
 def chunks_wanted(recorder: Recorder, nanoseconds: float) -> int:
     """How many chunks would be good for a command.
 

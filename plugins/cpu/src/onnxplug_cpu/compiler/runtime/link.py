@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, cast
+from itertools import chain, count
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -36,13 +37,23 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Block: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
-class ArraySpec(Record):
+class Described(Protocol):
     """What a run's array has to be.
 
     Attributes:
         dtype: the elements'; ``None`` for any.
         shape: the sizes.
     """
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class ArraySpec(Record):
+    """An array of *dtype* and *shape*; see :class:`Described`."""
 
     dtype: np.dtype[Any] | None
     shape: tuple[int, ...]
@@ -76,7 +87,7 @@ def link(
     work: Work,
     n_inputs: int,
     n_outputs: int,
-    specs: Sequence[ArraySpec] | None,
+    specs: Sequence[Described] | None,
     arenas: Arenas,
 ) -> Template:
     """The block of a program.
@@ -92,10 +103,11 @@ def link(
     """
     n_arrays = n_inputs + n_outputs
     head = _head(n_inputs, n_arrays, specs)
-    buffers = [buffer for _, each, _ in work.placed for buffer in each]
-    numbers = {buffer: number for number, buffer in enumerate(dict.fromkeys(buffers))}
-    identities = [numbers[buffer] for buffer in buffers]
-    key = (len(head), tuple([piece.laid.layout for piece, _, _ in work.placed]))
+    placed = work.placed
+    buffers = list(chain.from_iterable([each.buffers for each in placed]))
+    numbers = dict(zip(dict.fromkeys(buffers), count(), strict=False))
+    identities = list(map(numbers.__getitem__, buffers))
+    key = (len(head), tuple([each.piece.laid.layout for each in placed]))
     outline = work.outlines.get(key)
     if outline is None or outline.identities != identities:
         if len(work.outlines) >= MOST_OUTLINES:
@@ -105,7 +117,7 @@ def link(
 
 
 def _head(
-    n_inputs: int, n_arrays: int, specs: Sequence[ArraySpec] | None
+    n_inputs: int, n_arrays: int, specs: Sequence[Described] | None
 ) -> array.array[int]:
     """The words before the table of commands."""
     words = [0] * driver.HEADER
@@ -120,7 +132,7 @@ def _head(
         if specs is None:
             words += (0, _MASK)
         else:
-            dtype, shape = specs[position]
+            dtype, shape = specs[position].dtype, specs[position].shape
             words += (0 if dtype is None else id(dtype), len(shape), *shape)
     words[driver.COMMANDS] = 8 * len(words)
     return array.array("Q", words)
@@ -160,7 +172,9 @@ class Outline:
         flags_of: list[int] = []
         place_of: dict[int, int] = {}
         index = first = 0
-        for piece, own, _ in work.placed:
+        moved: list[int] = []
+        moved_by: list[int] = []
+        for piece, own, *_ in work.placed:
             laid = piece.laid
             nested += [base + word for word in laid.nested]
             shifts += [8 * base] * len(laid.nested)
@@ -168,6 +182,8 @@ class Outline:
             for use in laid.uses:
                 at = first + use.buffer
                 words = [base + word for word in use.words]
+                moved += words
+                moved_by += [at] * len(words)
                 buffer, identity = buffers[at], identities[at]
                 if type(buffer) is Temporary:
                     number = place_of.get(identity)
@@ -211,6 +227,8 @@ class Outline:
         self._nested = np.array(nested, np.int64)
         self._shifts = np.array(shifts, np.uint64)
         self._starts = np.array(starts, np.uint64)
+        self._moved = np.array(moved, np.int64)
+        self._moved_by = np.array(moved_by, np.int64)
         self._arena = np.array(arena, np.int64)
         self._owners = np.array(owners, np.int64)
         self._constant_words = np.array(constant_words, np.int64)
@@ -232,28 +250,31 @@ class Outline:
         arenas: Arenas,
     ) -> Template:
         """The block of *work*, which has this outline; see :func:`link`."""
-        count = len(self._starts)
-        head[driver.LAST] = count
+        commands = len(self._starts)
+        head[driver.LAST] = commands
         head[driver.PATCH_COUNT] = len(self._patches)
         head[driver.PATCHES] = 8 * self._patches_at
-        codes: list[int] = []
-        chunks: list[int] = []
-        parts: list[Any] = [head, bytes(24 * count)]
-        for piece, _, _ in work.placed:
-            laid = piece.laid
-            parts.append(laid.words)
-            codes += laid.entries
-            chunks += laid.chunks
+        laid = [each.piece.laid for each in work.placed]
+        parts: list[Any] = [head, bytes(24 * commands)]
+        parts += [each.words for each in laid]
         parts.append(bytes(8 * self._tail))
         words: Block = np.frombuffer(bytearray().join(parts), np.uint64)
         words[self._nested] += self._shifts
-        table = words[self._table : self._table + 3 * count]
-        table[0::3], table[1::3], table[2::3] = codes, self._starts, chunks
+        offsets = list(chain.from_iterable([each.offsets for each in work.placed]))
+        words[self._moved] += np.array(offsets, np.int64).view(np.uint64)[
+            self._moved_by
+        ]
+        table = words[self._table : self._table + 3 * commands]
+        table[0::3] = list(chain.from_iterable([each.entries for each in laid]))
+        table[1::3] = self._starts
+        table[2::3] = list(chain.from_iterable([each.chunks for each in laid]))
         patches = words[self._patches_at : self._flags_at]
         patches[0::3] = 8 * self._patches
-        patches[1::3] = [
-            _array_number(buffers[at], n_inputs, n_arrays) for at in self._patched
-        ]
+        numbers = {
+            at: _array_number(buffers[at], n_inputs, n_arrays)
+            for at in dict.fromkeys(self._patched)
+        }
+        patches[1::3] = [numbers[at] for at in self._patched]
         patches[2::3] = words[self._patches]
         words[self._flag_words] = 8 * self._flag_places
         sizes = [buffers[at].nbytes for at in self._temporaries]

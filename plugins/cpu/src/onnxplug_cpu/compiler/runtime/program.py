@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.ir.commands import Block, Check, Command, Constant, P
 from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas, address_of, release_mapped_pages
-from onnxplug_cpu.compiler.runtime.link import ArraySpec, link
+from onnxplug_cpu.compiler.runtime.link import Described, link
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.runtime.pool import Pool, shared_pool
 from onnxplug_cpu.compiler.runtime.time_slices import (
@@ -84,7 +84,7 @@ class Program:
         *,
         n_inputs: int,
         n_outputs: int,
-        specs: Sequence[ArraySpec] | None = None,
+        specs: Sequence[Described] | None = None,
         arenas: Arenas | None = None,
         checks: Sequence[Check] = (),
         look: Callable[[], None] = lambda: None,
@@ -92,7 +92,8 @@ class Program:
         target: tuple[Packed, int] | None = None,
     ) -> None:
         work = self._work = Work.of(commands)
-        chunks = [chunks for each in work.placed for chunks in each.piece.laid.chunks]
+        laid = [each.piece.laid for each in work.placed]
+        chunks = list(itertools.chain.from_iterable([each.chunks for each in laid]))
         self.division = Division(chunks, _seconds(work, workers), workers)
         self._workers = workers
         self._n_inputs = n_inputs
@@ -101,10 +102,8 @@ class Program:
         _resolve(work, library, look)
         template = link(work, n_inputs, n_outputs, specs, self._arenas)
         buffers = template.constants
-        bases: dict[Constant | Packed, int] = {}
-        if target is not None:
-            bases[target[0]] = target[1]
-        packed = [b for b in buffers if isinstance(b, Packed) and b not in bases]
+        written, at = target or (None, 0)
+        packed = [b for b in buffers if isinstance(b, Packed) and b is not written]
         fill(packed, library, workers, self._arenas, weights)
         shared = driver.shared_driver(library)
         self._enter = shared.run
@@ -112,8 +111,10 @@ class Program:
         if workers > 1 and max(chunks, default=0) > 1:
             self._pool = shared_pool(library)
         words = template.words
-        bases |= {buffer: _base(buffer) for buffer in buffers if buffer not in bases}
-        added = np.array([bases[buffer] for buffer in buffers], np.uint64)
+        added = np.array(
+            [at if buffer is written else buffer.address for buffer in buffers],
+            np.uint64,
+        )
         words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
         words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
@@ -321,11 +322,13 @@ class _Instance:
 
 def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
     """Give pieces that are new the addresses of their kernels."""
-    new = [
-        each.piece.laid
+    new = {
+        id(each.piece): each.piece.laid
         for each in work.placed
-        if not each.piece.laid.is_resolved(library)
-    ]
+        if each.piece.laid.resolved_by is not library
+    }.values()
+    if not new:
+        return
     # by identity, as hashing a kernel's key for each of its words takes long
     kernels: dict[int, Kernel] = {}
     for laid in new:
@@ -340,21 +343,14 @@ def _resolve(work: Work, library: Library, look: Callable[[], None]) -> None:
 def _seconds(work: Work, workers: int) -> list[float]:
     """About how long each command takes; a piece is only run by as many workers."""
     seconds: list[float] = []
-    for piece, _, _ in work.placed:
+    for piece, *_ in work.placed:
         if piece.seconds is None:
             piece.seconds = [estimated_seconds(c, workers) for c in piece.commands]
         seconds += piece.seconds
     return seconds
 
 
-def _base(buffer: Constant | Packed) -> int:
-    if isinstance(buffer, Constant):
-        return buffer.address
-    assert buffer.memory is not None
-    return buffer.memory.address
-
-
-def _described(arrays: Iterable[Array | ArraySpec]) -> str:
+def _described(arrays: Iterable[Array | Described]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "none"
 
 

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, element_of, scalar_of
 from onnxplug_cpu.compiler.frontend.fusion import Group
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Scalar, Step
+from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.operations.registry import Plan
 
-if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.schedule.operations.matmul import Product
+Operand: TypeAlias = str | View
+"""What a chain reads: a value, by its name, or what is no value of the plan."""
+
+
+class Finish(Record):
+    """What becomes of the sums of a product or convolution before all else.
+
+    Attributes:
+        scale: what they are multiplied with, if they are.
+        alpha: a factor of them.
+        addend: what is added, if something is.
+        beta: a factor of it.
+    """
+
+    scale: Operand | None = None
+    alpha: float = 1.0
+    addend: Operand | None = None
+    beta: float = 1.0
 
 
 class Built(Record):
-    """A chain and the names of its operands, the product's result left out."""
+    """A chain and its operands, the product's result left out."""
 
     chain: Chain
-    operands: list[str]
+    operands: list[Operand]
 
 
 def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
@@ -30,10 +47,18 @@ def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
     record_chain(
         plan.recorder,
         built.chain,
-        [plan.view(name) for name in built.operands],
+        operand_views(plan, built),
         [plan.target(name, apart=True) for name in outputs],
         label=label_of(group.calls),
     )
+
+
+def operand_views(plan: Plan, built: Built) -> list[View]:
+    """Where the operands of a chain are."""
+    return [
+        operand if isinstance(operand, View) else plan.view(operand)
+        for operand in built.operands
+    ]
 
 
 def label_of(calls: Sequence[Call]) -> str:
@@ -44,7 +69,9 @@ def label_of(calls: Sequence[Call]) -> str:
 class Builder:
     """Numbers the values of a chain.
 
-    *result* is the product's result, which is value 0 if it is given.
+    Args:
+        result: the result of a product or convolution, which is value 0 if given.
+        finish: what becomes of its sums.
     """
 
     def __init__(
@@ -52,29 +79,29 @@ class Builder:
         plan: Plan,
         group: Group,
         result: str | None = None,
-        product: Product | None = None,
+        finish: Finish | None = None,
     ) -> None:
         self.plan = plan
         self.group = group
         self.result = result
-        self.product = product
-        self.operands: list[str] = []
+        self.finish = finish
+        self.operands: list[Operand] = []
         self.constants: list[Scalar] = []
         self.steps: list[tuple[str, tuple[object, ...], str, object]] = []
 
     def build(self, outputs: Sequence[str]) -> Built:
-        """The chain of the group, after the factors and the addend of a product."""
+        """The chain of the group, after what finishes the sums."""
         group = self.group
         numbers: dict[str, object] = {}
         if self.result is not None:
-            value = numbers[self.result] = self._scaled_result()
+            value = numbers[self.result] = self._finished()
             numbers |= {r.outputs[0]: value for r in group.reshapes if r.outputs[0]}
         for call, form in zip(group.calls, group.forms, strict=True):
             name = call.outputs[0]
             assert name is not None
             numbers[name] = self._add_form(form, numbers)
         inputs = ["f32"] * (self.result is not None) + [
-            _element(self.plan.known(name)) for name in self.operands
+            self._element_of(operand) for operand in self.operands
         ]
         place = _Places(self.result is not None, len(inputs), len(self.constants))
         return Built(
@@ -95,16 +122,18 @@ class Builder:
             self.operands,
         )
 
-    def _scaled_result(self) -> object:
+    def _finished(self) -> object:
         value: object = "result"
-        product = self.product
-        assert product is not None
-        if product.alpha != 1:
-            value = self._add("Mul", (value, self._constant(product.alpha)))
-        if product.addend is not None and product.beta != 0:
-            addend = self._operand(product.addend)
-            if product.beta != 1:
-                addend = self._add("Mul", (addend, self._constant(product.beta)))
+        finish = self.finish
+        assert finish is not None
+        if finish.scale is not None:
+            value = self._add("Mul", (value, self._operand(finish.scale)))
+        if finish.alpha != 1:
+            value = self._add("Mul", (value, self._constant(finish.alpha)))
+        if finish.addend is not None and finish.beta != 0:
+            addend = self._operand(finish.addend)
+            if finish.beta != 1:
+                addend = self._add("Mul", (addend, self._constant(finish.beta)))
             value = self._add("Add", (value, addend))
         return value
 
@@ -123,14 +152,22 @@ class Builder:
                 operands.append(self._constant(operand, first or form.element))
         return self._add(form.operator, operands, form.element, form.attributes)
 
-    def _operand(self, name: str) -> object:
-        value = self.plan.known(name)
-        number = scalar_of(value)
-        if number is not None:
-            return self._constant(number, _element(value))
-        if name not in self.operands:
-            self.operands.append(name)
-        return "operand", self.operands.index(name)
+    def _operand(self, operand: Operand) -> object:
+        if isinstance(operand, str):
+            value = self.plan.known(operand)
+            number = scalar_of(value)
+            if number is not None:
+                return self._constant(number, _element(value))
+        if operand not in self.operands:
+            self.operands.append(operand)
+        return "operand", self.operands.index(operand)
+
+    def _element_of(self, operand: Operand) -> str:
+        if isinstance(operand, str):
+            return _element(self.plan.known(operand))
+        element = element_of(operand.dtype)
+        assert element is not None
+        return element
 
     def _constant(self, number: float, element: str = "f32") -> object:
         scalar = Scalar(element, number)

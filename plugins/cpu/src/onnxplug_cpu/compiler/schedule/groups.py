@@ -1,4 +1,5 @@
-"""Records groups of calls: chains alone, and products with what follows them."""
+"""Records groups of calls: chains alone, and products and convolutions with what
+follows them."""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ def record_group(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
     if group.anchor is None and group.forms:
         record_calls(plan, group, outputs)
         return
-    # many models have no products, and their modules take long to import
-    from onnxplug_cpu.compiler.schedule.products import record_product
+    anchor = group.calls[0] if group.anchor is None else group.anchor
+    behind = Group([]) if group.anchor is None else group
+    # many models have none of one kind, and their modules take long to import
+    if anchor.traits.multiplies:
+        from onnxplug_cpu.compiler.schedule.products import record_product
 
-    if group.anchor is not None:
-        record_product(plan, group.anchor, group, outputs)
+        record_product(plan, anchor, behind, outputs)
     else:
-        record_product(plan, group.calls[0], Group([]), outputs)
+        from onnxplug_cpu.compiler.schedule.convolutions import record_convolution
+
+        record_convolution(plan, anchor, behind, outputs)

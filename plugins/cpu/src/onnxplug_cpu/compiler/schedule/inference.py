@@ -7,6 +7,7 @@ change, only calls are followed anew whose inputs did.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import zip_longest
@@ -26,6 +27,7 @@ from onnxplug_cpu.compiler.frontend.call import (
 )
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, check_form
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Inputs,
@@ -44,15 +46,19 @@ NOTHING: Final = 0
 
 _UNUSED: Final = 1  # the slot of an output that is
 
+_numbers: Final = itertools.count()
+
 
 class Tokens:
     """One number, or one object, for all that is equal, so that comparing takes no
-    time; safe to use from several threads."""
+    time; safe to use from several threads.
+
+    No number is ever used again, so that what is kept of it elsewhere is never wrong.
+    """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._tokens: dict[Hashable, int] = {}
-        self._kept: list[object] = []
+        # with the values, as what keys name by identity must stay what it is
+        self._tokens: dict[Hashable, tuple[int, Abstract]] = {}
         self._forms: dict[tuple[np.dtype[Any], tuple[int, ...]], int] = {}
         self._places: dict[tuple[Any, ...], Place] = {}
 
@@ -64,7 +70,7 @@ class Tokens:
         key = value.dtype, value.shape
         found = self._forms.get(key)
         if found is None:
-            found = self._forms.setdefault(key, next(self._numbers))
+            found = self._forms.setdefault(key, next(_numbers))
         return found
 
     def place(self, *key: Any) -> Place:
@@ -72,8 +78,15 @@ class Tokens:
         found = self._places.get(key)
         return found or self._places.setdefault(key, Place(*key))
 
+    def place_of(self, view: View) -> tuple[Place, int]:
+        """How a view lies in its buffer, and the offset of its first byte."""
+        place = self.place(type(view.buffer), view.dtype, view.shape, view.strides)
+        return place, view.offset - place.offset
+
     def value(self, value: Abstract) -> int:
         """The same for values from which the same follows."""
+        if value.content is None or not value.is_exact:
+            return self.form(value)
         return self._token(value.key, value)
 
     def content(self, value: Abstract) -> int | None:
@@ -84,17 +97,30 @@ class Tokens:
         content = value.content
         if content is None:
             return None
-        key = value.key if value.is_exact else id(content)
-        token = self._token(key, value)
+        token = self._token(value.key if value.is_exact else id(content), value)
         return -1 - token if value.varies else token
 
-    def _token(self, key: Hashable, value: object) -> int:
-        token = self._tokens.get(key)
-        if token is None:
-            # what keys name by identity must stay what it is
-            self._kept.append(value)
-            token = self._tokens.setdefault(key, next(self._numbers))
-        return token
+    def _token(self, key: Hashable, value: Abstract) -> int:
+        found = self._tokens.get(key)
+        if found is None:
+            found = self._tokens.setdefault(key, (next(_numbers), value))
+        return found[0]
+
+    def keep(self, latest: Sequence[Inferred]) -> None:
+        """Forget all numbers but those of these values."""
+        forms: dict[tuple[np.dtype[Any], tuple[int, ...]], int] = {}
+        tokens: dict[Hashable, tuple[int, Abstract]] = {}
+        for inferred in latest:
+            for value, form, content in zip(
+                inferred.values, inferred.forms, inferred.contents, strict=True
+            ):
+                if value is None or form is None:
+                    continue
+                forms[value.dtype, value.shape] = form
+                if content is not None:
+                    key = value.key if value.is_exact else id(value.content)
+                    tokens[key] = content if content >= 0 else -1 - content, value
+        self._forms, self._tokens, self._places = forms, tokens, {}
 
 
 class _Found(Record):
@@ -108,9 +134,9 @@ class _Found(Record):
     """
 
     results: Results
-    tokens: tuple[int | None, ...]
-    forms: tuple[int | None, ...]
-    contents: tuple[int | None, ...]
+    tokens: Sequence[int | None]
+    forms: Sequence[int | None]
+    contents: Sequence[int | None]
     is_known: bool
     computed: int
 
@@ -144,16 +170,36 @@ class Inferred(Record):
 
     Attributes:
         values: by slot.
-        forms, contents: tokens of dtype and shape, and of contents.
+        tokens: of values, equal for those of which the same follows; by slot.
+        forms, contents: tokens of dtype and shape, and of contents; by slot.
         results: what is known of each call's outputs, in the order of calls.
         known: for each call whether its results are known as a whole.
+        computed: for each call the elements that were computed of its results.
+        number: which it is; all have another.
+        base: the number of what it was made from, if it was.
+        changed: slots of all that is not as it was there.
     """
 
     values: list[Abstract | None]
+    tokens: list[int | None]
     forms: list[int | None]
     contents: list[int | None]
     results: list[Results]
     known: list[bool]
+    computed: list[int]
+    number: int
+    base: int = -1
+    changed: Sequence[int] = ()
+
+    def differing(self, other: Inferred) -> Sequence[int]:
+        """The slots of what may not be as it is in *other*."""
+        if self.base == other.number:
+            return self.changed
+        return [
+            slot
+            for slot, form in enumerate(self.forms)
+            if form != other.forms[slot] or self.contents[slot] != other.contents[slot]
+        ]
 
 
 class Inference:
@@ -187,6 +233,7 @@ class Inference:
         self._forms = forms
         self._inputs = [self._slot(name) for name in inputs]
         self._steps: list[_Step] = []
+        self._latest: Inferred | None = None
         tables: dict[Hashable, dict[Any, _Found]] = {}
         for call in calls:
             ins = tuple(
@@ -217,10 +264,20 @@ class Inference:
     def _slot(self, name: str) -> int:
         return self.slots.setdefault(name, len(self.slots) + 2)
 
-    @property
-    def size(self) -> int:
-        """How many results are kept."""
-        return sum(len(step.table) for step in self._steps)
+    def keep(self, latest: Sequence[Inferred]) -> None:
+        """Forget what followed for other values than these."""
+        tables = {id(step.table): step.table for step in self._steps}
+        kept: dict[int, dict[Any, _Found]] = {table: {} for table in tables}
+        for step in self._steps:
+            for inferred in latest:
+                key = step.key(inferred.tokens)
+                found = step.table.get(key)
+                if found is not None:
+                    kept[id(step.table)][key] = found
+        for number, table in tables.items():
+            # who looks meanwhile follows anew
+            table.clear()
+            table.update(kept[number])
 
     def infer(self, inputs: Sequence[Abstract], look: Callable[[], None]) -> Inferred:
         """What follows from inputs of these dtypes and shapes.
@@ -231,6 +288,17 @@ class Inference:
         Raises:
             NotCompiled: the array tier has to compute some call.
         """
+        found = None
+        if self._latest is not None:
+            found = self._infer_changed(self._latest, inputs, look)
+        if found is None:
+            found = self._infer_all(inputs, look)
+        self._latest = found
+        return found
+
+    def _infer_all(
+        self, inputs: Sequence[Abstract], look: Callable[[], None]
+    ) -> Inferred:
         values, keys = self._values.copy(), self._tokens.copy()
         forms = self._known_forms.copy()
         contents = self.contents.copy()
@@ -239,32 +307,102 @@ class Inference:
             forms[slot] = self.tokens.form(value)
         results: list[Results] = []
         known: list[bool] = []
-        computed = 0
+        computed: list[int] = []
+        left = MAX_ALL_KNOWN
         for step in self._steps:
             key = step.key(keys)
             found = step.table.get(key)
-            if found is None or found.computed > MAX_ALL_KNOWN - computed:
+            if found is None or found.computed > left:
                 look()
-                found = self._follow(step, key, values, MAX_ALL_KNOWN - computed)
-            # unpacked at once, as this is done for each call of each plan
+                found = self._follow(step, key, values, left)
             made, tokens, made_forms, made_contents, is_known, elements = found
-            computed += elements
+            left -= elements
             results.append(made)
             known.append(is_known)
-            outputs = step.outputs
-            if len(outputs) == 1:
-                slot = outputs[0]
-                values[slot] = made[0]
-                keys[slot] = tokens[0]
-                forms[slot] = made_forms[0]
-                contents[slot] = made_contents[0]
-                continue
-            for place, slot in enumerate(outputs):
+            computed.append(elements)
+            for place, slot in enumerate(step.outputs):
                 values[slot] = made[place]
                 keys[slot] = tokens[place]
                 forms[slot] = made_forms[place]
                 contents[slot] = made_contents[place]
-        return Inferred(values, forms, contents, results, known)
+        return Inferred(
+            values, keys, forms, contents, results, known, computed, next(_numbers)
+        )
+
+    def _infer_changed(
+        self,
+        latest: Inferred,
+        inputs: Sequence[Abstract],
+        look: Callable[[], None],
+    ) -> Inferred | None:
+        """What follows, where most follows as it did before; ``None`` if so many
+        elements are computed that not all may be."""
+        values, keys = latest.values.copy(), latest.tokens.copy()
+        forms, contents = latest.forms.copy(), latest.contents.copy()
+        results, known = latest.results.copy(), latest.known.copy()
+        computed = latest.computed.copy()
+        steps, concerned = self._steps, self._concerned
+        changed: list[int] = []
+        waiting = bytearray(len(steps))
+        for slot, value in zip(self._inputs, inputs, strict=True):
+            token = self.tokens.value(value)
+            if keys[slot] != token:
+                values[slot], keys[slot] = value, token
+                forms[slot] = self.tokens.form(value)
+                changed.append(slot)
+                for number in concerned[slot]:
+                    waiting[number] = 1
+        elements = sum(computed)
+        number = waiting.find(1)
+        while number >= 0:
+            step = steps[number]
+            key = step.key(keys)
+            found = step.table.get(key)
+            if found is None:
+                look()
+                # others that follow may be of as many elements as ever
+                found = self._follow(step, key, values, MAX_KNOWN)
+            made, tokens, made_forms, made_contents, is_known, count = found
+            elements += count - computed[number]
+            if elements > MAX_ALL_KNOWN - MAX_KNOWN:
+                return None
+            results[number], known[number], computed[number] = made, is_known, count
+            for place, slot in enumerate(step.outputs):
+                values[slot] = made[place]
+                # contents may differ of which the same follows
+                if (
+                    keys[slot] != tokens[place]
+                    or contents[slot] != made_contents[place]
+                ):
+                    keys[slot] = tokens[place]
+                    forms[slot] = made_forms[place]
+                    contents[slot] = made_contents[place]
+                    changed.append(slot)
+                    for other in concerned[slot]:
+                        waiting[other] = 1
+            number = waiting.find(1, number + 1)
+        return Inferred(
+            values,
+            keys,
+            forms,
+            contents,
+            results,
+            known,
+            computed,
+            next(_numbers),
+            latest.number,
+            changed,
+        )
+
+    @functools.cached_property
+    def _concerned(self) -> Sequence[Sequence[int]]:
+        """The calls that read a value, by its slot."""
+        found: list[list[int]] = [[] for _ in self._values]
+        for number, step in enumerate(self._steps):
+            for slot in step.inputs:
+                if slot != NOTHING:
+                    found[slot].append(number)
+        return found
 
     def _follow(
         self, step: _Step, key: Any, values: Sequence[Abstract | None], most: int
@@ -311,16 +449,22 @@ class Inference:
                 continue
             if result is None:
                 raise NotCompiled(f"the shape of {name!r} does not follow", call)
-            sizes(result.shape, itemsize=result.dtype.itemsize, what=repr(name))
+            if result.content is None:
+                sizes(result.shape, itemsize=result.dtype.itemsize, what=name)
             if dtype is not None and dtype != result.dtype:
                 raise NotCompiled(f"{name!r} is {result.dtype}, not {dtype}", call)
             is_known = is_known and result.content is not None
         tokens = self.tokens
+        forms = [None if r is None else tokens.form(r) for r in results]
+        if not any(r is not None and r.content is not None for r in results):
+            # of these nothing else is known
+            found = _Found(results, forms, forms, [None] * len(forms), is_known, 0)
+            return found, exact
         found = _Found(
             results,
-            tuple([None if r is None else tokens.value(r) for r in results]),
-            tuple([None if r is None else tokens.form(r) for r in results]),
-            tuple([None if r is None else tokens.content(r) for r in results]),
+            [None if r is None else tokens.value(r) for r in results],
+            forms,
+            [None if r is None else tokens.content(r) for r in results],
             is_known,
             0 if computed is None else int(_size(computed)),
         )

@@ -6,6 +6,7 @@ depends only on those before.  So whoever gets the same answers gets the same pi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +32,10 @@ REFUSED: Final = "refused"
 RESULTS: Final = "results"
 """The dtypes and shapes of all outputs of a call, whose number is the argument."""
 
+WITHIN: Final = "within"
+"""Whether a value lies where its channels are those of another value; the argument is
+the role of that one and the first of these channels."""
+
 State: TypeAlias = tuple[int, int]
 """A question whose answer is there before it is asked: which, and the role."""
 
@@ -39,7 +44,7 @@ class Question(Record):
     """A question that has to be asked.
 
     Attributes:
-        what: :data:`TARGET`, :data:`REFUSED` or :data:`RESULTS`.
+        what: :data:`TARGET`, :data:`REFUSED`, :data:`RESULTS` or :data:`WITHIN`.
         role: of the value that it is about.
     """
 
@@ -59,20 +64,31 @@ class Fork:
 
 
 class Branch:
-    """Some questions whose answers are there, and what comes after them."""
+    """Some questions whose answers are there, and what comes after them.
 
-    __slots__ = ("states", "ways")
+    Attributes:
+        number: of the questions, among those of a memo.
+    """
 
-    def __init__(self, states: tuple[State, ...]) -> None:
+    __slots__ = ("number", "states", "ways")
+
+    def __init__(self, states: tuple[State, ...], number: int) -> None:
         self.states = states
+        self.number = number
         self.ways: dict[Any, Piece | Fork] = {}
 
 
 class Memo:
-    """Pieces of one kind of groups; it only grows, so threads may share it."""
+    """Pieces of one kind of groups; threads may share it."""
 
     def __init__(self) -> None:
         self.branches: list[Branch] = []
+        self._numbers: dict[tuple[State, ...], int] = {}
+        self._count = itertools.count()
+
+    def clear(self) -> None:
+        """Keep nothing; who has found something may go on with it."""
+        self.branches = []
 
     def add(self, log: Sequence[tuple[State | Question, Any]], piece: Piece) -> None:
         """Keep what was recorded.
@@ -88,22 +104,23 @@ class Memo:
                 states.append(question)
                 answers.append(answer)
                 continue
-            fork = _branch(branches, states).ways.setdefault(
+            fork = self._branch(branches, states).ways.setdefault(
                 _key(answers), Fork(question)
             )
             assert isinstance(fork, Fork) and fork.question == question
             branches = fork.ways.setdefault(answer, [])
             states, answers = [], []
-        _branch(branches, states).ways[_key(answers)] = piece
+        self._branch(branches, states).ways[_key(answers)] = piece
 
-
-def _branch(branches: list[Branch], states: Sequence[State]) -> Branch:
-    wanted = tuple(states)
-    for branch in branches:
-        if branch.states == wanted:
-            return branch
-    branches.append(Branch(wanted))
-    return branches[-1]
+    def _branch(self, branches: list[Branch], states: Sequence[State]) -> Branch:
+        wanted = tuple(states)
+        for branch in branches:
+            if branch.states == wanted:
+                return branch
+        # two threads must not have one number for different ones
+        number = self._numbers.setdefault(wanted, next(self._count))
+        branches.append(Branch(wanted, number))
+        return branches[-1]
 
 
 def _key(answers: Sequence[Any]) -> Any:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.ir.commands import Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.matmul.left_factor import left_factor, rows_collide
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
+    left_factor,
+    rows_collide,
+)
+from onnxplug_cpu.compiler.layout.orders import Order
 from onnxplug_cpu.compiler.schedule.structure import MOST_VIEWS
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
 
 class Placement:
@@ -20,6 +25,7 @@ class Placement:
         known: what is known of a value.
         readers: the calls that read a value.
         positions: of the values that are outputs.
+        orders: of axes in memory, of values that do not lie as their shapes say.
         recorder: gives memory.
 
     Attributes:
@@ -31,11 +37,13 @@ class Placement:
         known: Callable[[str], Abstract],
         readers: defaultdict[str, list[Call]],
         positions: Mapping[str, int],
+        orders: Mapping[str, Order],
         recorder: Recorder,
     ) -> None:
         self.known = known
         self.readers = readers
         self.positions = positions
+        self.orders = orders
         self.recorder = recorder
         self.written: set[str] = set()
 
@@ -47,6 +55,9 @@ class Placement:
         return self._place(name, self.known(name), apart, MOST_VIEWS)
 
     def _place(self, name: str, value: Abstract, apart: bool, views: int) -> View:
+        order = self.orders.get(name)
+        if order is not None and not _is_in_order(order, value.shape):
+            return self._in_order(order, value)
         if name in self.positions and name not in self.written:
             self.written.add(name)
             nbytes = value.size * value.dtype.itemsize
@@ -64,11 +75,23 @@ class Placement:
             return left_factor(self.recorder, value.dtype, value.shape)
         return self.recorder.temporary(value.dtype, value.shape)
 
+    def _in_order(self, order: Order, value: Abstract) -> View:
+        """A new place for a value whose axes are in that order in memory."""
+        shape = [value.shape[axis] for axis in order]
+        width, itemsize = shape[-1], value.dtype.itemsize
+        if rows_collide(width * itemsize):
+            width += VECTOR_BYTES // itemsize
+        whole = self.recorder.temporary(value.dtype, (*shape[:-1], width))
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        return whole.slice([0] * len(shape), shape).transpose(inverse)
+
     def _place_through(
         self, reader: Call, name: str, value: Abstract, apart: bool, views: int
     ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
         follower = self.known(name)
+        if name in self.orders:
+            return None
         if reader.traits.reshapes:
             if self._ends_in_output(name) or (apart and self._multiplies(name)):
                 place = self._place(name, follower, apart, views).reshape(value.shape)
@@ -92,7 +115,7 @@ class Placement:
         if name in self.positions or not readers or not value.shape:
             return False
         return rows_collide(value.shape[-1] * value.dtype.itemsize) and all(
-            reader.traits.anchors
+            reader.traits.multiplies
             and reader.inputs[0] == name
             and name not in reader.inputs[1:]
             and not reader.attributes.get("transA")
@@ -118,6 +141,12 @@ class Placement:
         return name in self.positions or any(
             reader.traits.reshapes for reader in self.readers[name]
         )
+
+
+def _is_in_order(order: Order, shape: Sequence[int]) -> bool:
+    """Whether a value that lies as its shape says also lies in *order*."""
+    axes = [axis for axis in order if shape[axis] != 1]
+    return 0 in shape or axes == sorted(axes)
 
 
 def _has_rows(view: View) -> bool:

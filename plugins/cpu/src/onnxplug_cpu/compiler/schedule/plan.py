@@ -13,29 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
+from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.ir.commands import (
-    Buffer,
-    Constant,
-)
+from onnxplug_cpu.compiler.ir.commands import Buffer
 from onnxplug_cpu.compiler.ir.pieces import Piece, Place
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
-from onnxplug_cpu.compiler.ir.views import c_strides
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
-from onnxplug_cpu.compiler.schedule.memo import (
-    Memo,
+from onnxplug_cpu.compiler.schedule.memo import Memo
+from onnxplug_cpu.compiler.schedule.planner import (
+    Latest,
+    Planned,
+    Planner,
+    Result,
 )
-from onnxplug_cpu.compiler.schedule.planner import Planned, Planner
 from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
 
 MOST_STRUCTURES: Final = 16
 """Structures that a segment keeps."""
 
 MOST_TOKENS: Final = 1 << 14
-"""What plans of a segment may tell apart before all that was kept is given up: about
-the sizes, times the values that have them."""
+"""What plans of a segment may tell apart before what the latest ones are not made of is
+given up: about the sizes, times the values that have them."""
 
 
 class Plans:
@@ -53,6 +53,9 @@ class Plans:
     Attributes:
         structures: those kept, the one used last first.
         made: how many were made.
+        copies: to outputs, by the place that is copied.
+        input_places: of inputs, by the tokens of their dtypes and shapes.
+        results: what is not known before a run, likewise.
         viewed: names of values that were known and yet looked at by kernels.
     """
 
@@ -77,8 +80,12 @@ class Plans:
         self.structures: list[Structure] = []
         self.made = 0
         self.copies: dict[Place, Piece] = {}
+        self.input_places: dict[int, Place] = {}
+        self.results: dict[int, Result] = {}
         self.viewed: set[str] = set()
         self._memos: dict[Hashable, Memo] = {}
+        self._few = 0
+        self._lock = new_lock()
         count = len(self.slots) + 2
         self.count = count
         self.places: list[Place | None] = [None] * count
@@ -88,22 +95,28 @@ class Plans:
                 self._take_in(name, slot)
 
     def _take_in(self, name: str, slot: int) -> None:
-        value = self.constants.known(name)
-        buffer = self.constants.view(name).buffer
-        self.buffers[slot] = buffer
-        self.places[slot] = self.tokens.place(
-            Constant,
-            buffer.nbytes,
-            0,
-            value.dtype,
-            value.shape,
-            c_strides(value.shape),
-        )
+        view = self.constants.view(name)
+        self.buffers[slot] = view.buffer
+        self.places[slot], _ = self.tokens.place_of(view)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much is kept that it is better given up."""
-        return len(self.tokens) > MOST_TOKENS
+    def _give_up(self) -> None:
+        """Keep only what the latest plans are made of.
+
+        Others may make plans meanwhile: what they look for and do not find, they make.
+        """
+        latest = [
+            structure.latest.inferred
+            for structure in self.structures
+            if structure.latest is not None
+        ]
+        self.tokens.keep(latest)
+        self.inference.keep(latest)
+        for memo in tuple(self._memos.values()):
+            memo.clear()
+        for structure in self.structures:
+            structure.forget_targets()
+        self.copies, self.input_places, self.results = {}, {}, {}
+        self._few = len(self.tokens)
 
     def make(
         self,
@@ -122,24 +135,34 @@ class Plans:
         Raises:
             NotCompiled: the array tier has to compute some call.
         """
+        if len(self.tokens) - self._few > MOST_TOKENS:
+            with self._lock:
+                if len(self.tokens) - self._few > MOST_TOKENS:
+                    self._give_up()
         inferred = self.inference.infer(inputs, look)
-        structure = self._structure(inferred)
+        structure, latest, changed = self._structure(inferred)
         planner = Planner(self, inferred, structure, recorder, packed, look)
-        return planner.make()
+        return planner.make(latest, changed)
 
     def forget_latest(self) -> None:
         """Look at all parts of the next plans, as a constant was refused."""
         for structure in self.structures:
             structure.latest = None
 
-    def _structure(self, inferred: Inferred) -> Structure:
+    def _structure(
+        self, inferred: Inferred
+    ) -> tuple[Structure, Latest | None, Sequence[int]]:
+        """A structure, its latest plan, and the slots of what is not as there."""
         structures = self.structures
         for structure in structures:
-            if structure.holds(inferred.known, inferred.values):
+            latest, changed = structure.latest, None
+            if latest is not None:
+                changed = inferred.differing(latest.inferred)
+            if structure.holds(inferred.known, inferred.values, changed):
                 if structure is not structures[0]:
                     rest = [each for each in structures if each is not structure]
                     self.structures = [structure, *rest]
-                return structure
+                return structure, latest, changed or ()
         facts = facts_of(inferred.values, self.slots, self.constants)
         structure = Structure(
             inferred.known,
@@ -152,4 +175,4 @@ class Plans:
         )
         self.structures = [structure, *structures][:MOST_STRUCTURES]
         self.made += 1
-        return structure
+        return structure, None, ()

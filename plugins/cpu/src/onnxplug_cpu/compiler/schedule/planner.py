@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +23,14 @@ from onnxplug_cpu.compiler.ir.commands import (
 from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Placed, Wish, Work
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
+from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.inference import Inferred
 from onnxplug_cpu.compiler.schedule.memo import (
     CONTENT,
     PLACE,
     REFUSED,
     TARGET,
+    WITHIN,
     Branch,
     Fork,
     Question,
@@ -38,7 +38,12 @@ from onnxplug_cpu.compiler.schedule.memo import (
 from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
 from onnxplug_cpu.compiler.schedule.recording import Recording
-from onnxplug_cpu.compiler.schedule.structure import Part, Structure
+from onnxplug_cpu.compiler.schedule.structure import (
+    Part,
+    Structure,
+    slot_of,
+    target_number,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.plan import Plans
@@ -74,14 +79,15 @@ class Latest(Record):
 
     Attributes:
         inferred: what was known of its values.
-        state, buffers, targets, made, written: as of its planner.
+        state, buffers, offsets, targets, made, written: as of its planner.
         placed: its pieces, by the part.
     """
 
     inferred: Inferred
     state: list[Any]
     buffers: list[Buffer | None]
-    targets: dict[tuple[str, bool], Place]
+    offsets: list[int]
+    targets: dict[int, Place]
     made: dict[int, Buffer]
     written: set[str]
     placed: list[Placed | None]
@@ -109,32 +115,44 @@ class Planner:
         self._count = plans.count
         # answers by question and slot
         self._state: list[Any] = inferred.forms + inferred.contents
+        # where values are, by slot: the buffer, and the bytes before the first of them
         self._buffers: list[Buffer | None] = []
-        self._targets: dict[tuple[str, bool], Place] = {}
+        self._offsets = [0] * plans.count
+        self._targets: dict[int, Place] = {}
         self._made: dict[int, Buffer] = {}
         # which refers to no planner, so that this one goes when it is done
         self._placement = Placement(
             functools.partial(_known, inferred.values, plans.slots),
             structure.readers,
             structure.positions,
+            structure.orders,
             recorder,
         )
         self._placed: list[Placed | None] = [None] * len(structure.parts)
+        # values whose forms or contents are others than in the latest plan
+        self._changed: set[int] = set()
+        # targets that parts of them were given
+        self._shared: set[int] = set()
         self._copies: list[Placed] = []
 
-    def make(self) -> Planned:
-        """The commands and the results."""
+    def make(self, latest: Latest | None, changed: Sequence[int]) -> Planned:
+        """The commands and the results.
+
+        Args:
+            latest: another plan of the structure.
+            changed: slots of values that may not be as they are there.
+        """
         structure = self._structure
-        latest = structure.latest
         if latest is None:
             self._make_all()
         else:
-            self._make_changed(latest)
-        results = tuple([self._result(name) for name in self._plans.outputs])
+            self._make_changed(latest, changed)
+        results = tuple(map(self._result, self._plans.outputs))
         structure.latest = Latest(
             self._inferred,
             self._state,
             self._buffers,
+            self._offsets,
             self._targets,
             self._made,
             self._placement.written,
@@ -155,23 +173,21 @@ class Planner:
         for number, part in enumerate(self._structure.parts):
             self._make_part(number, part)
 
-    def _make_changed(self, latest: Latest) -> None:
+    def _make_changed(self, latest: Latest, changed: Sequence[int]) -> None:
         """All parts as in another plan, but those of which something has changed that
         they may ask."""
         plans, structure, count = self._plans, self._structure, self._count
         fresh, before = self._state, latest.state
-        # of which the fresh ones are fewer
-        differs = map(operator.ne, fresh, before)
-        changed = list(itertools.compress(range(2 * count), differs))
         self._state = state = before.copy()
         self._buffers = latest.buffers.copy()
+        self._offsets = latest.offsets.copy()
         self._targets = latest.targets.copy()
         self._made = latest.made.copy()
         self._placement.written = latest.written.copy()
         self._placed = latest.placed.copy()
-        slots = {place % count for place in changed}
-        for place in changed:
-            state[place] = fresh[place]
+        slots = self._changed = set(changed)
+        for slot in slots:
+            state[slot], state[count + slot] = fresh[slot], fresh[count + slot]
         for position, name in enumerate(plans.inputs):
             if plans.slots[name] in slots:
                 self._take_input(position, name)
@@ -184,10 +200,8 @@ class Planner:
         for slot in slots:
             for number in structure.concerned.get(slot, ()):
                 waiting[number] = 1
-        for number, place in structure.unnamed:
-            if self._inferred.results[place] is not latest.inferred.results[place]:
-                waiting[number] = 1
         buffers, earlier = self._buffers, latest.buffers
+        offsets, moved = self._offsets, latest.offsets
         number = waiting.find(1)
         while number >= 0:
             part = structure.parts[number]
@@ -196,6 +210,7 @@ class Planner:
             for slot in part.made:
                 if (
                     buffers[slot] is not earlier[slot]
+                    or offsets[slot] != moved[slot]
                     or state[2 * count + slot] is not before[2 * count + slot]
                 ):
                     for other in structure.concerned[slot]:
@@ -204,11 +219,20 @@ class Planner:
 
     def _forget(self, part: Part) -> None:
         """Make a part's values have no place."""
-        for name in part.results:
-            for apart in (False, True):
-                if self._targets.pop((name, apart), None) is not None:
-                    target = self._structure.target(name, apart)
-                    self._placement.written -= target.chain
+        for wanted in part.targets:
+            if wanted in self._targets:
+                self._drop(wanted)
+
+    def _drop(self, wanted: int) -> None:
+        """Make a value have no place, but for one that others lie in: that stays while
+        its shape does, or if one of these has been given it in this plan."""
+        structure, slot = self._structure, slot_of(wanted)
+        if structure.names[slot] in structure.joined and (
+            wanted in self._shared or slot not in self._changed
+        ):
+            return
+        del self._targets[wanted]
+        self._placement.written -= structure.target(wanted).chain
 
     def _make_part(self, number: int, part: Part) -> None:
         try:
@@ -222,9 +246,16 @@ class Planner:
         self._placed[number] = self._put(part, piece)
 
     def _take_input(self, position: int, name: str) -> None:
-        value = self.value(self._plans.slots[name])
-        nbytes = value.size * value.dtype.itemsize
-        self._take(name, Input(position, nbytes), value.dtype, value.shape)
+        slot = self._plans.slots[name]
+        places, form = self._plans.input_places, self._state[slot]
+        place = places.get(form)
+        if place is None:
+            value = self.value(slot)
+            strides = c_strides(value.shape)
+            place = self.tokens.place(Input, value.dtype, value.shape, strides)
+            places[form] = place
+        self._buffers[slot] = Input(position, place.nbytes)
+        self._state[2 * self._count + slot] = place
 
     # pieces
 
@@ -234,7 +265,7 @@ class Planner:
         branches = part.memo.branches
         while True:
             for branch in branches:
-                getter = getters.get(branch) or self._bound(part, branch)
+                getter = getters.get(branch.number) or self._bound(part, branch)
                 found = branch.ways.get(getter(state))
                 if found is not None:
                     break
@@ -266,27 +297,32 @@ class Planner:
 
     def _put(self, part: Part, piece: Piece) -> Placed | None:
         """A piece with the part's values; ``None`` if it has no commands."""
-        slots, buffers = part.slots, self._buffers
+        slots, buffers, offsets = part.slots, self._buffers, self._offsets
         own: dict[Buffer, Buffer] = {}
         placed = None
         if piece.commands:
             real: list[Buffer] = []
+            first: list[int] = []
             for source in piece.sources:
                 if type(source) is int:
-                    buffer = buffers[slots[source]]
+                    slot = slots[source]
+                    buffer = buffers[slot]
                     assert buffer is not None
+                    first.append(offsets[slot])
                 else:
                     buffer = self._of(piece, source, part, own)  # type: ignore[arg-type]
+                    first.append(0)
                 real.append(buffer)
-            placed = Placed(piece, real, part.nodes)
-        for role, stand_in, place in piece.aliases:
+            placed = Placed(piece, real, first, part.nodes)
+        for role, stand_in, place, offset in piece.aliases:
             slot = slots[role]
             seen = piece.roles.get(stand_in)
-            buffers[slot] = (
-                self._of(piece, stand_in, part, own)
-                if seen is None
-                else buffers[slots[seen]]
-            )
+            if seen is None:
+                buffers[slot] = self._of(piece, stand_in, part, own)
+                offsets[slot] = offset
+            else:
+                buffers[slot] = buffers[slots[seen]]
+                offsets[slot] = offsets[slots[seen]] + offset
             self._state[2 * self._count + slot] = place
         return placed
 
@@ -311,18 +347,22 @@ class Planner:
     def _granted(self, piece: Piece, wish: Wish, part: Part) -> Packed:
         """The packed constant that a piece wants."""
         source: Buffer | None = wish.source
+        before = 0
         role = piece.roles.get(wish.source)
         if role is not None:
-            source = self._buffers[part.slots[role]]
+            slot = part.slots[role]
+            source, before = self._buffers[slot], self._offsets[slot]
         assert isinstance(source, Constant)
-        found = self._packed.get((_key_of(source), wish.layout))
+        layout = _layout_from(before, wish.layout)
+        found = self._packed.get((_key_of(source), layout))
         if found is not None:
             return found[1]
         if source.key is not None:
             source = source.another()  # whose content goes when it is packed
-        view = View(source, wish.offset, wish.dtype, wish.shape, wish.strides)
+        offset = before + wish.offset
+        view = View(source, offset, wish.dtype, wish.shape, wish.strides)
         address = self.recorder.packed(
-            view, wish.layout, wish.nbytes, wish.record, wish.accepts
+            view, layout, wish.nbytes, wish.record, wish.accepts
         )
         assert isinstance(address.buffer, Packed)
         return address.buffer
@@ -351,6 +391,7 @@ class Planner:
             token = self.tokens.content(value)
             if token is not None:  # a constant, of which nobody asked before
                 self._plans.inference.contents[slot] = self._state[place] = token
+                self._inferred.contents[slot] = token  # as later plans begin with it
         return token
 
     def place(self, name: str) -> Place:
@@ -361,19 +402,27 @@ class Planner:
             content = self.value(slot).content
             assert content is not None, f"{name} is not computed yet"
             view = self.recorder.constant(content)
-            place = self._take(name, view.buffer, view.dtype, view.shape)
+            place = self._take(slot, view)
             self._plans.viewed.add(name)
         return place
 
     def answer(self, part: Part, question: Question) -> Any:
         """The answer of a question that has to be asked."""
         if question.what == TARGET:
-            return self._target(part.names[question.role], question.argument)
+            role = question.role
+            return self._target(part.names[role], part.slots[role], question.argument)
         if question.what == REFUSED:
-            source = self._buffers[part.slots[question.role]]
+            slot = part.slots[question.role]
+            source = self._buffers[slot]
             assert isinstance(source, Constant)
-            found = self._packed.get((_key_of(source), question.argument))
+            layout = _layout_from(self._offsets[slot], question.argument)
+            found = self._packed.get((_key_of(source), layout))
             return found is not None and found[1].refused
+        if question.what == WITHIN:
+            whole, start = question.argument
+            return self._lies_within(
+                part.slots[question.role], part.names[whole], start
+            )
         call = part.group.all_calls[question.argument]
         return tuple(
             None if value is None else self.tokens.form(value)
@@ -384,88 +433,129 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, apart: bool) -> Place:
+    def _target(self, name: str, slot: int, apart: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        place = self._targets.get((name, apart))
+        wanted = target_number(slot, apart)
+        place = self._targets.get(wanted)
         if place is not None:
             return place
-        target = self._structure.target(name, apart)
+        structure = self._structure
+        whole = structure.wholes.get(name)
+        if whole is not None:
+            place = self._targets[wanted] = self._place_within(name, slot, whole)
+            return place
+        if structure.latest is None:  # and maybe there will never be another plan
+            place = self._targets[wanted] = self._place_anew(name, slot, apart)
+            return place
+        target = structure.target(wanted)
         written = self._placement.written
         known = not written or written.isdisjoint(target.chain)
         key = target.key(self._state)
-        found = target.found.get(key) if known else None
+        found = target.find(key) if known else None
         if found is None:
             before = written.copy()
-            view = self._placement.place(name, apart=apart)
-            place = self._take_view(name, view)
-            buffer = self._made[self._plans.slots[name]] = view.buffer
-            if known:
-                position = buffer.position if isinstance(buffer, Output) else None
-                target.found[key] = place, position, frozenset(written - before)
+            place = self._place_anew(name, slot, apart)
+            wrote = written - before
+            buffer, output = self._buffers[slot], None
+            assert buffer is not None
+            if isinstance(buffer, Output):
+                output = self._plans.outputs[buffer.position]
+            if known and target.chain.issuperset(wrote) and bool(wrote) == bool(output):
+                target.keep(key, place, buffer.nbytes, output, wrote)
         else:
-            place, position, wrote = found
-            slot = self._plans.slots[name]
+            place, nbytes, output, also = found
+            position = None if output is None else structure.positions[output]
             made = self._made.get(slot)
             # one of another plan will do
             if (
                 made is None
+                or made.nbytes != nbytes
                 or self._state[2 * self._count + slot] is not place
                 or (isinstance(made, Output) and made.position != position)
             ):
                 made = (
-                    Temporary(place.nbytes)
-                    if position is None
-                    else Output(position, place.nbytes)
+                    Temporary(nbytes) if position is None else Output(position, nbytes)
                 )
             self._buffers[slot] = self._made[slot] = made
+            self._offsets[slot] = 0
             self._state[2 * self._count + slot] = place
-            written |= wrote
-        self._targets[name, apart] = place
+            if also:
+                written.update(also)
+        self._targets[wanted] = place
         return place
 
-    def _take_view(self, name: str, view: View) -> Place:
-        slot = self._plans.slots[name]
-        buffer = view.buffer
-        place = self.tokens.place(
-            type(buffer),
-            buffer.nbytes,
-            view.offset,
-            view.dtype,
-            view.shape,
-            view.strides,
-        )
-        self._buffers[slot] = buffer
+    def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
+        view = self._placement.place(name, apart=apart)
+        place = self._take(slot, view)
+        assert not self._offsets[slot], f"{name} does not begin where its buffer does"
+        self._made[slot] = view.buffer
+        return place
+
+    def _place_within(self, name: str, slot: int, whole: str) -> Place:
+        """The place of a value where its channels are those of *whole*."""
+        within = self._plans.slots[whole]
+        wanted = target_number(within, apart=False)
+        if wanted not in self._shared:
+            if wanted in self._targets:
+                self._drop(wanted)
+            self._shared.add(wanted)
+        self._target(whole, within, apart=False)
+        start = 0
+        for other in self._structure.joined[whole]:
+            if other == name:
+                break
+            start += self._known(other).shape[CHANNELS]
+        return self._take(slot, self._part_of(whole, start, self.value(slot).shape))
+
+    def _lies_within(self, slot: int, whole: str, start: int) -> bool:
+        """Whether a value lies where its channels are those of *whole* from *start*
+        on."""
+        if self._buffers[slot] is not self._buffers[self._plans.slots[whole]]:
+            return False
+        part = self._part_of(whole, start, self.value(slot).shape)
+        place, offset = self.tokens.place_of(part)
+        lies = self._state[2 * self._count + slot]
+        return place is lies and offset == self._offsets[slot]
+
+    def _part_of(self, whole: str, start: int, shape: tuple[int, ...]) -> View:
+        """The channels of *whole* from *start* on that a value of *shape* has."""
+        slot = self._plans.slots[whole]
+        place, buffer = self.place(whole), self._buffers[slot]
+        assert buffer is not None
+        first = place.offset + self._offsets[slot]
+        view = View(buffer, first, place.dtype, place.shape, place.strides)
+        return view.slice([0, start, *[0] * (len(shape) - 2)], shape)
+
+    def _take(self, slot: int, view: View) -> Place:
+        place, self._offsets[slot] = self.tokens.place_of(view)
+        self._buffers[slot] = view.buffer
         self._state[2 * self._count + slot] = place
         return place
-
-    def _take(
-        self,
-        name: str,
-        buffer: Buffer,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-    ) -> Place:
-        return self._take_view(name, View.contiguous(buffer, dtype, shape))
 
     # results
 
     def _result(self, name: str) -> Result:
-        value = self._known(name)
+        slot = self._plans.slots[name]
+        value = self.value(slot)
         if value.content is not None:
             return Result(value.dtype, value.shape, value.content)
         position = self._structure.positions[name]
         place = self.place(name)
-        buffer = self._buffers[self._plans.slots[name]]
+        buffer = self._buffers[slot]
         assert buffer is not None
         wanted = (
             isinstance(buffer, Output)
             and buffer.position == position
-            and place.view(buffer).is_contiguous
+            and place.is_contiguous
         )
         if not wanted:
             nbytes = value.size * value.dtype.itemsize
             self._copy(name, place, Output(position, nbytes), value)
-        return Result(value.dtype, value.shape)
+        results, form = self._plans.results, self._state[slot]
+        result = results.get(form)
+        if result is None:
+            result = results[form] = Result(value.dtype, value.shape)
+        return result
 
     def _copy(self, name: str, place: Place, output: Output, value: Abstract) -> None:
         """Copy a value to where the caller wants it."""
@@ -474,24 +564,21 @@ class Planner:
         if piece is None:
             part = Part.of(name, slots)
             target = self.tokens.place(
-                Output,
-                output.nbytes,
-                0,
-                value.dtype,
-                value.shape,
-                c_strides(value.shape),
+                Output, value.dtype, value.shape, c_strides(value.shape)
             )
             piece = self._plans.copies[place] = Recording(self, part).copy(name, target)
         own: dict[Buffer, Buffer] = {}
         source = self._buffers[slots[0]]
         assert source is not None
+        first = self._offsets[slots[0]]
         real = [
             (source, output)[each]
             if type(each) is int
             else self._of(piece, each, Part.of(name, slots), own)  # type: ignore[arg-type]
             for each in piece.sources
         ]
-        self._copies.append(Placed(piece, real, ()))
+        offsets = [first if each == 0 else 0 for each in piece.sources]
+        self._copies.append(Placed(piece, real, offsets, ()))
 
 
 def _known(
@@ -500,6 +587,11 @@ def _known(
     value = values[slots[name]]
     assert value is not None, f"nothing is known of {name}"
     return value
+
+
+def _layout_from(offset: int, layout: str) -> str:
+    """The name of the layout of a constant that begins at *offset* of another."""
+    return f"{layout} from {offset}" if offset else layout
 
 
 def _key_of(constant: Constant) -> Hashable:

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-from onnxplug_cpu.compiler.kernels.matmul.commands import record_matmul
-from onnxplug_cpu.compiler.kernels.matmul.epilogue import epilogue
-from onnxplug_cpu.compiler.schedule.elementwise import Builder, Built, label_of
+from onnxplug_cpu.compiler.schedule.elementwise import (
+    Builder,
+    Built,
+    Finish,
+    label_of,
+    operand_views,
+)
 from onnxplug_cpu.compiler.schedule.operations.matmul import (
     Folding,
     Product,
@@ -28,11 +34,12 @@ def record_product(
     product = product_of(plan, call)
     result = call.outputs[0]
     assert result is not None
-    built = Builder(plan, group, result, product).build(outputs)
+    finish = Finish(alpha=product.alpha, addend=product.addend, beta=product.beta)
+    built = Builder(plan, group, result, finish).build(outputs)
     shape = plan.known(_first_output(group, result)).shape
     operands = [
-        plan.view(name).broadcast_to(product.shape if name == product.addend else shape)
-        for name in built.operands
+        view.broadcast_to(product.shape if name == product.addend else shape)
+        for name, view in zip(built.operands, operand_views(plan, built), strict=True)
     ]
     targets = [plan.target(name, apart=True) for name in outputs]
     # with an epilogue it is not written to, and takes no memory
@@ -47,7 +54,7 @@ def record_product(
         after = None
         if not alone:
             results = views[len(operands) + 1 :]
-            after = epilogue(plan.recorder, built.chain, inputs, results)
+            after = epilogue(built.chain, inputs, results)
         record_matmul(plan.recorder, a, b, out, epilogue=after, label=label)
         return
     _record_apart(plan, product, built, operands, targets, label)

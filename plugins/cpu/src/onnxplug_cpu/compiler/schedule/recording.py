@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Piece, Place, Wish
+from onnxplug_cpu.compiler.ir.pieces import Alias, Piece, Place, Wish
 from onnxplug_cpu.compiler.ir.recorder import Filling, Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.groups import record_group
@@ -28,6 +28,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
     REFUSED,
     RESULTS,
     TARGET,
+    WITHIN,
     Question,
     State,
 )
@@ -63,7 +64,7 @@ class Recording:
         self._asked: set[State | Question] = set()
         self._roles: dict[Buffer, int] = {}
         self._made: dict[str, View] = {}
-        self._aliases: list[tuple[int, Buffer, Place]] = []
+        self._aliases: list[Alias] = []
 
     def piece(self) -> Piece:
         """The commands of the group."""
@@ -156,6 +157,12 @@ class Recording:
         view = self._made[name] = self._seen(role, place)
         return view
 
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value lies where its channels are those of *whole* from *start*
+        on."""
+        roles = self.part.roles
+        return bool(self._ask(WITHIN, roles[name], (roles[whole], start)))
+
     def _seen(self, role: int, place: Place) -> View:
         stand_in = _stand_in(place, role)
         self._roles[stand_in] = role
@@ -170,16 +177,8 @@ class Recording:
                 f"{view.dtype}{list(view.shape)}"
             )
         self._made[name] = view
-        buffer = view.buffer
-        place = self.planner.tokens.place(
-            type(buffer),
-            buffer.nbytes,
-            view.offset,
-            view.dtype,
-            view.shape,
-            view.strides,
-        )
-        self._aliases.append((self.part.roles[name], buffer, place))
+        place, offset = self.planner.tokens.place_of(view)
+        self._aliases.append(Alias(self.part.roles[name], view.buffer, place, offset))
 
     def contiguous(self, view: View) -> View:
         """*view* in C order."""

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
-from onnxplug_cpu.compiler.frontend.facts import Facts
+from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
 from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
 MOST_VIEWS: Final = 32
 """Views in a row through which a value is written where the last of them is wanted."""
+
+Fact: TypeAlias = tuple[Question, tuple[int, ...], Any]
+"""A question, the slots of the values that it is about, and the answer."""
 
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
@@ -39,7 +43,9 @@ class Part:
         outputs: what others read of it.
         results: what its calls make; *made* are the slots.
         memo: what was recorded for groups like this.
-        getters: what takes the answers of a branch from all that are there.
+        getters: what takes the answers of a branch from all that are there, by the
+            number of its questions.
+        targets: numbers of those that its results may have.
     """
 
     __slots__ = (
@@ -53,6 +59,7 @@ class Part:
         "results",
         "roles",
         "slots",
+        "targets",
     )
 
     def __init__(
@@ -74,7 +81,10 @@ class Part:
         ]
         self.made = [slots[self.roles[name]] for name in self.results]
         self.memo = memo
-        self.getters: dict[Branch, Callable[[list[Any]], Any]] = {}
+        self.getters: dict[int, Callable[[list[Any]], Any]] = {}
+        self.targets = [
+            target_number(slot, apart) for slot in self.made for apart in (False, True)
+        ]
 
     @classmethod
     def of(cls, name: str, slots: tuple[int, ...]) -> Part:
@@ -88,8 +98,23 @@ class Part:
         getter: Callable[[list[Any]], Any] = (
             itemgetter(*places) if places else lambda state: ()
         )
-        self.getters[branch] = getter
+        self.getters[branch.number] = getter
         return getter
+
+
+def target_number(slot: int, apart: bool) -> int:
+    """The number of the target of a value where rows may be *apart* or not."""
+    return 2 * slot + apart
+
+
+def slot_of(number: int) -> int:
+    """The slot of the value of a target."""
+    return number // 2
+
+
+Found: TypeAlias = tuple[Place, int, str | None, Sequence[str]]
+"""A place, bytes of the buffer, the output that it is, and the outputs that have their
+place by that."""
 
 
 class Target:
@@ -98,16 +123,47 @@ class Target:
     Attributes:
         chain: names of the value and of what views make of it.
         key: takes their forms from those of all values.
-        found: the place, the position if it is in an output, and the outputs that have
-            their place by that, for each key.
     """
 
-    __slots__ = ("chain", "found", "key")
+    __slots__ = ("_found", "_names", "chain", "key")
 
-    def __init__(self, chain: Sequence[str], slots: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        chain: Sequence[str],
+        slots: Mapping[str, int],
+        found: dict[Any, tuple[Place, int, int | None, tuple[int, ...]]],
+    ) -> None:
+        self._names = chain
         self.chain = frozenset(chain)
         self.key = itemgetter(*[slots[name] for name in chain])
-        self.found: dict[Any, tuple[Place, int | None, frozenset[str]]] = {}
+        self._found = found
+
+    def find(self, key: Any) -> Found | None:
+        """What was found for a value like this and the same key."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        place, nbytes, output, written = found
+        if output is None:
+            return place, nbytes, None, ()
+        names = self._names
+        return place, nbytes, names[output], [names[each] for each in written]
+
+    def keep(
+        self,
+        key: Any,
+        place: Place,
+        nbytes: int,
+        output: str | None,
+        written: Iterable[str],
+    ) -> None:
+        """Keep what was found."""
+        number = self._names.index
+        if output is None:
+            self._found[key] = place, nbytes, None, ()
+        else:
+            wrote = tuple([number(name) for name in written])
+            self._found[key] = place, nbytes, number(output), wrote
 
 
 class Structure:
@@ -117,6 +173,9 @@ class Structure:
         parts: the groups.
         readers: the calls that read a value.
         positions: of the values that are outputs.
+        orders: of axes in memory, of values that do not lie as their shapes say.
+        joined: what is joined along channels to a value, by its name.
+        wholes: of those that may lie where they are joined the value that is made.
         outlines: of the blocks of plans.
         latest: the plan that was made last; ``None`` if there is none.
     """
@@ -143,6 +202,12 @@ class Structure:
             for name in call.inputs:
                 if name is not None:
                     self.readers[name].append(call)
+        self.orders = orders(remaining, forms, facts, self.positions)
+        self.joined: dict[str, list[str]] = {}
+        self.wholes: dict[str, str] = {}
+        for call in remaining if self.orders else ():
+            if call.op_type == "Concat":
+                self._join(call)
         self.parts = [
             self._part(group, forms, memos)
             for group in fuse(remaining, forms, facts.same_shape, outputs)
@@ -153,8 +218,9 @@ class Structure:
         ]
         self.outlines: dict[Any, Any] = {}
         self.latest: Any = None
-        self._calls = calls
-        self._targets: dict[tuple[str, bool], Target] = {}
+        self._forms = forms
+        self._targets: dict[int, Target] = {}
+        self._found: dict[Hashable, dict[Any, Any]] = {}
 
     # the first plan of a structure is made of all its parts, and most have no second
 
@@ -166,34 +232,100 @@ class Structure:
             asked = set(part.slots)
             for name in part.results:
                 asked.update(self._slots[each] for each in self._chain(name))
+                whole = self.wholes.get(name)
+                while whole is not None:
+                    asked.update(self._slots[each] for each in self._chain(whole))
+                    whole = self.wholes.get(whole)
             for slot in asked:
                 found[slot].append(number)
         return found
 
     @functools.cached_property
-    def unnamed(self) -> Sequence[tuple[int, int]]:
-        """Parts with calls that have outputs without names, and the calls."""
-        places = {call: place for place, call in enumerate(self._calls)}
-        return [
-            (number, places[call])
-            for number, part in enumerate(self.parts)
-            for call in part.group.all_calls
-            if None in call.outputs and call in places
-        ]
+    def _facts_about(self) -> Mapping[int, Sequence[int]]:
+        """The numbers of the facts that a value is in, by its slot."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for number, (_, slots, _) in enumerate(self._facts):
+            for slot in slots:
+                found[slot].append(number)
+        return found
 
-    def holds(self, known: list[bool], values: Sequence[Abstract | None]) -> bool:
-        """Whether all that was asked has the same answer for these values."""
-        return self._known == known and all(
+    def holds(
+        self,
+        known: list[bool],
+        values: Sequence[Abstract | None],
+        changed: Sequence[int] | None = None,
+    ) -> bool:
+        """Whether all that was asked has the same answer for these values.
+
+        Args:
+            changed: slots of those that may be others than those of a plan of this
+                structure.
+        """
+        if self._known != known:
+            return False
+        facts: Iterable[Fact] = self._facts
+        if changed is not None:
+            about = self._facts_about
+            numbers = {number for slot in changed for number in about.get(slot, ())}
+            facts = [self._facts[number] for number in numbers]
+        return all(
             question(*[values[slot] for slot in slots]) == answer
-            for question, slots, answer in self._facts
+            for question, slots, answer in facts
         )
 
-    def target(self, name: str, apart: bool) -> Target:
-        """What decides where *name* goes."""
-        found = self._targets.get((name, apart))
-        if found is None:
-            found = self._targets[name, apart] = Target(self._chain(name), self._slots)
-        return found
+    @functools.cached_property
+    def names(self) -> Mapping[int, str]:
+        """The names of values, by slot."""
+        return {slot: name for name, slot in self._slots.items()}
+
+    def target(self, number: int) -> Target:
+        """What decides where a value goes; see :func:`target_number`."""
+        target = self._targets.get(number)
+        if target is None:
+            chain = self._chain(self.names[slot_of(number)])
+            roles: dict[str, int] = {each: role for role, each in enumerate(chain)}
+            for each in chain:
+                for reader in self.readers[each]:
+                    for other in (*reader.inputs, *reader.outputs):
+                        if other is not None:
+                            roles.setdefault(other, len(roles))
+            # all that a place may depend on, for values that are like each other
+            kind = (
+                number % 2,
+                *[
+                    (
+                        each in self.positions,
+                        self.orders.get(each),
+                        *[
+                            _kind_of(reader, self._forms.get(reader), roles)
+                            for reader in self.readers[each]
+                        ],
+                    )
+                    for each in chain
+                ],
+            )
+            found = self._found.setdefault(kind, {})
+            target = self._targets[number] = Target(chain, self._slots, found)
+        return target
+
+    def forget_targets(self) -> None:
+        """Keep nothing of where values were placed."""
+        for found in tuple(self._found.values()):
+            found.clear()
+
+    def _join(self, call: Call) -> None:
+        """Let what a Concat joins along channels lie where it is joined."""
+        whole, names = call.outputs[0], [name for name in call.inputs if name]
+        order = self.orders.get(whole or "")
+        if whole is None or whole in self.positions or order is None:
+            return
+        axis = int(call.attributes.get("axis", CHANNELS)) % len(order)
+        if axis != CHANNELS or order[-1] != CHANNELS:
+            return
+        self.joined[whole] = names
+        for name in names:
+            if name not in self.positions and self.orders.get(name) == order:
+                self.wholes.setdefault(name, whole)
 
     def _chain(self, name: str) -> list[str]:
         """*name* and what views make of it, as long as each is the only reader."""

@@ -16,7 +16,12 @@ from onnxplug_cpu.compiler.frontend.facts import Facts
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.frontend.patterns.terms import Rewrite
 
-_PATTERNS: Final = {"Sqrt": "normalization", "Softmax": "attention"}
+_PATTERNS: Final = {
+    "Conv": "convolution",
+    "ConvTranspose": "convolution",
+    "Sqrt": "normalization",
+    "Softmax": "attention",
+}
 """Modules beside this one, by the operator from which their patterns are looked for."""
 
 _FARTHEST: Final = 4

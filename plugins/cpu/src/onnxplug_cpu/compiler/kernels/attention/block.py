@@ -13,8 +13,8 @@ from onnxplug_cpu.compiler.kernels.attention.scores import (
     Undefined,
     mask_words,
 )
-from onnxplug_cpu.compiler.kernels.matmul.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.matmul.tile import PARAMETERS
+from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
+from onnxplug_cpu.compiler.kernels.contraction.tile import PARAMETERS
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
@@ -418,9 +418,11 @@ class _Writer:
 
     def _tile(self, function: Value, **arguments: Value) -> None:
         """Call the function of a tile of the matrix product."""
+        f = self.f
         arguments |= {"result": arguments["c"], "result_row": arguments["c_row"]}
-        arguments = {name: opaque(self.f, value) for name, value in arguments.items()}
+        arguments = {name: opaque(f, value) for name, value in arguments.items()}
+        arguments |= {"taps": f.value(1, I64), "offsets": f.zero(PTR)}
         names = [name for name, _ in PARAMETERS]
         if arguments.keys() != set(names):
             raise TypeError(f"a tile takes {names}; got {list(arguments)}")
-        self.f.call_pointer(function, *(arguments[name] for name in names))
+        f.call_pointer(function, *(arguments[name] for name in names))

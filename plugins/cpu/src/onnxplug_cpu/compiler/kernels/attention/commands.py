@@ -18,18 +18,18 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Word, Words, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.block import ManyQueries
 from onnxplug_cpu.compiler.kernels.attention.few import FewQueries
 from onnxplug_cpu.compiler.kernels.attention.scores import Undefined
-from onnxplug_cpu.compiler.kernels.matmul.pack import (
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackMatrices,
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.matmul.tile import TileProduct, tile_shape
+from onnxplug_cpu.compiler.kernels.contraction.tile import TileProduct, tile_shape
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
@@ -423,6 +423,8 @@ class _Packing:
                 "columns": columns,
                 "panel": self.panel,
                 "element": 4,
+                "taps": 1,
+                "offsets": Words((0,)),
                 "batches1": heads,
                 "parts": parts,
                 "function": Code(self.kernel),

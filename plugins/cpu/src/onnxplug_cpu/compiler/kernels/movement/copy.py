@@ -107,16 +107,32 @@ def record_concat(
             f"axis {axis} do not fill a target of size {target.shape[axis]}"
         )
 
-    def record(inner: Recorder) -> None:
-        start = 0
-        for source in sources:
-            starts = [0] * len(target.shape)
-            sizes = list(target.shape)
-            starts[axis], sizes[axis] = start, source.shape[axis]
-            record_copy(inner, source, target.slice(starts, sizes))
-            start += source.shape[axis]
+    pairs = []
+    start = 0
+    for source in sources:
+        starts = [0] * len(target.shape)
+        sizes = list(target.shape)
+        starts[axis], sizes[axis] = start, source.shape[axis]
+        pairs.append((source, target.slice(starts, sizes)))
+        start += source.shape[axis]
+    record_copies(recorder, pairs, label=f"{label} {_sizes(target.shape)}")
 
-    record_together(recorder, record, label=f"{label} {_sizes(target.shape)}")
+
+def record_copies(
+    recorder: Recorder, pairs: Sequence[tuple[View, View]], *, label: str = "Copy"
+) -> None:
+    """Copy the first view of each pair to the second, in one command.
+
+    Args:
+        pairs: each as for :func:`record_copy`; no target is in what others read or
+            write.
+    """
+
+    def record(inner: Recorder) -> None:
+        for source, target in pairs:
+            record_copy(inner, source, target)
+
+    record_together(recorder, record, label=label)
 
 
 def _sizes(shape: Sequence[int]) -> str:

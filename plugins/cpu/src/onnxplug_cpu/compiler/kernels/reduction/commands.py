@@ -10,7 +10,7 @@ from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.reduction.generator import Reduction
+from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS, Reduction
 from onnxplug_cpu.compiler.kernels.rows import Axes, chunk_size, element_of, lanes_of
 
 KINDS = (
@@ -52,6 +52,32 @@ def record_reduce(
         return
     label = f"{kind} {'×'.join(map(str, x.shape))}"
     _record(recorder, plan, kind, element, label)
+
+
+def record_moments(
+    recorder: Recorder, x: View, axes: tuple[int, ...], *, label: str = ""
+) -> tuple[View, View]:
+    """The mean and the variance over *axes*, the mean square of what differs from it.
+
+    Args:
+        x: f32, any strides.
+        axes: which, from 0; at least one.
+
+    Returns:
+        Both in new memory, of x's shape with sizes of 1 along *axes*.
+    """
+    if x.dtype_name != "float32" or not axes:
+        raise ValueError(f"moments of {x.dtype} over {axes}; expected float32, axes")
+    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    both = recorder.temporary(x.dtype, (2, *shape))
+    kept = [0] * len(shape)
+    parts = [both.slice((n, *kept), (1, *shape)).reshape(shape) for n in range(2)]
+    mean, variance = parts
+    assert mean is not None and variance is not None
+    if mean.size:
+        label = label or f"{MOMENTS} {'×'.join(map(str, x.shape))}"
+        _record(recorder, _Plan.of(x, mean, axes), MOMENTS, "f32", label)
+    return mean, variance
 
 
 class _Plan(NamedTuple):
@@ -136,7 +162,7 @@ def _record(
     way = "across" if plan.across else "down"
     if (
         not plan.across
-        and kind != "ReduceLogSumExp"
+        and kind not in ("ReduceLogSumExp", MOMENTS)
         and plan.reduced.rank == 1
         and plan.reduced.strides[0][0] == type_.nbytes
         and 0 < count <= _SHORT * lanes
@@ -163,6 +189,8 @@ def _record(
         **plan.kept.words("kept"),
         **plan.reduced.words("reduced"),
     }
+    if kind == MOMENTS:
+        words["variances"] = plan.out.nbytes
     nanoseconds = _nanoseconds(kind, near or way == "short") * type_.nbytes / 4
     if plan.across:
         rows = chunk_size(plan.kept.count, 20 + count * nanoseconds, recorder.workers)

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import (
+    F32,
+    I8,
+    I64,
+    Function,
+    Module,
+    Type,
+    Value,
+)
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.codegen.math.exponential import exp
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
@@ -27,17 +35,21 @@ from onnxplug_cpu.compiler.kernels.rows import (
 )
 from onnxplug_cpu.compiler.target.isa import Isa
 
+MOMENTS = "Moments"
+"""The kind of reduction that gives two results: the mean, and the variance."""
+
 
 class Reduction(Generator):
     """A chunk is some places of the kept axes; unless across, of some columns.
 
     Words: addresses; ``rows``, the places of the kept axes without the innermost one;
+    ``variances``, how far behind a mean its variance is written;
     ``count``, the elements that become one; ``inner``, the size of the innermost axis,
     and its strides in bytes; the axes; the ``parts`` that columns are divided into.
 
     Attributes:
         way: ``across``, ``down`` or ``short``.
-        kind: ONNX's name of the reduction.
+        kind: ONNX's name of the reduction, or :data:`MOMENTS`.
         element: the element type.
         near, out_near: whether neighbours on the innermost axis are adjacent in the
             input and in the output.
@@ -63,7 +75,7 @@ class Reduction(Generator):
         )
         if self.way != "across":
             words = (*words, "chunk_columns", "parts", "out_stride")
-        return words
+        return (*words, "variances") if self.kind == MOMENTS else words
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         k = KernelFunction(module, name, self.words)
@@ -102,7 +114,9 @@ def _write_across(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) ->
 
     def row(_: Value, *state: Value) -> list[Value]:
         x, out = kept.pointers(state)
-        f.store(_reduced_by(f, isa, form.kind, vector, count, x, fold_row), out)
+        results = _reduced_by(f, isa, form.kind, vector, count, x, fold_row)
+        for result, place in zip(results, _places(k, form, out), strict=True):
+            f.store(result, place)
         return kept.advance(state)
 
     f.loop(end, row, kept.start([k.pointer("x"), k.pointer("out")], begin), start=begin)
@@ -130,10 +144,11 @@ def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -
     def columns(
         x: Value, out: Value, column: Value, masks: Sequence[Value | None]
     ) -> None:
-        results = reduced_at(source.at(x, column), inner - column, masks)
-        place = target.at(out, column)
-        for u, (result, mask) in enumerate(zip(results, masks, strict=True)):
-            target.store(result, target.at(place, lanes * u), mask)
+        reduced = reduced_at(source.at(x, column), inner - column, masks)
+        places = _places(k, form, target.at(out, column))
+        for results, place in zip(reduced, places, strict=True):
+            for u, (result, mask) in enumerate(zip(results, masks, strict=True)):
+                target.store(result, target.at(place, lanes * u), mask)
 
     def row(_: Value, *state: Value) -> list[Value]:
         x, out = kept.pointers(state)
@@ -153,9 +168,16 @@ def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -
     f.finish()
 
 
-_Columns = Callable[[Value, Value, Sequence[Value | None]], list[Value]]
+def _places(k: KernelFunction, form: Reduction, out: Value) -> list[Value]:
+    """Where the results of one place go."""
+    if form.kind != MOMENTS:
+        return [out]
+    return [out, k.function.at(out, k.integer("variances"), I8)]
+
+
+_Columns = Callable[[Value, Value, Sequence[Value | None]], list[list[Value]]]
 """From the address of the first column, how many columns follow, and masks of the
-vectors of columns: the reduced vectors."""
+vectors of columns: the reduced vectors of each result."""
 
 
 def _short(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
@@ -166,7 +188,9 @@ def _short(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _C
     end = f.first_lanes(count - lanes * (form.vectors - 1), lanes)
     near = Elements(f, vector)
 
-    def reduced(x: Value, columns: Value, masks: Sequence[Value | None]) -> list[Value]:
+    def reduced(
+        x: Value, columns: Value, masks: Sequence[Value | None]
+    ) -> list[list[Value]]:
         folded = []
         columns = opaque(f, columns)
         for lane in range(lanes):
@@ -185,7 +209,7 @@ def _short(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _C
                 _joined(f, fold, a, b, width)
                 for a, b in zip(folded[::2], folded[1::2], strict=True)
             ]
-        return [_finish(f, isa, form.kind, count, folded[0])]
+        return [[_finish(f, isa, form.kind, count, folded[0])]]
 
     return reduced
 
@@ -207,7 +231,7 @@ def _down(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Co
     lanes, count = vector.lanes, k.integer("count")
     reduced = Walk(k, "reduced", form.reduced_rank, 1)
 
-    def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[Value]:
+    def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[list[Value]]:
         def fold_columns(
             pointer: list[Value],
             fold: Fold,
@@ -268,10 +292,15 @@ def _reduced_by(
     count: Value,
     x: Value,
     fold_row: Callable[..., Value],
-) -> Value:
-    """The reduction of a row at *x* as a scalar."""
+) -> list[Value]:
+    """The reductions of a row at *x* as scalars."""
+    if kind == MOMENTS:
+        mean = _mean(f, count, fold_row(x, fold_of("ReduceSum", vector)))
+        around = f.splat(mean, vector.lanes)
+        squares = fold_of("ReduceSumSquare", vector)
+        return [mean, _mean(f, count, fold_row(x, squares, lambda e: e - around))]
     if kind != "ReduceLogSumExp":
-        return _finish(f, isa, kind, count, fold_row(x, fold_of(kind, vector)))
+        return [_finish(f, isa, kind, count, fold_row(x, fold_of(kind, vector)))]
     shift = _finite(f, fold_row(x, fold_of("ReduceMax", vector)))
     wide = f.splat(shift, vector.lanes)
     total = fold_row(
@@ -279,7 +308,7 @@ def _reduced_by(
         fold_of("ReduceSum", vector)._replace(identity=0),
         lambda e: exp(f, isa, e - wide),
     )
-    return _log(f, isa, total) + shift
+    return [_log(f, isa, total) + shift]
 
 
 def _reduced_columns(
@@ -290,11 +319,20 @@ def _reduced_columns(
     count: Value,
     x: list[Value],
     fold_columns: Callable[..., list[Value]],
-) -> list[Value]:
+) -> list[list[Value]]:
     """The reductions of the columns at *x*."""
+    if kind == MOMENTS:
+        sums = fold_columns(x, fold_of("ReduceSum", vector))
+        means = [_mean(f, count, total) for total in sums]
+        totals = fold_columns(
+            x,
+            fold_of("ReduceSumSquare", vector),
+            lambda xs: [e - mean for e, mean in zip(xs, means, strict=True)],
+        )
+        return [means, [_mean(f, count, total) for total in totals]]
     if kind != "ReduceLogSumExp":
         results = fold_columns(x, fold_of(kind, vector))
-        return [_finish(f, isa, kind, count, result) for result in results]
+        return [[_finish(f, isa, kind, count, result) for result in results]]
     largest = fold_columns(x, fold_of("ReduceMax", vector))
     shifts = [_finite(f, value) for value in largest]
     totals = fold_columns(
@@ -302,7 +340,7 @@ def _reduced_columns(
         fold_of("ReduceSum", vector),
         lambda xs: [exp(f, isa, e - s) for e, s in zip(xs, shifts, strict=True)],
     )
-    return [_log(f, isa, t) + s for t, s in zip(totals, shifts, strict=True)]
+    return [[_log(f, isa, t) + s for t, s in zip(totals, shifts, strict=True)]]
 
 
 def _finish(f: Function, isa: Isa, kind: str, count: Value, total: Value) -> Value:
@@ -311,13 +349,15 @@ def _finish(f: Function, isa: Isa, kind: str, count: Value, total: Value) -> Val
         return f.unary("sqrt", total)
     if kind == "ReduceLogSum":
         return _log(f, isa, total)
-    if kind == "ReduceMean":
-        # the mean of nothing is zero
-        divisor = f.convert(f.maximum(count, f.value(1, I64)), total.type.scalar)
-        if total.type.lanes:
-            divisor = f.splat(divisor, total.type.lanes)
-        return total / divisor if total.type.is_float else total // divisor
-    return total
+    return _mean(f, count, total) if kind == "ReduceMean" else total
+
+
+def _mean(f: Function, count: Value, total: Value) -> Value:
+    # the mean of nothing is zero
+    divisor = f.convert(f.maximum(count, f.value(1, I64)), total.type.scalar)
+    if total.type.lanes:
+        divisor = f.splat(divisor, total.type.lanes)
+    return total / divisor if total.type.is_float else total // divisor
 
 
 def _finite(f: Function, value: Value) -> Value:

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
+from onnxplug.ep.bounds import normal_axes, normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, integer, integers
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import (
     record_concat,
+    record_copies,
     record_copy,
-    record_fill,
 )
 from onnxplug_cpu.compiler.kernels.movement.sequences import record_cumsum, record_trilu
+from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     Dtypes,
     Inputs,
@@ -52,12 +53,22 @@ def _record_concat(plan: Plan, call: Call) -> None:
     assert output is not None
     shape = plan.known(output).shape
     axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
-    record_concat(
-        plan.recorder,
-        [plan.view(name) for name in call.inputs if name is not None],
-        plan.target(output),
-        axis,
-    )
+    names = [name for name in call.inputs if name is not None]
+    target = plan.target(output)
+    if axis != CHANNELS or target.is_contiguous:
+        sources = [plan.view(name) for name in names]
+        record_concat(plan.recorder, sources, target, axis)
+        return
+    # what was made for nothing else may be there already
+    start = 0
+    missing: list[tuple[View, View]] = []
+    for name in names:
+        source = plan.view(name)
+        starts = [0, start, *[0] * (len(shape) - 2)]
+        if not plan.lies_within(name, output, start):
+            missing.append((source, target.slice(starts, source.shape)))
+        start += source.shape[axis]
+    record_copies(plan.recorder, missing, label=f"Concat {'×'.join(map(str, shape))}")
 
 
 register("Concat", Operation(_record_concat, all_alike, _check_concat))
@@ -97,7 +108,7 @@ register(
 
 
 def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
-    """How much is added before and after each axis."""
+    """How much is added before and after each axis; less than 0 is taken away."""
     rank = len(given(inputs).shape)
     if call.attributes.get("pads") is not None:
         pads = [int(size) for size in call.attributes["pads"]]
@@ -106,7 +117,8 @@ def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
     axes: Sequence[int] = range(rank)
     if call.input(3) is not None:
         axes = normal_axes(integers(call, inputs[3], "the axes"), rank)
-    at_least(0, pads, "pads of what is compiled", count=2 * len(axes))
+    if len(pads) != 2 * len(axes):
+        raise NotCompiled(f"{len(pads)} pads for {len(axes)} axes", call)
     before, after = [0] * rank, [0] * rank
     for place, axis in enumerate(axes):
         before[axis], after[axis] = pads[place], pads[place + len(axes)]
@@ -114,27 +126,30 @@ def _pads(call: Call, inputs: Inputs) -> tuple[list[int], list[int]]:
 
 
 def _check_pad(call: Call, inputs: Inputs, results: Results) -> None:
-    _pads(call, inputs)
+    x, out = given(inputs).shape, given(results).shape
+    before, after = _pads(call, inputs)
+    found = [b + n + a for b, n, a in zip(before, x, after, strict=True)]
+    if tuple(found) != out:
+        raise NotCompiled(f"{x} is padded to {found}, not {list(out)}", call)
 
 
 def _record_pad(plan: Plan, call: Call) -> None:
+    from onnxplug_cpu.compiler.kernels.movement.pad import record_pad
+
     x, out = _border(plan, call)
     inputs = [None if name is None else plan.known(name) for name in call.inputs]
-    before, _ = _pads(call, inputs)
+    before, after = _pads(call, inputs)
     value: np.ndarray | None = np.asarray(call.attributes.get("value", 0), x.dtype)
     name = call.input(2)
     if name is not None:
         value = plan.known(name).content
-    if value is None or value.dtype != x.dtype or value.size != 1:
-        raise NotCompiled(f"what is padded with is not one {x.dtype}", call)
-    record_fill(plan.recorder, value.reshape(()), out, label="Pad")
-    record_copy(plan.recorder, x, out.slice(before, x.shape), label="Pad")
+    mode = call.attributes.get("mode", "constant")
+    record_pad(plan.recorder, x, out, before, after, mode=mode, value=value)
 
 
 def _accepts_pad(call: Call, dtypes: Dtypes) -> str | None:
-    mode = call.attributes.get("mode", "constant")
-    if mode != "constant" or call.version < 2:
-        return f"Pad of mode {mode} is not compiled"
+    if call.version < 2:
+        return "Pad is compiled since opset 2"
     return any_fixed_size(call, dtypes[:1])
 
 

@@ -42,10 +42,16 @@ class Plan(Protocol):
         """Where a value is."""
 
     def target(self, name: str, *, apart: bool = False) -> View:
-        """Where to write a value: a new array with a unit stride in its last axis.
+        """Where to write a value: a new array, its elements in the order of its axes,
+        or, around convolutions, in another one if the operator's traits say that it
+        takes any.
 
         With *apart* there may be gaps between rows, for a product that wants them.
         """
+
+    def lies_within(self, name: str, whole: str, start: int) -> bool:
+        """Whether a value was written where its channels are those of *whole*, which
+        has its target, from *start* on."""
 
     def alias(self, name: str, view: View) -> None:
         """Say that a value is *view* of one that was computed before."""
@@ -74,11 +80,15 @@ class Operation(Record):
 
 _MODULES: Final = (
     "attention",
+    "convolution",
     "indexing",
     "matmul",
     "movement",
+    "normalization",
+    "pooling",
     "reduction",
     "rows",
+    "spatial",
     "views",
 )
 _OPERATIONS: Final[dict[str, Operation]] = {}

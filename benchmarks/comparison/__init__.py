@@ -1,0 +1,8 @@
+"""Compares onnxplug with other runtimes on models: processes that take turns."""
+
+from __future__ import annotations
+
+from .command import main
+from .processes import Files
+
+__all__ = ["Files", "main"]

@@ -1,0 +1,75 @@
+"""What bounds a model's time: its arithmetic, and what it must read and write."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+from onnx import helper, shape_inference
+
+PEAKS = Path(__file__).with_name("peaks.py")
+
+
+class Work(NamedTuple):
+    """What a run of a model takes at least.
+
+    Attributes:
+        flops: floating-point operations of convolutions and matrix products, a
+            multiplication and an addition as two.
+        nbytes: bytes of weights, inputs and outputs.
+    """
+
+    flops: int
+    nbytes: int
+
+
+def work(model: onnx.ModelProto) -> Work:
+    """The work of *model*, all of whose shapes follow from the file.
+
+    Products within loops, branches and functions are not counted.
+    """
+    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    nbytes = sum(_nbytes(weight.data_type, weight.dims) for weight in graph.initializer)
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        shapes[value.name] = tuple(size.dim_value for size in tensor.shape.dim)
+    for value in (*graph.input, *graph.output):
+        nbytes += _nbytes(value.type.tensor_type.elem_type, shapes[value.name])
+    return Work(sum(_flops(node, shapes) for node in graph.node), nbytes)
+
+
+def _nbytes(data_type: int, shape: Sequence[int]) -> int:
+    itemsize = helper.tensor_dtype_to_np_dtype(data_type).itemsize
+    return math.prod(shape) * int(itemsize)
+
+
+def _flops(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
+    if node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+        return 0
+    given, weights = (shapes[name] for name in node.input[:2])
+    result = shapes[node.output[0]]
+    if node.op_type == "Conv":
+        return 2 * math.prod(result) * math.prod(weights[1:])
+    if node.op_type == "ConvTranspose":
+        return 2 * math.prod(given) * math.prod(weights[1:])
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    depth = given[0] if attributes.get("transA") else given[-1]
+    return 2 * math.prod(result) * depth
+
+
+def measured_peaks(cores: Sequence[int]) -> dict[str, Any]:
+    """10⁹ float32 operations and 10⁹ bytes a second, by onnxplug's profiler.
+
+    The first on registers alone, by instructions that multiply and add; the second
+    read from memory; by as many threads as *cores*.
+    """
+    command = [sys.executable, str(PEAKS), ",".join(map(str, cores))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))

@@ -1,0 +1,168 @@
+"""The command line of the comparisons."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import onnx
+from machine import describe_machine
+from runtimes import CLOCKS, RUNTIMES
+
+from .bounds import measured_peaks, work
+from .measure import Setting, measure
+from .processes import OURS, Files, Runtime
+from .table import header, means, row, starts, summary
+
+PEERS = [name for name in RUNTIMES if name != OURS]
+
+Writer: TypeAlias = Callable[[Path], Files]
+"""Writes a model and its inputs into a folder, unless it keeps them elsewhere."""
+
+
+def main(
+    description: str, models: Mapping[str, Writer], words: Sequence[str] | None = None
+) -> None:
+    """Measure, print, and write JSON if that is asked for.
+
+    Args:
+        description: the script's, for ``--help``.
+        models: what may be measured.
+        words: arguments, by default the command's.
+    """
+    arguments = _parse(description, models, words)
+    runtimes = _runtimes(arguments)
+    cores = sorted(os.sched_getaffinity(0))
+    threads = [int(count) for count in arguments.threads.split(",")]
+    for count in threads:
+        if count > len(cores):
+            print(f"{count} threads are left out: there are {len(cores)} cores")
+    threads = [count for count in threads if count <= len(cores)]
+    machine = describe_machine()
+    print(json.dumps(machine, indent=2, ensure_ascii=False))
+    with tempfile.TemporaryDirectory() as name:
+        setting = Setting(
+            runtimes,
+            arguments.repeats,
+            arguments.seconds,
+            cores,
+            Path(name),
+            arguments.clock,
+        )
+        files = {
+            model: models[model](Path(name)) for model in arguments.models or models
+        }
+        report = _compare(files, threads, setting, not arguments.no_start)
+    if arguments.json:
+        about = {
+            "runtimes": [runtime.name for runtime in runtimes],
+            "peers": [runtime.name for runtime in runtimes if runtime.is_peer],
+            "repeats": setting.repeats,
+            "seconds per runtime and repeat": setting.seconds,
+            "clock": setting.clock,
+            "onnxplug's options": _options(arguments),
+        }
+        found = {"machine": machine, "settings": about, **_rounded(report)}
+        text = json.dumps(found, indent=2, ensure_ascii=False)
+        arguments.json.write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(found: Any) -> Any:
+    """*found* with four digits of each number that was measured."""
+    if isinstance(found, dict):
+        return {key: _rounded(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_rounded(value) for value in found]
+    return float(f"{found:.4g}") if isinstance(found, float) else found
+
+
+def _parse(
+    description: str, models: Mapping[str, Writer], words: Sequence[str] | None
+) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", choices=list(models), metavar="NAME")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--against", action="append", default=[], metavar="CHECKOUT")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--no-start", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args(words)
+
+
+def _runtimes(arguments: argparse.Namespace) -> list[Runtime]:
+    """onnxplug, by FMA too where it would use AMX, other checkouts of it, and peers."""
+    options = _options(arguments)
+    runtimes = [Runtime(OURS, OURS, options)]
+    if describe_machine()["amx"] and "fp32_matmul" not in options:
+        runtimes.append(Runtime(f"{OURS}, fma", OURS, options | {"fp32_matmul": "fma"}))
+    for checkout in arguments.against:
+        python = Path(checkout) / ".venv" / "bin" / "python"
+        if not python.exists():
+            sys.exit(f"there is no {python}: run make .venv/runtime.stamp there")
+        commit = _commit(checkout)
+        runtimes.append(Runtime(f"{OURS} {commit}", OURS, options, python.absolute()))
+    for peer in filter(None, arguments.peers.split(",")):
+        if peer not in PEERS:
+            sys.exit(f"{peer!r} is none of {', '.join(PEERS)}")
+        if importlib.util.find_spec(peer):
+            runtimes.append(Runtime(peer, peer))
+        else:
+            print(f"{peer} is not installed, and left out; pip install {peer}")
+    return runtimes
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
+    return dict(option.split("=", 1) for option in arguments.option)
+
+
+def _commit(checkout: str) -> str:
+    command = ["git", "-C", checkout, "describe", "--always", "--dirty"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or Path(checkout).name
+
+
+def _compare(
+    files: Mapping[str, Files], threads: Sequence[int], setting: Setting, start: bool
+) -> dict[str, Any]:
+    """Measure and print; all that was found."""
+    report: dict[str, Any] = {
+        "work": {
+            name: work(onnx.load(file.model))._asdict() for name, file in files.items()
+        },
+        "threads": {},
+    }
+    peers = [runtime.name for runtime in setting.runtimes if runtime.is_peer]
+    for count in threads:
+        print(f"\n{count} thread(s)\n{header(setting.runtimes)}", flush=True)
+        results: dict[str, Any] = {}
+        # what a start takes hardly depends on the number of threads
+        with_starts = start and count == threads[0]
+        for name, file in files.items():
+            results[name] = measure(file, count, setting, with_starts)
+            print(row(name, results[name], setting.runtimes), flush=True)
+        found = summary(list(results.values()), peers)
+        print(means(found), flush=True)
+        if with_starts:
+            print(f"\nprocess start to first result, {count} thread(s)")
+            for name, result in results.items():
+                print(starts(name, result), flush=True)
+        report["threads"][count] = {
+            "peaks": measured_peaks(setting.cores[:count]),
+            "models": results,
+            "geometric means": found,
+        }
+    return report

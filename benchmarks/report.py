@@ -1,0 +1,287 @@
+"""Writes ``docs/explanation/performance.md``'s tables and plot from measurements.
+
+    python benchmarks/compare.py --json benchmarks/results/compare.json
+    python benchmarks/vision.py --json benchmarks/results/vision.json
+    python benchmarks/report.py
+
+It takes all files in ``benchmarks/results``.  What stands in the page between two
+comments, and the plots, are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from comparison.processes import OURS
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+COLOURS = {"onnxruntime": "#4477aa", "openvino": "#cc7733"}
+
+
+class Report(NamedTuple):
+    """What one command measured, by the name of its file."""
+
+    name: str
+    found: Mapping[str, Any]
+
+    @property
+    def peers(self) -> Sequence[str]:
+        """The other projects' runtimes."""
+        return list(self.found["settings"]["peers"])
+
+    @property
+    def ours(self) -> Sequence[str]:
+        """onnxplug's runtimes, the one by default first."""
+        return [x for x in self.found["settings"]["runtimes"] if x not in self.peers]
+
+    @property
+    def threads(self) -> Mapping[str, Any]:
+        """What was measured by number of threads, as text."""
+        return dict(self.found["threads"])
+
+
+def read(folder: Path = RESULTS) -> list[Report]:
+    """All reports in *folder*."""
+    return [
+        Report(path.stem, json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(folder.glob("*.json"))
+    ]
+
+
+def page(reports: Sequence[Report]) -> str:
+    """What stands between the comments."""
+    return "\n".join(line for report in reports for line in _section(report))
+
+
+def _section(report: Report) -> Iterator[str]:
+    yield f"## `{report.name}`"
+    yield ""
+    yield _conditions(report)
+    for threads in report.threads:
+        noun = "thread" if threads == "1" else "threads"
+        yield f"\n### {threads} {noun}\n"
+        yield f"![Ratios]({plot_name(report, threads)})\n"
+        yield from _times(report, threads)
+        yield ""
+        yield from _means(report, threads)
+    first = next(iter(report.threads))
+    yield "\n### What bounds each model\n"
+    yield from _bounds(report, first)
+    if any("start" in x for x in report.threads[first]["models"].values()):
+        yield "\n### To the first result, and memory\n"
+        yield from _starts(report, first)
+    yield ""
+
+
+def _conditions(report: Report) -> str:
+    machine, settings = report.found["machine"], report.found["settings"]
+    versions = machine["versions"]
+    precision = "bf16x3 on AMX" if machine["amx"] else "FMA; the machine has no AMX"
+    options = settings["onnxplug's options"]
+    if "fp32_matmul" in options:
+        precision = f"`fp32_matmul={options['fp32_matmul']}`"
+    peaks = report.threads[next(iter(report.threads))]["peaks"]
+    peers = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in report.peers)
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, load before of "
+        f"{machine['load'][0]}; float32 by {precision}. At most "
+        f"{peaks['GFLOP/s']:.0f} GFLOP/s and {peaks['GB/s']:.0f} GB/s with one thread. "
+        f"Beside {peers}. onnxplug at `{machine['commit']}`, Python "
+        f"{machine['python']}. {settings['repeats']} repeats of "
+        f"{settings['seconds per runtime and repeat']:g} s"
+        + (", in time of the processor." if settings["clock"] == "cpu" else ".")
+    )
+
+
+def _times(report: Report, threads: str) -> Iterator[str]:
+    titles = ["model", *report.ours]
+    for peer in report.peers:
+        titles += [TITLES[peer], *(f"ratio of {name}" for name in report.ours)]
+    if any("error" in found for found in report.threads[threads]["models"].values()):
+        titles += ["error", "of the better peer's"]
+    yield from _head(titles)
+    for name, found in report.threads[threads]["models"].items():
+        cells = [name, *(_time(found["seconds"].get(x)) for x in report.ours)]
+        for peer in report.peers:
+            cells.append(_time(found["seconds"].get(peer)))
+            for ours in report.ours:
+                cells.append(_ratio(found["ratio"].get(ours, {}).get(peer)))
+        if "error" in found:
+            errors = found["error"]
+            theirs = [errors[x]["rms"] for x in report.peers if x in errors]
+            ours_ = errors.get(OURS)
+            cells.append("–" if ours_ is None else f"{ours_['largest']:.1e}")
+            cells.append(
+                _ratio(ours_["rms"] / min(theirs)) if ours_ and theirs else "–"
+            )
+        yield _line(cells)
+
+
+def _means(report: Report, threads: str) -> Iterator[str]:
+    for kind, runtimes in report.threads[threads]["geometric means"].items():
+        for ours, ratios in runtimes.items():
+            if ours in report.ours:
+                written = ", ".join(
+                    f"{TITLES.get(name, name)} {_ratio(ratio)}"
+                    for name, ratio in ratios.items()
+                    if name not in report.ours
+                )
+                yield f"- geometric mean of {ours}, {kind}: {written}"
+
+
+def _bounds(report: Report, threads: str) -> Iterator[str]:
+    peaks = report.threads[threads]["peaks"]
+    yield from _head(["model", "GFLOP", "MB", "least time", "by", "reached"])
+    for name, found in report.threads[threads]["models"].items():
+        work = report.found["work"][name]
+        by = {
+            "arithmetic": work["flops"] / peaks["GFLOP/s"] / 1e9,
+            "memory": work["nbytes"] / peaks["GB/s"] / 1e9,
+        }
+        bound = max(by, key=lambda kind: by[kind])
+        taken = found["seconds"].get(OURS)
+        yield _line(
+            [
+                name,
+                f"{work['flops'] / 1e9:.3g}",
+                f"{work['nbytes'] / 1e6:.3g}",
+                _time(by[bound]),
+                bound,
+                "–" if taken is None else f"{by[bound] / taken:.0%}",
+            ]
+        )
+
+
+def _starts(report: Report, threads: str) -> Iterator[str]:
+    models = report.threads[threads]["models"]
+    names = [f"{ours}, cold" for ours in report.ours]
+    names += [*report.ours, *report.peers]
+    titles = [TITLES.get(name, name) for name in names]
+    yield from _head(["model", *(f"{title}: s, MiB" for title in titles)])
+    for model, found in models.items():
+        cells = [model]
+        for name in names:
+            start = found.get("start", {}).get(name)
+            cells.append(
+                "–"
+                if start is None
+                else f"{start['start']:.2f}, {start['peak memory'] / 2**20:.0f}"
+            )
+        yield _line(cells)
+
+
+def _head(titles: Sequence[str]) -> Iterator[str]:
+    yield _line(titles)
+    yield _line(["---", *["---:"] * (len(titles) - 1)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}×"
+
+
+# the plot
+
+WIDTH, LEFT, ROW, BAR = 720, 190, 34, 12
+
+
+def plot_name(report: Report, threads: str) -> str:
+    """The file's name, beside the page."""
+    return f"performance-{report.name}-{threads}.svg"
+
+
+def plot(report: Report, threads: str) -> str:
+    """Bars of the ratio to each peer, model by model, as SVG; to the right is faster.
+
+    The scale is logarithmic, so that twice and half are as far from 1.
+    """
+    models = {
+        name: [found["ratio"].get(OURS, {}).get(peer) for peer in report.peers]
+        for name, found in report.threads[threads]["models"].items()
+    }
+    known = [x for ratios in models.values() for x in ratios if x is not None]
+    low = min([0.5, *known])
+    high = max([2.0, *known])
+
+    def x(ratio: float) -> float:
+        span = math.log(high / low)
+        return LEFT + (WIDTH - LEFT - 60) * math.log(ratio / low) / span
+
+    height = ROW * (len(models) + 2)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+    ]
+    for number, peer in enumerate(report.peers):
+        at = LEFT + 180 * number
+        lines.append(
+            f'<rect x="{at}" y="8" width="12" height="12" fill="{COLOURS[peer]}"/>'
+        )
+        lines.append(f'<text x="{at + 18}" y="18">time of {TITLES[peer]} / ours</text>')
+    for tick in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8):
+        if low <= tick <= high:
+            colour = "#333333" if tick == 1 else "#dddddd"
+            lines.append(
+                f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{ROW}" '
+                f'y2="{height - ROW + 8}" stroke="{colour}"/>'
+            )
+            lines.append(
+                f'<text x="{x(tick):.1f}" y="{height - 10}" '
+                f'text-anchor="middle">{tick:g}×</text>'
+            )
+    for number, (name, ratios) in enumerate(models.items()):
+        y = ROW * (number + 1) + 6
+        lines.append(
+            f'<text x="{LEFT - 8}" y="{y + BAR + 4}" text-anchor="end">{name}</text>'
+        )
+        for bar, (peer, ratio) in enumerate(zip(report.peers, ratios, strict=True)):
+            if ratio is None:
+                continue
+            begin, end = sorted((x(1), x(ratio)))
+            top = y + BAR * bar
+            lines.append(
+                f'<rect x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" '
+                f'height="{BAR - 1}" fill="{COLOURS[peer]}"/>'
+            )
+            lines.append(
+                f'<text x="{end + 4:.1f}" y="{top + BAR - 2}" font-size="10">'
+                f"{ratio:.2f}</text>"
+            )
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def main() -> None:
+    """Write the page's tables and the plots."""
+    reports = read()
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{page(reports)}{END}{after}", encoding="utf-8")
+    for report in reports:
+        for threads in report.threads:
+            path = PAGE.with_name(plot_name(report, threads))
+            path.write_text(plot(report, threads), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,444 @@
+"""Contractions of float32 with constants by tiles of bfloat16, as exact as by FMA."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word, Words
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
+    BLOCK,
+    FLAG_BYTES,
+    PIXEL_BYTES,
+    STEP,
+    STEP_BYTES,
+    TERMS,
+    PackTerms,
+    SplitTerms,
+)
+from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
+    LINES,
+    PRODUCTS,
+    SUMS_BYTES,
+    BlockOfSums,
+)
+from onnxplug_cpu.compiler.kernels.contraction.division import (
+    Blocks,
+    Division,
+    chunks_for,
+    divide,
+    divide_depth,
+)
+from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
+from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
+from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.ir.views import View
+    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
+
+LEAST_ROWS: Final = 32
+LEAST_COLUMNS: Final = 64
+LEAST_DEPTH: Final = 64
+"""Below these, splitting A and the rest cost more than tiles save."""
+
+BLOCK_STEPS: Final = 24
+"""The most steps, 768 of K, whose products tiles sum up."""
+
+_FLOPS, _BYTES = 200e9, 8e9  # of one thread, a second: to guess how long work takes
+_ROWS_KEPT: Final = 128
+"""Rows whose terms should stay in the second-level cache, before K is divided."""
+
+_TILE_CYCLES: Final = 16  # of a multiplication of tiles
+_SPLIT_CYCLES: Final = 10  # of a step of a pixel
+_FMA_PER_CYCLE: Final = 32
+_WORTHWHILE: Final = 0.8
+"""The most of what FMA would take that tiles may, as far as cycles can be told."""
+
+
+class _Pixels(NamedTuple):
+    """The pixels that the rows of A are made of; distances are in pixels.
+
+    Attributes:
+        apart: elements from a pixel to the next.
+        line, row: distances of lines and of rows.
+        taps: distances of taps from the first.
+        number: of a matrix.
+    """
+
+    apart: int
+    line: int
+    row: int
+    taps: tuple[int, ...]
+    number: int
+
+
+def _pixels(contraction: Contraction) -> _Pixels | None:
+    """The pixels of A; ``None`` if lines or taps do not follow each other."""
+    a = contraction.a
+    lines, rows = a.shape[2:4]
+    if _is_strided(a):  # it will be copied
+        return _Pixels(a.shape[4], 0, 1, (0,), rows)
+    line = a.strides[2] if lines > 1 else 0
+    row = a.strides[3] if rows > 1 else 0
+    taps = [offset // a.dtype.itemsize for offset in contraction.offsets]
+    across = (rows - 1) * row
+    if min(line, row, *taps) < 0 or (lines > 1 and line < across):
+        return None
+    apart = math.gcd(line, row, *taps) or 1
+    return _Pixels(
+        apart,
+        line // apart,
+        row // apart,
+        tuple(tap // apart for tap in taps),
+        ((lines - 1) * line + across + max(taps)) // apart + 1,
+    )
+
+
+class _Lines(NamedTuple):
+    """The lines of A as tiles are laid over them.
+
+    Attributes:
+        number: of lines.
+        rows: of each.
+        pitch: rows from a line of the result to the next in one of these lines.
+    """
+
+    number: int
+    rows: int
+    pitch: int
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of rows there are."""
+        return self.number * -(-self.rows // ROWS)
+
+
+_NEVER: Final = 1 << 40  # the pitch of lines that are those of the result
+
+
+def _lines(pixels: _Pixels, lines: int, rows: int) -> _Lines:
+    """How tiles lie over lines of the result: a tile within a line, or, where lines are
+    short, all lines with what is between them as one, if that takes clearly fewer."""
+    apart = _Lines(lines, rows, _NEVER)
+    if lines == 1 or pixels.row == 0 or pixels.line % pixels.row:
+        return apart
+    pitch = pixels.line // pixels.row
+    joined = _Lines(1, (lines - 1) * pitch + rows, pitch)
+    return joined if joined.tiles <= _JOINED * apart.tiles else apart
+
+
+_JOINED: Final = 0.8
+"""Tiles that joined lines may have at most, as a share of those of lines apart."""
+
+
+def _is_strided(a: View) -> bool:
+    """Whether the elements of a row are apart."""
+    return a.shape[4] > 1 and a.strides[4] != 1
+
+
+def best(recorder: Recorder, contractions: Iterable[Contraction]) -> Contraction | None:
+    """Which of *contractions*, ways to compute the same, should be computed by tiles
+    here; ``None`` if none should."""
+    found, least = None, _WORTHWHILE
+    for contraction in contractions:
+        share = _share_of_fma(contraction)
+        if share <= least and _may_be_used(recorder, contraction):
+            found, least = contraction, share
+    return found if found is not None and recorder.may_split() else None
+
+
+def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
+    b = once(contraction.b)
+    return (
+        bool(recorder.isa.tiles)
+        and isinstance(b.buffer, Constant)
+        and contraction.a.dtype == np.float32
+        and not recorder.is_refused(b, _layout(contraction))
+    )
+
+
+def _share_of_fma(contraction: Contraction) -> float:
+    """How long tiles take as a share of what FMA takes, as far as cycles tell."""
+    pixels = _pixels(contraction)
+    lines, rows, columns = contraction.out.shape[2:]
+    taps, depth = len(contraction.offsets), contraction.a.shape[4]
+    inner = taps * depth
+    if (
+        pixels is None
+        or lines * rows < LEAST_ROWS
+        or columns < LEAST_COLUMNS
+        or inner < LEAST_DEPTH
+    ):
+        return math.inf
+    steps = -(-depth // STEP)
+    tiles = _lines(pixels, lines, rows).tiles * -(-columns // ROWS)
+    products = tiles * taps * steps * len(PRODUCTS)
+    cycles = products * _TILE_CYCLES + pixels.number * steps * _SPLIT_CYCLES
+    return cycles * _FMA_PER_CYCLE / (lines * rows * columns * inner)
+
+
+class SplitProduct(Product):
+    """A contraction by tiles while it is recorded.
+
+    B is a constant, whose packed form is refused if an element's terms are not exact:
+    one that is not finite or so large that it rounds to infinity, or not 0 and below
+    2⁻¹⁰³.  Rows of A with Inf, NaN, or elements that round to infinity are multiplied
+    as float32.
+
+    Raises:
+        ValueError: lines or taps of A do not follow each other.
+    """
+
+    def __init__(
+        self, recorder: Recorder, contraction: Contraction, label: str
+    ) -> None:
+        super().__init__(recorder, contraction, f"{label} (bf16x3)")
+        pixels = _pixels(contraction)
+        if pixels is None:
+            raise ValueError(f"strides of {self.a.strides} are not those of pixels")
+        if _is_strided(self.a):
+            single = once(self.a)
+            copy = recorder.temporary(single.dtype, single.shape)
+            record_copy(recorder, single, copy)
+            self.a = copy.broadcast_to(self.a.shape)
+        self.pixels = pixels
+        self.tiled = _lines(pixels, self.lines, self.line_rows)
+        self.steps = -(-self.depth // STEP)
+        self.panels = -(-self.columns // BLOCK)
+        self.blocks = self._blocks()
+        self.division = self._divide()
+
+    def _blocks(self) -> Blocks:
+        """Passes over K are as long as the terms of some rows stay in the cache."""
+        passes = 1
+        if self.taps == 1:
+            blocks = divide_depth(1, self.steps, most=BLOCK_STEPS)
+            rows = min(-(-self.rows // BLOCK) * BLOCK, _ROWS_KEPT)
+            kept = rows * blocks.block_depth * TERMS * PIXEL_BYTES
+            together = min(blocks.blocks, max(1, self._cache // kept))
+            passes = -(-blocks.blocks // together)
+        return divide_depth(self.taps, self.steps, most=BLOCK_STEPS, passes=passes)
+
+    @property
+    def _cache(self) -> int:
+        return self.recorder.isa.l2 // 2
+
+    @property
+    def _kept_steps(self) -> int:
+        """Steps of a tap whose terms a pass has."""
+        blocks = self.blocks
+        if blocks.outer_blocks == 1:
+            return self.steps
+        return blocks.inner_blocks * blocks.block_depth
+
+    def _divide(self) -> Division:
+        parts = (
+            self.pixels.number * self._kept_steps * TERMS * PIXEL_BYTES / self._cache
+        )
+        chunks = chunks_for(self.flops / _FLOPS, self.recorder.workers)
+        return divide(
+            self.tiled.number,
+            self.tiled.rows,
+            self.panels,
+            most_rows=ROWS,
+            together=2,
+            row_parts=max(1, round(parts)),
+            column_parts=1,
+            chunks=-(-chunks // self.batches),
+        )
+
+    def record(self) -> None:
+        """Record the commands."""
+        recorder, division, blocks = self.recorder, self.division, self.blocks
+        panel = self.taps * self.steps * STEP_BYTES
+        matrix = self.panels * panel
+        b, packed = once(self.b), self._packed(matrix)
+        waiting: Word = 0
+        distance = 0
+        waiting_panel = division.chunk_groups * SUMS_BYTES
+        if blocks.outer_blocks > 1:
+            nbytes = division.chunk_panels * waiting_panel
+            waiting, distance = recorder.scratch(nbytes)
+        share = -(-STEP_BYTES // 64 // division.chunk_groups)
+        lines = 0
+        if division.chunk_groups > 1:
+            lines = next((n for n in LINES if n >= share), LINES[-1])
+        narrow = 0 < self.columns % BLOCK <= BLOCK // 2
+
+        def function(rows: int, columns: int) -> Code:
+            return Code(Kernel(BlockOfSums(rows, columns, lines)))
+
+        # a function that is never called need not be compiled
+        high = min(2, division.all_tiles)
+        low = 1 if division.all_tiles % 2 else high
+        tail = 1 if narrow else 2
+        words: dict[str, Word] = {
+            "b": packed,
+            "b_batch0": 0 if b.shape[0] == 1 else matrix * b.shape[1],
+            "b_batch1": 0 if b.shape[1] == 1 else matrix,
+            "b_panel": panel,
+            "depth": self.depth,
+            "pixel": self.pixels.apart * 4,
+            "pixel_line": self.pixels.line,
+            "pixel_row": self.pixels.row,
+            "last_pixel": max(self.pixels.taps),
+            "pitch": self.tiled.pitch,
+            "line_rows": self.line_rows,
+            "term_offsets": Words(tuple(tap * PIXEL_BYTES for tap in self.pixels.taps)),
+            **self._terms(),
+            "sums": function(high, 2),
+            "sums_tail": function(high, tail),
+            "sums_low": function(low, 2),
+            "sums_low_tail": function(low, tail),
+            "prefetch": lines * 64,
+            "partial": waiting,
+            "partial_distance": distance,
+            "partial_panel": waiting_panel,
+        }
+        self.call(Kernel(TermsProduct()), self.a, division, blocks, words)
+
+    def _plane(self, pixels: int) -> int:
+        """Bytes of a plane of so many pixels, and what tiles of fewer rows read behind
+        them; an odd number of lines, for planes not to evict each other."""
+        return ((pixels + self.pixels.row) | 1) * PIXEL_BYTES
+
+    def _chunk_pixels(self) -> int:
+        """The most pixels of a chunk."""
+        division, pixels, tiled = self.division, self.pixels, self.tiled
+        tiles = division.chunk_tiles
+        rows = min(tiled.rows, tiles * division.tile_rows)
+        lines = min(tiled.number, (tiles - 2) // division.tiles + 2)
+        if lines > 1:
+            rows = tiled.rows
+        last = (lines - 1) * pixels.line + (rows - 1) * pixels.row
+        return last + max(pixels.taps) + 1
+
+    def _terms(self) -> dict[str, Word]:
+        """Where the terms of A are; the command that makes them, if chunks do not."""
+        recorder, a = self.recorder, self.a
+        if self.division.column_parts == 1:
+            pixels = self._chunk_pixels()
+            plane = self._plane(pixels)
+            terms, distance = recorder.scratch(self._kept_steps * TERMS * plane)
+            flags, flags_distance = recorder.scratch(pixels * FLAG_BYTES)
+            return {
+                "splits": 1,
+                "terms": terms,
+                "terms_distance": distance,
+                "terms_matrix": 0,
+                "plane": plane,
+                "flags": flags,
+                "flags_distance": flags_distance,
+                "flags_matrix": 0,
+            }
+        pixels = self.pixels.number
+        plane = self._plane(pixels)
+        matrix, flags_matrix = self.steps * TERMS * plane, pixels * FLAG_BYTES
+        byte = np.dtype(np.uint8)
+        terms = recorder.temporary(byte, (self.batches, matrix)).address
+        flags = recorder.temporary(byte, (self.batches, flags_matrix)).address
+        nbytes = self.contraction.window_bytes + matrix
+        parts = chunks_for(self.batches * nbytes / _BYTES, recorder.workers)
+        parts = min(pixels, -(-parts // self.batches))
+        recorder.call(
+            Kernel(SplitTerms()),
+            {
+                "a": a.address,
+                "a_batch0": a.strides[0] * 4,
+                "a_batch1": a.strides[1] * 4,
+                "pixels": pixels,
+                "pixel": self.pixels.apart * 4,
+                "depth": self.depth,
+                "batches1": self.out.shape[1],
+                "parts": parts,
+                "terms": terms,
+                "terms_matrix": matrix,
+                "plane": plane,
+                "flags": flags,
+                "flags_matrix": flags_matrix,
+            },
+            chunks=self.batches * parts,
+            label=f"{self.label}: split A",
+            nbytes=self.batches * nbytes,
+        )
+        return {
+            "splits": 0,
+            "terms": terms,
+            "terms_distance": 0,
+            "terms_matrix": matrix,
+            "plane": plane,
+            "flags": flags,
+            "flags_distance": 0,
+            "flags_matrix": flags_matrix,
+        }
+
+    def _packed(self, matrix: int) -> Address:
+        """B's terms, made once; before them the verdicts of those who make them."""
+        b = once(self.b)
+        matrices = b.shape[0] * b.shape[1]
+        wanted = chunks_for(b.nbytes / _BYTES, self.recorder.workers)
+        parts = min(self.panels, -(-wanted // matrices))
+        verdicts = 8 * matrices * parts
+        # with room for as many as there may be: threads do not change the layout
+        head = -(-8 * matrices * self.panels // 64) * 64
+
+        def record(filling: Recorder, b: View, target: Address) -> None:
+            shape = (*b.shape[:2], *self.contraction.taps, self.depth, self.columns)
+            whole = b.reshape(shape) if len(b.shape) != len(shape) else b
+            if whole is None:
+                whole = filling.temporary(b.dtype, b.shape)
+                record_copy(filling, b, whole)
+                whole = whole.reshape(shape)
+                assert whole is not None
+            b = whole
+            way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
+            filling.call(
+                Kernel(PackTerms()),
+                {
+                    "source": b.address,
+                    "batch0": b.strides[0] * 4,
+                    "batch1": b.strides[1] * 4,
+                    "row": b.strides[-2] * 4,
+                    "column": b.strides[-1] * 4,
+                    "target": target._replace(offset=target.offset + head),
+                    "target_batch": matrix,
+                    "rows": self.depth,
+                    "columns": self.columns,
+                    "taps": self.taps,
+                    "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
+                    "batches1": b.shape[1],
+                    "parts": parts,
+                    "function": Code(Kernel(PackPanel("f32", way))),
+                    "verdicts": target,
+                },
+                chunks=matrices * parts,
+                label=f"{self.label}: pack B",
+                nbytes=b.nbytes + matrices * matrix,
+            )
+
+        def accepts(content: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
+            return not content[:verdicts].any()
+
+        packed = self.recorder.packed(
+            b,
+            _layout(self.contraction),
+            head + matrices * matrix,
+            record,
+            accepts,
+        )
+        return packed._replace(offset=packed.offset + head)
+
+
+def _layout(contraction: Contraction) -> str:
+    b, taps = once(contraction.b), contraction.taps
+    return f"bf16x3({b.offset},{b.shape},{b.strides},{taps})"

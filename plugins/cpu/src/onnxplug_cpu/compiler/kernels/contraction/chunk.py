@@ -1,0 +1,212 @@
+"""What kernels of contractions have in common: their part of the work, and its end.
+
+A chunk is some row tiles by some panels of columns of one matrix of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
+from onnxplug_cpu.compiler.kernels.contraction.tile import offset
+from onnxplug_cpu.compiler.target.isa import LANES
+
+SHARED_WORDS: Final = (
+    "a",
+    "a_batch0",
+    "a_batch1",
+    "a_line",
+    "a_row",
+    "taps",
+    "offsets",
+    "out",
+    "out_batch0",
+    "out_batch1",
+    "out_line",
+    "out_row",
+    "columns",
+    "batches1",
+    "lines",
+    "tiles",
+    "tall_tiles",
+    "tile_rows",
+    "together",
+    "panels",
+    "row_parts",
+    "column_parts",
+    "outer_blocks",
+    "inner_blocks",
+    "blocks",
+    "block_taps",
+    "tap_blocks",
+    "block_depth",
+    "epilogue",
+    "epilogue_words",
+)
+"""Words of each kernel of contractions; strides are in bytes:
+
+- ``a`` and ``out`` with their strides over two batch axes, lines and rows; the elements
+  of a tap of A and the columns of the result are consecutive; how many ``taps``, and
+  where their ``offsets`` from A's row are, ``columns`` N, and ``batches1``, the size of
+  the second batch axis;
+- ``lines``, each of ``tiles`` row tiles, the first ``tall_tiles`` of them of
+  ``tile_rows`` rows, the others of one less; as many of them as are computed
+  ``together``, and ``panels`` of columns, are divided into ``row_parts`` and
+  ``column_parts``: a chunk is a part;
+- ``blocks`` of K: ``outer_blocks`` passes over the chunk, and ``inner_blocks`` within
+  each tile; they have ``block_taps`` taps, or a tap has ``tap_blocks`` of them, each of
+  ``block_depth``;
+- ``epilogue``, 0 or the function that takes finished tiles, and its words.
+"""
+
+
+class RowTile(NamedTuple):
+    """Where a tile is: its line, its first row there, and how many rows it has."""
+
+    line: Value
+    row: Value
+    rows: Value
+    is_tall: Value
+
+
+class Chunk:
+    """The words of a kernel, :data:`SHARED_WORDS` among them, and its chunk.
+
+    Attributes:
+        function: the kernel's.
+        matrix: the number of the chunk's matrix in the batch.
+        batch: its two indices.
+        first_tile, end_tile: of the matrix, line after line.
+        first_panel, end_panel: of its columns.
+    """
+
+    def __init__(self, module: Module, name: str, words: tuple[str, ...]) -> None:
+        _define_copy_tile(module)
+        k = self._k = KernelFunction(module, name, words)
+        f = self.function = k.function
+        self.integer, self.pointer, self.worker = k.integer, k.pointer, k.worker
+        column_parts, row_parts = k.integer("column_parts"), k.integer("row_parts")
+        rest, row_part = k.chunk // row_parts, k.chunk % row_parts
+        self.matrix, column_part = rest // column_parts, rest % column_parts
+        batches1 = k.integer("batches1")
+        self.batch = self.matrix // batches1, self.matrix % batches1
+        self.tiles, self.tile_rows = k.integer("tiles"), k.integer("tile_rows")
+        self._tall_tiles = k.integer("tall_tiles")
+        all_tiles, together = k.integer("lines") * self.tiles, k.integer("together")
+        units = (all_tiles + (together - 1)) // together
+        self.first_tile = units * row_part // row_parts * together
+        end_tile = units * (row_part + 1) // row_parts * together
+        self.end_tile = f.minimum(end_tile, all_tiles)
+        panels = k.integer("panels")
+        self.first_panel = panels * column_part // column_parts
+        self.end_panel = panels * (column_part + 1) // column_parts
+        self.columns = k.integer("columns")
+        self._out = self.matrix_of("out")
+        self._out_line, self._out_row = k.integer("out_line"), k.integer("out_row")
+        self._epilogue = k.pointer("epilogue")
+        self.has_epilogue = self._epilogue.compare("ne", f.zero(PTR))
+
+    def matrix_of(self, word: str) -> Value:
+        """Where the chunk's matrix of *word* begins."""
+        f, (first, second) = self.function, self.batch
+        place = offset(f, self.pointer(word), first * self.integer(f"{word}_batch0"))
+        return offset(f, place, second * self.integer(f"{word}_batch1"))
+
+    def row_tile(self, index: Value) -> RowTile:
+        """The tile of this number, line after line."""
+        f = self.function
+        line, number = index // self.tiles, index % self.tiles
+        low = f.maximum(number - self._tall_tiles, f.value(0, index.type))
+        is_tall = number < self._tall_tiles
+        rows = f.select(is_tall, self.tile_rows, self.tile_rows - 1)
+        return RowTile(line, number * self.tile_rows - low, rows, is_tall)
+
+    def result(self, tile: RowTile, column: Value, element: Value | int) -> Value:
+        """Where a tile belongs in the result."""
+        at = tile.line * self._out_line + tile.row * self._out_row
+        return offset(self.function, self._out, at + column * element)
+
+    @property
+    def result_row(self) -> Value:
+        """Bytes from a row of the result to the next."""
+        return self._out_row
+
+    def finish(
+        self,
+        tile: RowTile,
+        column: Value,
+        width: Value,
+        source: Value,
+        source_columns: Value,
+        element: Value | int,
+    ) -> None:
+        """Give a finished tile to the epilogue, or copy it to the result.
+
+        Args:
+            tile: which one.
+            column: its first column.
+            width: how many columns.
+            source: its elements.
+            source_columns: elements from a row of them to the next.
+            element: bytes of one.
+        """
+        f = self.function
+
+        def store() -> None:
+            f.call_void(
+                "copy_tile",
+                source,
+                source_columns * element,
+                self.result(tile, column, element),
+                self._out_row,
+                tile.rows,
+                width * element,
+            )
+
+        def call() -> None:
+            f.call_pointer(
+                self._epilogue,
+                self.pointer("epilogue_words"),
+                *self.batch,
+                tile.line,
+                tile.row,
+                tile.rows,
+                column,
+                width,
+                source,
+                source_columns,
+            )
+
+        f.branch(self.has_epilogue, call, store)
+
+
+def _define_copy_tile(module: Module) -> None:
+    """Define ``copy_tile``: rows of any number of 4-byte words between two strides."""
+    parameters = [
+        ("source", PTR),
+        ("source_row", Type("i64")),
+        ("target", PTR),
+        ("target_row", Type("i64")),
+        ("rows", Type("i64")),
+        ("nbytes", Type("i64")),
+    ]
+    f: Function = module.function("copy_tile", parameters, internal=True, inline=False)
+    source, source_row, target, target_row, rows, nbytes = f.parameters
+    vector = Type("f32", LANES)
+    words = nbytes >> 2
+
+    def chunk(j: Value) -> None:
+        mask = f.first_lanes(words - j, LANES)
+
+        def row(i: Value) -> None:
+            value = f.load_masked(
+                f.at(offset(f, source, i * source_row), j, vector), mask, vector
+            )
+            place = f.at(offset(f, target, i * target_row), j, vector)
+            f.store_masked(value, place, mask)
+
+        f.loop(rows, row)
+
+    f.loop(words, chunk, step=LANES)
+    f.finish()

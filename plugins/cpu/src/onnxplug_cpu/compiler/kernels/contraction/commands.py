@@ -1,0 +1,153 @@
+"""Contractions and products of matrices as commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+
+MOST_TAP_AXES: Final = 3
+
+
+def record_contraction(
+    recorder: Recorder,
+    a: View,
+    b: View,
+    out: View,
+    *,
+    epilogue: Epilogue | None = None,
+    label: str = "Conv",
+) -> None:
+    """Record the sum over taps and depth of *a* times *b*, line by line.
+
+    Args:
+        a: ``[batch0, batch1, lines, rows, *taps, depth]``, at most three axes of taps;
+            float32 or float64.  Its elements may overlap in memory, as those of windows
+            of an image do.
+        b: ``[batch0, batch1, *taps, depth, columns]``.  A view of a constant is packed
+            once.
+        out: ``[batch0, batch1, lines, rows, columns]``, with consecutive columns.
+            Batch axes of *a* and *b* of size 1 or stride 0 are repeated.
+        epilogue: takes the tiles of the result instead of *out*, which is then not
+            written and whose strides do not matter; float32 only.  Its views have the
+            axes of *out*.
+        label: for profiles, the sizes not included.
+
+    Any strides of *a* and *b* are accepted, and axes are folded as far as they allow.
+    An *a* whose depth is consecutive is fastest; another is copied with all its taps.
+    No taps, or no depth, give zeros.
+
+    Raises:
+        ValueError: *out* has strided columns, or shapes do not fit.
+    """
+    axes = len(a.shape)
+    if (
+        not 5 <= axes <= 5 + MOST_TAP_AXES
+        or len(out.shape) != 5
+        or out.shape[2:] != (*a.shape[2:4], b.shape[-1])
+        or b.shape[2:-1] != a.shape[4:]
+    ):
+        raise ValueError(
+            f"a of shape {a.shape} times b of shape {b.shape} does not give {out.shape}"
+        )
+    if epilogue is None and out.strides[4] != 1 and out.shape[4] > 1:
+        raise ValueError(f"the result's columns are strided: {out.strides}")
+    if 0 in out.shape:
+        return
+    batches = out.shape[:2]
+    a = a.broadcast_to((*batches, *a.shape[2:]))
+    b = b.broadcast_to((*batches, *b.shape[2:]))
+    label = f"{label} {_sizes(a, out)}"
+    contraction = fold(a, b, out, epilogue)
+    if contraction.gathers:
+        single = once(a)
+        copy = recorder.temporary(a.dtype, single.shape)
+        record_copy(recorder, single, copy)
+        contraction = fold(copy.broadcast_to(a.shape), b, out, epilogue)
+    if recorder.isa.tiles:  # otherwise the modules need not be imported
+        from onnxplug_cpu.compiler.kernels.contraction import bf16x3
+
+        ways = [contraction]
+        if contraction.taps != a.shape[4:-1]:
+            ways.append(fold(a, b, out, epilogue, lengthens=False))
+        by_tiles = bf16x3.best(recorder, ways)
+        if by_tiles is not None:
+            bf16x3.SplitProduct(recorder, by_tiles, label).record()
+            return
+    FmaProduct(recorder, contraction, label).record()
+
+
+def _sizes(a: View, out: View) -> str:
+    """What a contraction is called after: its axes but those of one element."""
+    lead, taps = (
+        [n for n in sizes if n > 1] for sizes in (out.shape[:3], a.shape[4:-1])
+    )
+    return "×".join(map(str, [*lead, *out.shape[3:], *taps, a.shape[-1]]))
+
+
+def record_matmul(
+    recorder: Recorder,
+    a: View,
+    b: View,
+    out: View,
+    *,
+    epilogue: Epilogue | None = None,
+    label: str = "MatMul",
+) -> None:
+    """Record the product of *a* and *b*, batch by batch.
+
+    Args:
+        a: ``[*batch, M, K]``, at most two batch axes, float32 or float64.
+        b: ``[*batch, K, N]``.  A view of a constant is packed once.
+        out: ``[*batch, M, N]``, with consecutive columns.  Batch axes of *a* and *b*
+            that are missing, of size 1, or of stride 0 are repeated.
+        epilogue: takes the tiles of the result instead of *out*, which is then not
+            written and whose strides do not matter; float32 only.  Its views have the
+            axes of *out*.
+        label: for profiles, the sizes not included.
+
+    Any strides of *a* and *b* are accepted.  Rows of consecutive elements are fastest,
+    consecutive columns of *b* cost a transposition, anything else (and *a* without
+    consecutive rows) a copy.  K = 0 gives zeros.
+
+    Raises:
+        ValueError: *out* has strided columns, or shapes do not fit.
+    """
+    a, b, out = (_with_batches(view) for view in (a, b, out))
+    batches, rows, columns = out.shape[:2], *out.shape[2:]
+    if 0 not in out.shape and epilogue is not None:
+        epilogue = epilogue.reshape((*batches, 1, rows, columns))
+    record_contraction(
+        recorder,
+        _with_line(a),
+        b,
+        _with_line(out),
+        epilogue=epilogue,
+        label=label,
+    )
+
+
+def _with_batches(view: View) -> View:
+    """The view with two batch axes."""
+    if not 2 <= len(view.shape) <= 4:
+        raise ValueError(
+            "a matrix with at most two batch axes is needed; got the shape "
+            f"{view.shape}"
+        )
+    lead = 4 - len(view.shape)
+    shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _with_line(view: View) -> View:
+    """Matrices as single lines of rows."""
+    shape = (*view.shape[:2], 1, *view.shape[2:])
+    strides = (*view.strides[:2], 0, *view.strides[2:])
+    return View(view.buffer, view.offset, view.dtype, shape, strides)

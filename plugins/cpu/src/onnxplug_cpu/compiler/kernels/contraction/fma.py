@@ -1,0 +1,430 @@
+"""Contractions by fused multiply-adds: how they are divided, and their commands."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.ir.commands import (
+    Address,
+    Code,
+    Constant,
+    Word,
+    Words,
+)
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.division import (
+    Blocks,
+    Division,
+    chunks_for,
+    divide,
+    divide_depth,
+)
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
+    left_factor,
+    rows_collide,
+)
+from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
+    CopyMatrices,
+    PackMatrices,
+    PackPanel,
+    panel_way,
+)
+from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    TileProduct,
+    masked_rows,
+    tile_shape,
+    wide_vectors,
+)
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
+
+BLOCK_DEPTH: Final = 384
+"""The most of K that is summed in one chain: longer sums round worse than those of
+other libraries."""
+
+ROWS_BYTES: Final = 344 << 10
+"""About how much of A shares a panel of B before the next one."""
+
+BLOCK_BYTES: Final = 400 << 10
+"""What of A, and of sums that wait, should stay in the second-level cache."""
+
+B_BYTES: Final = 256 << 10
+"""What of B should stay in the second-level cache."""
+
+DOT_ROWS: Final = 4
+"""Up to as many rows, a transposed B is read as it is."""
+
+WIDE_ROWS: Final = 3
+"""Up to as many rows, any B with consecutive columns is read as it is."""
+
+_FLOPS, _BYTES = 60e9, 8e9  # of one thread, a second: to guess how long work takes
+_ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of reads
+_ELEMENTS = {"float32": "f32", "float64": "f64"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    """B as the tiles read it, panel by panel; distances are in bytes.
+
+    Attributes:
+        address: of the first matrix's first panel.
+        batch0, batch1: distances of two matrices.
+        vectors: of 64 bytes in a panel's row.
+        row, tail_row: what tiles receive of strides; in the last panel.
+        depth, tail_depth: distances of two elements along K; in the last panel.
+        panel: distance of two panels.
+        way: ``panels`` (whole vectors), ``rows`` (in place, the last vector masked), or
+            ``dot``.
+        pack: B, when each chunk packs its panels.
+    """
+
+    address: Address
+    batch0: int
+    batch1: int
+    vectors: int
+    row: int
+    tail_row: int
+    depth: int
+    tail_depth: int
+    panel: int
+    way: str
+    pack: View | None = None
+
+
+class FmaProduct(Product):
+    """A contraction by fused multiply-adds while it is recorded."""
+
+    def __init__(
+        self, recorder: Recorder, contraction: Contraction, label: str
+    ) -> None:
+        super().__init__(recorder, contraction, label)
+        self.element = _ELEMENTS[self.a.dtype_name]
+        self.tile = tile_shape(recorder.isa)
+
+    def record(self) -> None:
+        """Record the commands."""
+        a, right = self._rows_of_a(), self._right()
+        division = self._divide(right)
+        blocks = self._blocks(division, right)
+        outer = blocks.outer_blocks
+        panel_bytes = right.vectors * VECTOR_BYTES
+        tile_bytes = division.tile_rows * panel_bytes
+        partial: Word = 0
+        partial_distance = 0
+        if outer > 1:
+            partial, partial_distance = self.recorder.scratch(
+                tile_bytes * division.chunk_tiles * division.chunk_panels
+            )
+        words: dict[str, Word] = {
+            "b": right.address,
+            "b_batch0": right.batch0,
+            "b_batch1": right.batch1,
+            "b_row": right.row,
+            "b_tail_row": right.tail_row,
+            "b_depth": right.depth,
+            "b_tail_depth": right.tail_depth,
+            "b_panel": right.panel,
+            "depth": self.depth,
+            "element": self.itemsize,
+            "panel_bytes": panel_bytes,
+            "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
+            "prefetch": -(-panel_bytes // division.chunk_tiles),
+            "partial": partial,
+            "partial_distance": partial_distance,
+            "partial_tile": tile_bytes if partial else 0,
+            "partial_panel": tile_bytes * division.chunk_tiles if partial else 0,
+            **self._tiles(division, right),
+            **self._packing(division, right),
+        }
+        self.call(Kernel(BlockProduct()), a, division, blocks, words)
+
+    # the division of the work
+
+    def _divide(self, right: _Right) -> Division:
+        per_panel = right.vectors * VECTOR_BYTES // self.itemsize
+        seconds = max(self.flops / _FLOPS, self.contraction.nbytes / _BYTES)
+        wanted = chunks_for(seconds, self.recorder.workers)
+        row_parts, cached = self._row_parts(), 1
+        if row_parts > 1:
+            # all rows use some columns of B while those are in the cache
+            cached = round(self.inner * self.columns * self.itemsize / (1 << 20))
+        return divide(
+            self.lines,
+            self.line_rows,
+            -(-self.columns // per_panel),
+            most_rows=self.tile.rows,
+            together=1,
+            row_parts=row_parts,
+            column_parts=cached,
+            chunks=-(-wanted // self.batches),
+        )
+
+    def _row_parts(self) -> int:
+        """Into how many parts caches want the rows divided."""
+        kept = self.rows * min(self.depth, 2 * BLOCK_DEPTH) * self.itemsize
+        if self.taps > 1:
+            kept = self.contraction.window_bytes
+        return max(1, round(kept / ROWS_BYTES))
+
+    def _blocks(self, division: Division, right: _Right) -> Blocks:
+        if right.way == "dot":
+            return divide_depth(1, self.depth, most=max(1, self.depth))
+        passes = 1
+        # taps share most of A, so that blocks of them need as much of it as all
+        if division.all_tiles > 1 and self.taps == 1:
+            rows = division.chunk_tiles * division.tile_rows
+            cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
+            passes = max(1, -(-self.depth // cached))
+        return divide_depth(self.taps, self.depth, most=BLOCK_DEPTH, passes=passes)
+
+    def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
+        """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
+        result can be written in order."""
+        panel = depth * right.vectors * VECTOR_BYTES
+        return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
+
+    def _tiles(self, division: Division, right: _Right) -> dict[str, Word]:
+        """The functions of tiles."""
+        lanes = VECTOR_BYTES // self.itemsize
+        left = self.columns - (division.panels - 1) * right.vectors * lanes
+        masked = right.way == "rows" and left % lanes != 0
+        alone = division.all_tiles == 1
+        low_rows = division.tile_rows
+        if division.tall_tiles < division.tiles:
+            low_rows -= 1
+
+        def function(rows: int, *, tail: bool) -> Code:
+            if right.way == "dot":
+                return Code(Kernel(DotProducts(rows)))
+            vectors, ends = right.vectors, False
+            if tail:
+                vectors, ends = -(-left // lanes), masked
+            taps = self.taps > 1
+            tile = TileProduct(self.element, rows, vectors, alone, ends, taps)
+            return Code(Kernel(tile))
+
+        # a function that is never called need not be compiled
+        whole = division.panels > 1 or left == right.vectors * lanes
+        part = left != right.vectors * lanes
+        tall, low = division.tile_rows, low_rows
+        return {
+            "tile": function(tall, tail=not whole),
+            "tile_low": function(low, tail=not whole),
+            "tile_tail": function(tall, tail=part),
+            "tile_low_tail": function(low, tail=part),
+        }
+
+    def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
+        """How chunks pack B, if they do."""
+        b = right.pack
+        if b is None:
+            names = ("pack", "pack_row", "pack_column", "pack_rows", "packed")
+            return dict.fromkeys((*names, "packed_distance"), 0)
+        packed, distance = self.recorder.scratch(division.chunk_panels * right.panel)
+        way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
+        return {
+            "pack": Code(Kernel(PackPanel(self.element, way))),
+            "pack_row": b.strides[-2] * self.itemsize,
+            "pack_column": b.strides[-1] * self.itemsize,
+            "pack_rows": _rows_together(way, self.inner),
+            "packed": packed,
+            "packed_distance": distance,
+        }
+
+    # operands
+
+    def _rows_of_a(self) -> View:
+        """A with rows of consecutive elements that do not evict each other."""
+        a, size = self.a, self.itemsize
+        if (a.strides[4] == 1 or self.depth <= 1) and (
+            self.taps > 1
+            or self.lines > 1
+            or not rows_collide(abs(a.strides[3] * size))
+            or self.rows <= DOT_ROWS
+            or self.columns < 2 * VECTOR_BYTES // size
+        ):
+            return a
+        a = once(a)
+        target = left_factor(self.recorder, a.dtype, a.shape)
+        matrices = a.shape[0] * a.shape[1]
+        way = panel_way(self.element, a.strides[3], a.strides[4], self.depth)
+        parts = self._pack_parts(matrices, a.nbytes, self.rows)
+        self.recorder.call(
+            Kernel(CopyMatrices()),
+            {
+                "source": a.address,
+                "batch0": a.strides[0] * size,
+                "batch1": a.strides[1] * size,
+                "row": a.strides[3] * size,
+                "column": a.strides[4] * size,
+                "target": target.address,
+                "target_row": target.strides[3] * size,
+                "rows": self.rows,
+                "columns": self.depth,
+                "batches1": a.shape[1],
+                "parts": parts,
+                "function": Code(Kernel(PackPanel(self.element, way))),
+            },
+            chunks=matrices * parts,
+            label=f"{self.label}: pack A",
+            nbytes=2 * a.nbytes,
+        )
+        return target.broadcast_to(self.a.shape)
+
+    def _right(self) -> _Right:
+        """B where tiles can read it, the commands that pack it recorded."""
+        b = once(self.b)
+        if isinstance(b.buffer, Constant) or len(b.shape) > 4:
+            return self._packed(b)
+        size = self.itemsize
+        in_place = _Right(
+            b.address,
+            self.b.strides[0] * size,
+            self.b.strides[1] * size,
+            self.tile.vectors,
+            b.strides[2] * size,
+            b.strides[2] * size,
+            b.strides[2] * size,
+            b.strides[2] * size,
+            self.tile.vectors * VECTOR_BYTES,
+            "rows",
+        )
+        isa = self.recorder.isa
+        most = self.tile.rows
+        if self.columns * size % VECTOR_BYTES:
+            most = masked_rows(isa)
+        if b.strides[3] == 1 or self.columns == 1:
+            if self.rows <= min(WIDE_ROWS, most):
+                vectors = wide_vectors(isa, self.rows)
+                return replace(in_place, vectors=vectors, panel=vectors * VECTOR_BYTES)
+            if self.rows <= most and self.inner * self.columns * size <= BLOCK_BYTES:
+                return in_place
+        if (
+            b.strides[2] == 1
+            and self.rows <= DOT_ROWS
+            and self.taps == 1
+            and self.element == "f32"
+        ):
+            column = b.strides[3] * size
+            per_panel = in_place.vectors * VECTOR_BYTES // size
+            return replace(
+                in_place,
+                row=column,
+                tail_row=column,
+                depth=size,
+                tail_depth=size,
+                panel=column * per_panel,
+                way="dot",
+            )
+        workers = self.recorder.workers
+        few = workers > 1 and self.batches < 2 * workers
+        repeated = b.shape[0] * b.shape[1] < self.batches
+        if not (few or repeated) and self.rows >= 64 * (self._row_parts() - 1):
+            return self._packed_by_chunks(b)
+        return self._packed(b)
+
+    def _packed_by_chunks(self, b: View) -> _Right:
+        size = self.itemsize
+        return replace(
+            self._panels(b.address),
+            batch0=self.b.strides[0] * size,
+            batch1=self.b.strides[1] * size,
+            pack=b,
+        )
+
+    def _panels(self, address: Address) -> _Right:
+        """One matrix in panels."""
+        row = self.tile.vectors * VECTOR_BYTES
+        left = (self.columns * self.itemsize - 1) % row + 1
+        tail = -(-left // VECTOR_BYTES) * VECTOR_BYTES
+        return _Right(
+            address,
+            0,
+            0,
+            self.tile.vectors,
+            row,
+            tail,
+            row,
+            tail,
+            self.inner * row,
+            "panels",
+        )
+
+    def _packed(self, b: View) -> _Right:
+        """All matrices in panels: constants once, others by a command before."""
+        lanes = VECTOR_BYTES // self.itemsize
+        matrix = self.inner * -(-self.columns // lanes) * VECTOR_BYTES
+        matrices = b.shape[0] * b.shape[1]
+        if isinstance(b.buffer, Constant):
+            address = self.recorder.packed(
+                b,
+                f"matmul({b.offset},{b.shape},{b.strides},{b.dtype_name},"
+                f"{self.tile.vectors})",
+                matrices * matrix,
+                functools.partial(self._record_pack, matrix=matrix),
+            )
+        else:
+            address = self.recorder.temporary(
+                b.dtype, (matrices, matrix // self.itemsize)
+            ).address
+            self._record_pack(self.recorder, b, address, matrix=matrix)
+        return replace(
+            self._panels(address),
+            batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
+            batch1=0 if b.shape[1] == 1 else matrix,
+        )
+
+    def _record_pack(
+        self, recorder: Recorder, b: View, target: Address, *, matrix: int
+    ) -> None:
+        size = self.itemsize
+        matrices = b.shape[0] * b.shape[1]
+        panel = self.tile.vectors * VECTOR_BYTES
+        parts = self._pack_parts(matrices, b.nbytes, -(-self.columns * size // panel))
+        way = panel_way(self.element, b.strides[-2], b.strides[-1], self.columns)
+        recorder.call(
+            Kernel(PackMatrices()),
+            {
+                "source": b.address,
+                "batch0": b.strides[0] * size,
+                "batch1": b.strides[1] * size,
+                "row": b.strides[-2] * size,
+                "column": b.strides[-1] * size,
+                "target": target,
+                "target_batch": matrix,
+                "rows": b.shape[-2],
+                "rows_together": _rows_together(way, b.shape[-2]),
+                "columns": self.columns,
+                "panel": panel,
+                "element": size,
+                "taps": math.prod(b.shape[2:-2]),
+                "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
+                "batches1": b.shape[1],
+                "parts": parts,
+                "function": Code(Kernel(PackPanel(self.element, way))),
+            },
+            chunks=matrices * parts,
+            label=f"{self.label}: pack B",
+            nbytes=2 * b.nbytes,
+        )
+
+    def _pack_parts(self, matrices: int, nbytes: int, most: int) -> int:
+        """Into how many parts the packing of one matrix is divided."""
+        wanted = chunks_for(nbytes / _BYTES, self.recorder.workers)
+        return min(most, -(-wanted // matrices))
+
+
+def _rows_together(way: str, depth: int) -> int:
+    """How many of B's rows to pack at a time."""
+    return max(1, depth if way == "columns" else _ROWS_TOGETHER)

@@ -1,0 +1,90 @@
+"""A contraction while it is recorded, whatever its arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onnxplug_cpu.compiler.ir.commands import Word, Words
+from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, Division
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.codegen.kernel import Kernel
+    from onnxplug_cpu.compiler.ir.recorder import Recorder
+    from onnxplug_cpu.compiler.ir.views import View
+    from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
+
+
+class Product:
+    """A contraction, its sizes by name.
+
+    Attributes:
+        recorder: receives the commands.
+        contraction: what is computed.
+        label: for profiles.
+        batches: matrices of the result.
+        lines, line_rows: of each.
+        rows: of all its lines.
+        columns: of each.
+        taps, depth: elements of K, *depth* for each tap; together *inner*.
+        itemsize: bytes of an element.
+        flops: floating-point operations.
+    """
+
+    def __init__(
+        self, recorder: Recorder, contraction: Contraction, label: str
+    ) -> None:
+        self.recorder = recorder
+        self.contraction = contraction
+        self.a, self.b, self.out = contraction.a, contraction.b, contraction.out
+        self.label = label
+        self.batches = self.out.shape[0] * self.out.shape[1]
+        self.lines, self.line_rows, self.columns = self.out.shape[2:]
+        self.rows = self.lines * self.line_rows
+        self.taps, self.depth = len(contraction.offsets), self.a.shape[4]
+        self.inner = self.taps * self.depth
+        self.itemsize = self.a.dtype.itemsize
+        self.flops = 2 * self.batches * self.rows * self.columns * self.inner
+
+    def call(
+        self,
+        kernel: Kernel,
+        a: View,
+        division: Division,
+        blocks: Blocks,
+        words: dict[str, Word],
+    ) -> None:
+        """Record a command with :data:`~.chunk.SHARED_WORDS` and *words*.
+
+        Args:
+            kernel: takes the words.
+            a: the contraction's, or a copy.
+            division: of each matrix of the result.
+            blocks: of K.
+            words: the others of *kernel*.
+        """
+        contraction, out, size = self.contraction, self.out, self.itemsize
+        names = ("", "_batch0", "_batch1", "_line", "_row")
+        for name, view in (("a", a), ("out", out)):
+            strides = (stride * size for stride in view.strides[:4])
+            values: tuple[Word, ...] = (view.address, *strides)
+            words |= {
+                f"{name}{part}": value
+                for part, value in zip(names, values, strict=True)
+            }
+        self.recorder.call(
+            kernel,
+            {
+                **words,
+                **division._asdict(),
+                **blocks._asdict(),
+                **contraction.epilogue_words(),
+                "taps": self.taps,
+                "offsets": Words(contraction.offsets),
+                "columns": self.columns,
+                "batches1": out.shape[1],
+            },
+            chunks=self.batches * division.row_parts * division.column_parts,
+            label=self.label,
+            flops=self.flops,
+            nbytes=contraction.nbytes,
+        )

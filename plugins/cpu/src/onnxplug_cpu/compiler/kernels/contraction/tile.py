@@ -1,0 +1,251 @@
+"""The innermost loop of matrix multiplication: one tile of the result in registers.
+
+A tile of *rows* by *vectors* registers' worth of columns is summed over a block of K:
+each step broadcasts one element of every row of A and multiplies it with the vectors of
+one row of B (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication,
+2008).  Sizes of registers are in the code; K and all strides are arguments, so that one
+function serves every shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+
+_BYTE = Type("i8")
+
+_GROUP = 7
+"""Rows that share a pointer: an x86 address reaches the others by 1, 3 and 5 strides,
+which are in registers, and twice and four times as many."""
+
+_AHEAD_ALONE, _AHEAD = 4096, 2048
+"""How far ahead, in bytes of a panel, B is brought into the first cache: when a tile
+is the whole height of a matrix, and when others have brought it nearer."""
+
+
+class TileShape(NamedTuple):
+    """What fits in the registers.
+
+    Attributes:
+        rows: the most rows of a tile.
+        vectors: vectors of 64 bytes in a row of it.
+    """
+
+    rows: int
+    vectors: int
+
+
+def tile_shape(isa: Isa) -> TileShape:
+    """The largest tile without spills: accumulators, one row of B, and A's element."""
+    if isa.name == "avx512":
+        return TileShape(14, 2)
+    per_vector = isa.registers_per_vector
+    return TileShape(max(1, (isa.registers - 1 - per_vector) // per_vector), 1)
+
+
+def masked_rows(isa: Isa) -> int:
+    """The most rows of a tile that reads B with a mask; 0 where that is slow."""
+    if isa.name == "avx512":
+        return tile_shape(isa).rows
+    # the mask takes the registers of a vector
+    return tile_shape(isa).rows - 1 if isa.name == "avx2" else 0
+
+
+def wide_vectors(isa: Isa, rows: int) -> int:
+    """Vectors of a tile when few rows leave registers for wide ones."""
+    shape = tile_shape(isa)
+    room = shape.rows * shape.vectors // (2 * rows)
+    return next((vectors for vectors in (8, 4, 2) if vectors <= room), 1)
+
+
+def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
+    """``a * b + c``, rounded once where the processor has such an instruction."""
+    if isa.name == "neon" or isa.has("fma"):
+        return f.fma(a, b, c)
+    return a * b + c
+
+
+def offset(f: Function, pointer: Value, nbytes: Value | int) -> Value:
+    """The address so many bytes on."""
+    return f.at(pointer, nbytes, _BYTE)
+
+
+PARAMETERS: Final = (
+    ("a", PTR),
+    ("a_row", I64),
+    ("b", PTR),
+    ("b_row", I64),
+    ("k", I64),
+    ("columns", I64),
+    ("c", PTR),
+    ("c_row", I64),
+    ("add", I64),
+    ("result", PTR),
+    ("result_row", I64),
+    ("next", PTR),
+    ("next_step", I64),
+    ("taps", I64),
+    ("offsets", PTR),
+)
+"""The arguments of every function that computes a tile; all strides are in bytes.
+
+``a`` has some rows, as the function is made for, of ``k`` consecutive elements; ``c``
+receives as many, the product, added to what is there if ``add`` is not 0.  What ``b``
+has is for the function to say, as is how much of ``c`` beyond ``columns`` elements of a
+row it writes.  ``result``, with strided rows, is memory that is written soon after, and
+``next + i * next_step`` is what step ``i`` of ``k`` may prefetch.  A function made for
+taps sums ``taps`` products: for each, ``a`` is one of ``offsets``, an array of i64,
+further on, and ``b`` where the last one ended; others do not heed the two.
+"""
+
+
+class TileProduct(Generator):
+    """A function that computes a tile; :data:`PARAMETERS` are its arguments.
+
+    ``b`` has ``k`` rows ``b_row`` apart.  They have *vectors* times 64 bytes, and so
+    has what is written of each row of ``c``.
+
+    Attributes:
+        element: ``f32`` or ``f64``.
+        rows: of the tile.
+        vectors: of 64 bytes in a row of the tile.
+        alone: no other tile reads the same of ``b``; ``next`` does not matter.
+        masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
+        taps: ``a`` is read at several offsets.
+    """
+
+    element: str
+    rows: int
+    vectors: int
+    alone: bool = False
+    masked: bool = False
+    taps: bool = False
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        _write(module, name, isa, self)
+
+
+def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
+    element, rows, vectors, alone, masked, taps = form
+    f = module.function(name, PARAMETERS)
+    a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
+    result, result_row, following, step, count, offsets = f.parameters[9:]
+    scalar = Type(element)
+    lanes = VECTOR_BYTES // scalar.nbytes
+    vector = scalar.vector(lanes)
+    ways = _ways(isa, rows * vectors)
+    distance = _AHEAD_ALONE if alone else _AHEAD
+    ahead_in_b = b_row * (distance // (VECTOR_BYTES * vectors))
+    strides = [a_row * i for i in range(1, min(_GROUP, rows))]
+    pointers = [offset(f, a, a_row * row) for row in range(0, rows, _GROUP)]
+    groups = len(pointers)
+    mask = f.first_lanes(columns - (vectors - 1) * lanes, lanes) if masked else None
+    for row in range(rows):
+        line = offset(f, result, result_row * row)
+        for j in range(vectors):
+            f.prefetch(offset(f, line, VECTOR_BYTES * j), 1, write=True)
+
+    def row_of_b(place: Value) -> list[Value]:
+        places = [offset(f, place, VECTOR_BYTES * j) for j in range(vectors)]
+        values = [f.load(p, vector) for p in places[: vectors - bool(masked)]]
+        if mask is not None:
+            values.append(f.load_masked(places[-1], mask, vector))
+        return values
+
+    def turn(count: int) -> Callable[..., list[Value]]:
+        """*count* steps, each into sums of its own."""
+
+        def steps(_: Value, *carried: Value) -> list[Value]:
+            b, ahead = carried[groups : groups + 2]
+            sums = list(carried[groups + 2 :])
+            if not alone:
+                f.prefetch(ahead, 2)
+            for way in range(count):
+                soon = offset(f, b, ahead_in_b)
+                for j in range(vectors):
+                    f.prefetch(offset(f, soon, VECTOR_BYTES * j))
+                factors = row_of_b(b)
+                for row in range(rows):
+                    group, member = divmod(row, _GROUP)
+                    place = offset(f, carried[group], scalar.nbytes * way)
+                    if member:
+                        place = offset(f, place, strides[member - 1])
+                    factor = f.load_splat(place, vector)
+                    for j in range(vectors):
+                        at = (way * rows + row) * vectors + j
+                        sums[at] = multiply_add(f, isa, factor, factors[j], sums[at])
+                b = offset(f, b, b_row)
+            return [
+                *(
+                    _opaque(f, offset(f, pointer, scalar.nbytes * count))
+                    for pointer in carried[:groups]
+                ),
+                b,
+                ahead if alone else offset(f, ahead, step * count),
+                *sums,
+            ]
+
+        return steps
+
+    def sum_up(pointers: list[Value], moving: list[Value]) -> list[Value]:
+        """Where B and what is prefetched go on, and the sums, after *k* steps."""
+        state = [*pointers, *moving]
+        if ways > 1:
+            whole = k & -ways
+            state = f.loop(whole, turn(ways), state, step=ways)
+            state = f.loop(k, turn(1), state, start=whole)
+        else:
+            state = f.loop(k, turn(1), state)
+        return state[groups:]
+
+    def tap(number: Value, *moving: Value) -> list[Value]:
+        distance = f.load(f.at(offsets, number, I64), I64)
+        return sum_up([offset(f, p, distance) for p in pointers], list(moving))
+
+    zeros = [f.zero(vector)] * (ways * rows * vectors)
+    state = [b, following, *zeros]
+    state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
+    targets = [offset(f, c, c_row * row) for row in range(rows)]
+    sums = _sum_ways(state[2:], ways)
+
+    def each(value: Callable[[Value, Value], Value]) -> None:
+        for row, target in enumerate(targets):
+            for j in range(vectors):
+                place = offset(f, target, VECTOR_BYTES * j)
+                f.store(value(sums[row * vectors + j], place), place)
+
+    f.branch(
+        add.compare("eq", 0),
+        lambda: each(lambda total, _: total),
+        lambda: each(lambda total, place: f.load(place, vector) + total),
+    )
+    f.finish()
+
+
+def _ways(isa: Isa, accumulators: int) -> int:
+    """How many steps have sums of their own, so that an addition need not wait for the
+    one before."""
+    room = tile_shape(isa).rows * tile_shape(isa).vectors
+    return next(ways for ways in (4, 2, 1) if ways == 1 or ways * accumulators <= room)
+
+
+def _sum_ways(sums: list[Value], ways: int) -> list[Value]:
+    while ways > 1:
+        half = len(sums) // 2
+        sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
+        ways //= 2
+    return sums
+
+
+def _opaque(f: Function, value: Value) -> Value:
+    """*value*, whose origin LLVM cannot see.
+
+    Its loop strength reduction would otherwise compute each row's address from the row
+    before, an addition for every multiplication.
+    """
+    text = value.type.text
+    return f.instruction(value.type, f'call {text} asm "", "=r,0"({value})')

@@ -1,0 +1,1 @@
+"""Operators that read between pixels: resampling by tables, grids, regions."""

@@ -1,0 +1,1 @@
+"""Windows that slide over arrays: pools and depthwise convolutions."""

@@ -1,0 +1,353 @@
+"""Pools and depthwise convolutions: how they are divided, and their commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from onnxplug_cpu.compiler.codegen.emit import F32
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.rows import byte_strides
+from onnxplug_cpu.compiler.kernels.window.combining import WEIGHED, Combining
+from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
+from onnxplug_cpu.compiler.kernels.window.slide import (
+    STILL,
+    Slide,
+    require_reach,
+    slides_of,
+)
+from onnxplug_cpu.compiler.kernels.window.tile import (
+    ChannelTaps,
+    ChannelTile,
+    PixelTile,
+    tile_shape,
+)
+from onnxplug_cpu.compiler.target.isa import LANES
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+
+LONG: Final = 384
+"""Terms of a sum from which on rounding errors are carried along."""
+
+_MOST_STRIDE: Final = 2
+"""Of a :class:`ChannelTile`."""
+
+_LINES_BYTES: Final = 32 << 10
+"""About how much of the input the lines of a window should be, to be read once."""
+
+_FINISHED_BYTES: Final = 16 << 10
+"""The most of a tile that waits for its epilogue."""
+
+_FINISHED_PIXELS: Final = 64
+"""The most windows of such a tile."""
+
+
+def record_depthwise(
+    recorder: Recorder,
+    a: View,
+    weights: View,
+    out: View,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    epilogue: Epilogue | None = None,
+    label: str = "Conv",
+) -> None:
+    """Convolve each channel with weights of its own.
+
+    Args:
+        a: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
+            consecutive channels.
+        weights: f32 [C, 1, *taps]; any strides.  A view of a constant is packed once.
+        out: f32 [N, C, *spatial], as many as windows fit; any strides.
+        strides, dilations: of each spatial axis, at least 1.
+        pads: at the beginnings, and then at the ends, not negative.
+        epilogue: of the shape of *out*; takes the tiles of the result instead of it,
+            which is then not written and whose strides do not matter.
+        label: for profiles, the sizes not included.
+
+    Raises:
+        ValueError: shapes do not fit, windows reach beyond
+            :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
+    """
+    rank = len(a.shape) - 2
+    slides = slides_of(weights.shape[2:], strides, dilations, pads)
+    if weights.shape[:2] != (a.shape[1], 1) or len(weights.shape) != rank + 2:
+        raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
+    _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
+
+
+def record_windows(
+    recorder: Recorder,
+    combining: Combining,
+    x: View,
+    out: View,
+    slides: Sequence[Slide],
+    *,
+    counts_padding: bool = False,
+    label: str = "Pool",
+) -> None:
+    """Combine the elements of each window, as :func:`~.pool.record_pool`, at once."""
+    work = _Windows(recorder, combining, x, None, out, slides, None, label)
+    work.counts_padding = counts_padding
+    work.record()
+
+
+class _Windows:
+    """Windows over an input with three spatial axes, while they are recorded.
+
+    Attributes:
+        counts_padding: whether padding counts in a mean.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        combining: Combining,
+        x: View,
+        weights: View | None,
+        out: View,
+        slides: Sequence[Slide],
+        epilogue: Epilogue | None,
+        label: str,
+    ) -> None:
+        rank = len(slides)
+        if (
+            not 1 <= rank <= 3
+            or len(x.shape) != rank + 2
+            or x.shape[:2] != out.shape[:2]
+        ):
+            raise ValueError(
+                f"windows of {rank} axes over {x.shape} do not give {out.shape}"
+            )
+        views = [x, out] if weights is None else [x, out, weights]
+        if any(view.dtype_name != "float32" for view in views):
+            raise ValueError(f"windows are over f32; got {[v.dtype for v in views]}")
+        spatial = "×".join(str(slide.taps) for slide in slides)
+        sizes = "×".join(map(str, out.shape))
+        self.label = f"{label} {sizes}×{spatial}"
+        missing = 3 - rank
+        self.slides = [STILL] * missing + [*slides]
+        self.x, self.out = _with_axes(x, missing), _with_axes(out, missing)
+        self.weights = None if weights is None else _with_axes(weights, missing)
+        self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
+        self.counts_padding = False
+        require_reach(self.slides, self.x.shape[2:], self.out.shape[2:])
+        if epilogue is not None and any(
+            view.shape != out.shape for view in (*epilogue.operands, *epilogue.outputs)
+        ):
+            raise ValueError(f"the epilogue is not of the result's shape {out.shape}")
+
+    def record(self) -> None:
+        if not self.out.size:
+            return
+        x, out, recorder = self.x, self.out, self.recorder
+        images, channels, planes, lines, pixels = out.shape
+        by_channels = channels > 1 and x.strides[1] == 1
+        most = self._fixed_pixels() if by_channels else 0
+        tile: Callable[[int], Generator] = self._fixed_tile
+        if not most:
+            tile = self._any_tile(by_channels)
+            most = pixels if self.epilogue is None else _FINISHED_PIXELS
+        tiles = -(-pixels // most)
+        tile_pixels = -(-pixels // tiles)
+        tall_tiles = pixels - tiles * (tile_pixels - 1)
+        block = self._block_channels(by_channels, tile_pixels)
+        blocks = -(-channels // block)
+        wanted = chunks_wanted(recorder, self._nanoseconds(by_channels))
+        parts = min(planes * lines, -(-wanted // (images * blocks)))
+        part_lines = -(-(planes * lines) // parts)
+        parts = -(-(planes * lines) // part_lines)
+        words: dict[str, Word] = {
+            **_strided("x", x),
+            **_strided("out", out),
+            **self._weight_words(),
+            "planes": planes,
+            "lines": lines,
+            "channels": channels,
+            "block_channels": block,
+            "blocks": blocks,
+            "parts": parts,
+            "part_lines": part_lines,
+            "tiles": tiles,
+            "tall_tiles": tall_tiles,
+            "tile_pixels": tile_pixels,
+            "tile": Code(Kernel(tile(tile_pixels))),
+            "tile_low": Code(Kernel(tile(tile_pixels - (tall_tiles < tiles)))),
+            "finished": 0,
+            "finished_distance": 0,
+            "epilogue": 0,
+            "epilogue_words": 0,
+        }
+        for axis, size, slide in zip(AXES, x.shape[2:], self.slides, strict=True):
+            counts = self.counts_padding
+            low_, high = -slide.before if counts else 0, size + counts * slide.after
+            values = (size, *slide[:4], low_, high)
+            for name, value in zip(AXIS_WORDS, values, strict=True):
+                words[f"{axis}_{name}"] = value
+        if self.epilogue is not None:
+            finished, distance = recorder.scratch(tile_pixels * block * F32.nbytes)
+            code, more = self._of_tiles(self.epilogue).call()
+            words |= {
+                "finished": finished,
+                "finished_distance": distance,
+                "epilogue": code,
+                "epilogue_words": more,
+            }
+        taps = math.prod(slide.taps for slide in self.slides)
+        recorder.call(
+            Kernel(WindowLines()),
+            words,
+            chunks=images * blocks * parts,
+            label=self.label,
+            flops=(2 if self.combining.weighs else 1) * out.size * taps,
+            nbytes=x.nbytes + out.nbytes,
+        )
+
+    def _fixed_pixels(self) -> int:
+        """The most windows of a :class:`ChannelTile`; 0 if none can compute them."""
+        slide, size = self.slides[-1], self.x.shape[-1]
+        shape = tile_shape(self.recorder.isa)
+        last = (self.out.shape[-1] - 1) * slide.stride - slide.before
+        if (
+            slide.taps > shape.taps
+            or slide.stride > _MOST_STRIDE
+            or (slide.dilation > 1 and slide.taps > 1)
+            or slide.before >= slide.taps
+            or last >= size
+            or self._is_long()
+        ):
+            return 0
+        return shape.pixels // (1 if slide.stride == 1 else 2)
+
+    def _fixed_tile(self, pixels: int) -> Generator:
+        slide = self.slides[-1]
+        near = self._is_near()
+        return ChannelTile(self.combining, pixels, slide.taps, slide.stride, near)
+
+    def _any_tile(self, by_channels: bool) -> Callable[[int], Generator]:
+        """The tile of any windows, whatever their number."""
+        combining, long, near = self.combining, self._is_long(), self._is_near()
+        if by_channels:
+            return lambda _: ChannelTaps(combining, long, near)
+        pixel = self.x.strides[-1] * self.slides[-1].stride
+        x_near = pixel == 1 or self.out.shape[-1] == 1
+        out_near = self.epilogue is None and (
+            self.out.strides[-1] == 1 or self.out.shape[-1] == 1
+        )
+        return lambda _: PixelTile(combining, long, x_near, out_near)
+
+    def _is_near(self) -> bool:
+        """Whether what a tile writes has consecutive channels."""
+        return self.epilogue is not None or self.out.strides[1] == 1
+
+    def _is_long(self) -> bool:
+        """Whether sums have so many terms that their rounding errors matter."""
+        return self.combining.fold == "add" and self._elements() > LONG
+
+    def _elements(self) -> int:
+        """How many elements of the input a window has at most."""
+        return math.prod(
+            min(slide.taps, size)
+            for slide, size in zip(self.slides, self.x.shape[2:], strict=True)
+        )
+
+    def _nanoseconds(self, by_channels: bool) -> float:
+        """About how long one thread takes."""
+        fixed = by_channels and self._fixed_pixels()
+        each = 0.02 if fixed else 0.05 if by_channels else 0.15
+        if self.combining.change == "power":
+            each += 4.0
+        return self.out.size * (0.1 + each * self._elements())
+
+    def _block_channels(self, by_channels: bool, tile_pixels: int) -> int:
+        """For how many channels all lines are computed before those of the next."""
+        channels = self.out.shape[1]
+        if not by_channels:
+            return 1 if self.epilogue is None else min(channels, LANES)
+        lines = math.prod(min(slide.taps, 8) for slide in self.slides[:2])
+        most = channels
+        if lines > 1:  # otherwise nothing is read again
+            most = _LINES_BYTES // (lines * self.x.shape[-1] * F32.nbytes)
+        if self.epilogue is not None:
+            most = min(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
+        most = max(most // LANES, 4) * LANES
+        blocks = -(-channels // most)
+        return -(-channels // (blocks * LANES)) * LANES
+
+    def _of_tiles(self, epilogue: Epilogue) -> Epilogue:
+        """The same with the axes of tiles: image, plane, line, pixel, channel."""
+        missing = len(self.out.shape) - len(epilogue.outputs[0].shape)
+
+        def moved(views: Sequence[View]) -> tuple[View, ...]:
+            return tuple(
+                _with_axes(view, missing).transpose((0, 2, 3, 4, 1)) for view in views
+            )
+
+        return epilogue._replace(
+            operands=moved(epilogue.operands), outputs=moved(epilogue.outputs)
+        )
+
+    def _weight_words(self) -> dict[str, Word]:
+        if self.weights is None:
+            return {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
+        weights = _channels_last(self.weights)
+        if weights.strides[-1] != 1 and weights.shape[-1] > 1:
+            weights = self._packed(self.weights)
+        words: dict[str, Word] = {"w": weights.address}
+        for axis, distance in zip(AXES, byte_strides(weights)[:3], strict=True):
+            words[f"w_{axis}"] = distance
+        return words
+
+    def _packed(self, weights: View) -> View:
+        """The weights with consecutive channels: constants once, others before."""
+        shape = _channels_last(weights).shape
+        if not isinstance(weights.buffer, Constant):
+            packed = self.recorder.temporary(weights.dtype, shape)
+            _record_pack(self.recorder, weights, packed.address)
+            return packed
+        address = self.recorder.packed(
+            weights,
+            f"depthwise({weights.offset},{weights.shape},{weights.strides})",
+            weights.size * F32.nbytes,
+            _record_pack,
+        )
+        return View.contiguous(address.buffer, weights.dtype, shape, address.offset)
+
+
+def _with_axes(view: View, missing: int) -> View:
+    """The view with *missing* axes of size 1 before its spatial axes."""
+    shape = (*view.shape[:2], *(1,) * missing, *view.shape[2:])
+    strides = (*view.strides[:2], *(0,) * missing, *view.strides[2:])
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _channels_last(weights: View) -> View:
+    """[C, 1, planes, lines, taps] as [planes, lines, taps, C]."""
+    moved = weights.transpose((1, 2, 3, 4, 0))
+    return View(
+        moved.buffer, moved.offset, moved.dtype, moved.shape[1:], moved.strides[1:]
+    )
+
+
+def _record_pack(recorder: Recorder, weights: View, target: Address) -> None:
+    source = _channels_last(weights)
+    packed = View.contiguous(target.buffer, source.dtype, source.shape, target.offset)
+    record_copy(recorder, source, packed, label="Conv: pack weights")
+
+
+def _strided(name: str, view: View) -> dict[str, Word]:
+    """The address of an array and the distances of neighbours along its axes."""
+    words: dict[str, Word] = {name: view.address}
+    axes = ("image", "channel", *AXES)
+    for axis, distance in zip(axes, byte_strides(view), strict=True):
+        words[f"{name}_{axis}"] = distance
+    return words

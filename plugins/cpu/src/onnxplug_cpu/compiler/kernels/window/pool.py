@@ -1,0 +1,118 @@
+"""Pools, in one pass or in one for each axis: what large windows share is shared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.window.combining import Combining
+from onnxplug_cpu.compiler.kernels.window.commands import record_windows
+from onnxplug_cpu.compiler.kernels.window.scan import record_scan
+from onnxplug_cpu.compiler.kernels.window.slide import STILL, Slide
+
+_LARGE: Final = 64
+"""Elements of a window from which on more than one pass may be worth it."""
+
+_SCAN: Final = 12
+"""What an element of a scan takes, in elements of windows one by one."""
+
+
+def record_pool(
+    recorder: Recorder,
+    combining: Combining,
+    x: View,
+    out: View,
+    slides: Sequence[Slide],
+    *,
+    counts_padding: bool = False,
+    label: str = "Pool",
+) -> None:
+    """Combine the elements of each window, channel by channel.
+
+    The time is that of reading the input and writing the output a few times, however
+    large windows are, unless they have gaps.
+
+    Args:
+        combining: how; without weights.
+        x: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
+            consecutive channels.
+        out: f32 [N, C, *spatial]; any strides.  Windows may reach beyond the padding.
+        slides: how windows slide along each spatial axis.
+        counts_padding: for a mean, padding counts as zeros; what is beyond it does not.
+        label: for profiles, the sizes not included.
+
+    A window that has no element gives what the fold has of nothing, and a mean NaN.
+
+    Raises:
+        ValueError: shapes do not fit, windows reach beyond
+            :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
+    """
+    axes = [axis for axis, slide in enumerate(slides) if slide != STILL]
+    shapes = _shapes(x.shape, out.shape, axes)
+    elements = [min(s.taps, n) for s, n in zip(slides, x.shape[2:], strict=True)]
+    at_once = out.size * math.prod(elements)
+    apart = sum(
+        math.prod(shape) * (min(_SCAN, n) if slides[axis].dilation == 1 else n)
+        for axis, shape in zip(axes, shapes, strict=True)
+        for n in [elements[axis]]
+    )
+    if math.prod(elements) < _LARGE or at_once <= 2 * apart:
+        record_windows(
+            recorder,
+            combining,
+            x,
+            out,
+            slides,
+            counts_padding=counts_padding,
+            label=label,
+        )
+        return
+    for number, (axis, shape) in enumerate(zip(axes, shapes, strict=True)):
+        how = combining.part(first=number == 0, last=axis == axes[-1])
+        target = out if axis == axes[-1] else _temporary(recorder, x, shape)
+        if slides[axis].dilation == 1 and elements[axis] > _SCAN:
+            record_scan(
+                recorder,
+                how,
+                x,
+                target,
+                axis + 2,
+                slides[axis],
+                counts_padding=counts_padding,
+                label=label,
+            )
+        else:
+            still = [STILL] * len(slides)
+            still[axis] = slides[axis]
+            record_windows(
+                recorder,
+                how,
+                x,
+                target,
+                still,
+                counts_padding=counts_padding,
+                label=label,
+            )
+        x = target
+
+
+def _shapes(
+    shape: tuple[int, ...], result: tuple[int, ...], axes: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """What becomes of *shape* when one of *axes* after the other is pooled."""
+    sizes, found = list(shape), []
+    for axis in axes:
+        sizes[axis + 2] = result[axis + 2]
+        found.append(tuple(sizes))
+    return found
+
+
+def _temporary(recorder: Recorder, x: View, shape: tuple[int, ...]) -> View:
+    """Memory for an array whose channels lie as those of *x* do."""
+    if x.strides[1] != 1:
+        return recorder.temporary(x.dtype, shape)
+    last = recorder.temporary(x.dtype, (shape[0], *shape[2:], shape[1]))
+    return last.transpose((0, len(shape) - 1, *range(1, len(shape) - 1)))

@@ -1,0 +1,285 @@
+"""Long windows along one axis, in time that does not depend on how long they are.
+
+The axis is cut into blocks as long as a window, so each window is the end of one block
+and the beginning of the next.  The ends of a block are combined backwards into scratch
+memory, and then the beginnings of the next one forwards, while its windows are taken
+(M. van Herk, A fast algorithm for local minimum and maximum filters on rectangular and
+octagonal kernels, 1992; J. Gil, M. Werman, Computing 2-D min, median, and max filters,
+1993).  Nothing is subtracted, so sums are as good as those of windows one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Value
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
+from onnxplug_cpu.compiler.kernels.rows import (
+    Axes,
+    Elements,
+    Walk,
+    byte_strides,
+    chunk_size,
+    move,
+    walk_words,
+)
+from onnxplug_cpu.compiler.kernels.window.combining import (
+    Combining,
+    Folding,
+    vector_of,
+)
+from onnxplug_cpu.compiler.kernels.window.slide import Slide
+from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+
+_NANOSECONDS = 1.0
+"""What one element takes, about."""
+
+
+def record_scan(
+    recorder: Recorder,
+    combining: Combining,
+    x: View,
+    out: View,
+    axis: int,
+    slide: Slide,
+    *,
+    counts_padding: bool = False,
+    label: str = "Pool",
+) -> None:
+    """Combine the elements of windows along *axis*.
+
+    Args:
+        combining: how; without weights.
+        x: f32, any strides; fastest if another axis has consecutive elements.
+        out: f32, of the same shape but for *axis*; any strides.
+        slide: of dilation 1; checked by :func:`~.slide.require_reach`.
+        counts_padding: for a mean, padding counts as zeros.
+        label: for profiles.
+
+    Raises:
+        ValueError: shapes do not fit, or there is a dilation.
+    """
+    if (
+        x.shape[:axis] != out.shape[:axis]
+        or x.shape[axis + 1 :] != out.shape[axis + 1 :]
+    ):
+        raise ValueError(f"windows along axis {axis} of {x.shape} give no {out.shape}")
+    if slide.dilation != 1:
+        raise ValueError(f"long windows have no gaps; got {slide}")
+    if not out.size:
+        return
+    steps, out_steps = byte_strides(x), byte_strides(out)
+    others = [a for a in range(len(x.shape)) if a != axis and x.shape[a] != 1]
+    others.sort(key=lambda a: -abs(steps[a]))
+    near = [a for a in others if x.strides[a] == 1]
+    lane = near[0] if near else others[-1] if others else None
+    if lane is not None:
+        others.remove(lane)
+    rows = Axes.collapsed(
+        [x.shape[a] for a in others],
+        [[steps[a] for a in others], [out_steps[a] for a in others]],
+    )
+    columns = 1 if lane is None else x.shape[lane]
+    spacing = F32.nbytes if lane is None else steps[lane]
+    out_spacing = F32.nbytes if lane is None else out_steps[lane]
+    size, count = x.shape[axis], out.shape[axis]
+    scratch, distance = recorder.scratch(slide.taps * VECTOR_BYTES)
+    kernel = WindowScan(
+        combining, spacing == F32.nbytes, out_spacing == F32.nbytes, rows.rank
+    )
+    chunk = chunk_size(
+        rows.count, columns * (size + count) * _NANOSECONDS, recorder.workers
+    )
+    words: dict[str, Word] = {
+        "x": x.address,
+        "x_step": steps[axis],
+        "x_spacing": spacing,
+        "out": out.address,
+        "out_step": out_steps[axis],
+        "out_spacing": out_spacing,
+        "rows": rows.count,
+        "chunk_rows": chunk,
+        "columns": columns,
+        "size": size,
+        "count": count,
+        "taps": slide.taps,
+        "stride": slide.stride,
+        "before": slide.before,
+        "low": -slide.before if counts_padding else 0,
+        "high": size + slide.after if counts_padding else size,
+        "ends": scratch,
+        "ends_distance": distance,
+        **rows.words("row"),
+    }
+    recorder.call(
+        Kernel(kernel),
+        words,
+        chunks=-(-rows.count // chunk),
+        label=f"{label} {'×'.join(map(str, out.shape))}×{slide.taps}",
+        flops=3 * x.size,
+        nbytes=x.nbytes + out.nbytes,
+    )
+
+
+class WindowScan(Generator):
+    """Windows of ``taps`` elements along an axis of ``size``, of which ``count`` are
+    taken, the first ``before`` the first element; a chunk is some rows of the other
+    axes.  Distances are in bytes.
+
+    Attributes:
+        combining: what elements become.
+        near, out_near: whether the lanes' elements are adjacent.
+        rank: of the rows' axes.
+    """
+
+    combining: Combining
+    near: bool
+    out_near: bool
+    rank: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (
+            *("x", "x_step", "x_spacing", "out", "out_step", "out_spacing"),
+            *("rows", "chunk_rows", "columns", "size", "count"),
+            *("taps", "stride", "before", "low", "high", "ends", "ends_distance"),
+            *walk_words("row", self.rank, 2),
+        )
+
+    def write(self, module: Module, name: str, isa: Isa) -> None:
+        k = KernelFunction(module, name, self.words)
+        f = k.function
+        vector = vector_of(isa)
+        walk = Walk(k, "row", self.rank, 2)
+        source = Elements(f, vector, None if self.near else k.integer("x_spacing"))
+        target = Elements(
+            f, vector, None if self.out_near else k.integer("out_spacing")
+        )
+        scan = _Scan(k, isa, self, source, target)
+        begin = k.chunk * k.integer("chunk_rows")
+        end = f.minimum(begin + k.integer("chunk_rows"), k.integer("rows"))
+        columns = k.integer("columns")
+
+        def row(_: Value, *state: Value) -> list[Value]:
+            x, out = walk.pointers(state)
+
+            def strip(column: Value) -> None:
+                mask = f.first_lanes(columns - column, vector.lanes)
+                scan.strip(source.at(x, column), target.at(out, column), mask)
+
+            f.loop(columns, strip, step=vector.lanes)
+            return walk.advance(state)
+
+        start = walk.start([k.pointer("x"), k.pointer("out")], begin)
+        f.loop(end, row, start, start=begin)
+        f.finish()
+
+
+class _Scan:
+    """The windows of a vector of lanes.
+
+    Positions count from where the first window begins.
+    """
+
+    def __init__(
+        self,
+        k: KernelFunction,
+        isa: Isa,
+        form: WindowScan,
+        source: Elements,
+        target: Elements,
+    ) -> None:
+        f = self.f = k.function
+        self.form, self.source, self.target = form, source, target
+        self.vector = source.type
+        self.folding = Folding(f, isa, form.combining, self.vector)
+        adds = form.combining.fold == "add"
+        start = -float("inf") if not adds else 0
+        fold = Fold(
+            start, lambda f, a, x: a, lambda f, a, b: self.folding.join(a, b), adds
+        )
+        self.accumulator = Accumulator(f, fold, self.vector)
+        self.x_step, self.out_step = k.integer("x_step"), k.integer("out_step")
+        self.taps, self.stride = k.integer("taps"), k.integer("stride")
+        self.count = k.integer("count")
+        # where the input is, and what counts
+        self.first = k.integer("before")
+        self.end = self.first + k.integer("size")
+        self.low = self.first + k.integer("low")
+        self.high = self.first + k.integer("high")
+        self.ends = move(f, k.pointer("ends"), k.worker * k.integer("ends_distance"))
+
+    def strip(self, x: Value, out: Value, mask: Value) -> None:
+        """All windows of some lanes."""
+        f, accumulator = self.f, self.accumulator
+        base = move(f, x, 0 - self.first * self.x_step)
+
+        def absorb(position: Value, state: Sequence[Value]) -> list[Value]:
+            place = move(f, base, position * self.x_step)
+            element = self.source.load(place, mask)
+            one = self.folding.step(self.folding.start(), element, None)
+            return accumulator.absorb(state, one)
+
+        def block(begin: Value) -> None:
+            middle = begin + self.taps
+            lower = f.minimum(f.maximum(begin, self.first), middle)
+            upper = f.maximum(f.minimum(middle, self.end), lower)
+
+            # the ends of this block, from the back
+            def from_back(turn: Value, *state: Value) -> list[Value]:
+                position = (upper - 1) - turn
+                after = absorb(position, state)
+                f.store(accumulator.result(after), self._end_at(position - begin))
+                return after
+
+            f.loop(upper - lower, from_back, accumulator.start())
+
+            # the beginnings of the next, and the windows that end there
+            def window(index: Value, *state: Value) -> list[Value]:
+                at = index * self.stride
+                until = f.minimum(at + self.taps, self.end)
+                seen, *total = state
+                total = f.loop(
+                    until,
+                    lambda position, *total: absorb(position, total),
+                    total,
+                    start=seen,
+                )
+                seen = f.maximum(seen, until)
+                # what precedes the input adds nothing, and nothing is behind it
+                start = f.maximum(at, lower)
+
+                def with_end() -> list[Value]:
+                    end = f.load(self._end_at(start - begin), self.vector)
+                    return [self.folding.join(end, accumulator.result(total))]
+
+                (result,) = f.branch(
+                    start < upper, with_end, lambda: [accumulator.result(total)]
+                )
+                place = move(f, out, index * self.out_step)
+                result = self.folding.finish(result, lambda: self._counted(at))
+                self.target.store(result, place, mask)
+                return [seen, *total]
+
+            first = (begin + self.stride - 1) // self.stride
+            last = f.minimum((middle + self.stride - 1) // self.stride, self.count)
+            seen = f.maximum(middle, self.first)
+            f.loop(last, window, [seen, *accumulator.start()], start=first)
+
+        span = (self.count - 1) * self.stride + 1
+        blocks = (span + self.taps - 1) // self.taps
+        f.loop(blocks, lambda number: block(number * self.taps))
+
+    def _end_at(self, position: Value) -> Value:
+        return self.f.at(self.ends, position * self.vector.lanes, F32)
+
+    def _counted(self, at: Value) -> Value:
+        """How many elements of a window count."""
+        f = self.f
+        elements = f.minimum(at + self.taps, self.high) - f.maximum(at, self.low)
+        elements = f.maximum(elements, f.value(0, I64))
+        return f.splat(f.convert(elements, F32), self.vector.lanes)

@@ -1,0 +1,1 @@
+"""In which order of axes the values of a segment lie in memory."""

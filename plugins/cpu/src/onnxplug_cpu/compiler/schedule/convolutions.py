@@ -1,0 +1,128 @@
+"""Records convolutions, with the chains of element-wise calls behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxplug_cpu.compiler.frontend.call import Call
+from onnxplug_cpu.compiler.frontend.fusion import Group
+from onnxplug_cpu.compiler.ir.elementwise import Chain
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
+from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
+from onnxplug_cpu.compiler.schedule.elementwise import (
+    Builder,
+    label_of,
+    operand_views,
+)
+from onnxplug_cpu.compiler.schedule.operations.convolution import (
+    Convolution,
+    Depthwise,
+    Part,
+    channels_last,
+    convolution_of,
+)
+from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
+
+
+def record_convolution(
+    plan: Plan, call: Call, group: Group, outputs: Sequence[str]
+) -> None:
+    """Record the convolution *call* and the chain of *group* behind it, which write
+    *outputs*: the chain applied to its tiles if all views have its axes."""
+    convolution = convolution_of(plan, call)
+    result = call.outputs[0]
+    assert result is not None
+    finish = convolution.finish
+    built = Builder(plan, group, result, finish).build(outputs)
+    first = group.calls[0].outputs[0] if group.calls else result
+    assert first is not None
+    shape = plan.known(first).shape
+    operands = [
+        view.broadcast_to(
+            convolution.shape if operand in (finish.scale, finish.addend) else shape
+        )
+        for operand, view in zip(
+            built.operands, operand_views(plan, built), strict=True
+        )
+    ]
+    targets = [plan.target(name) for name in outputs]
+    label = label_of([call, *group.calls])
+    whole = [view.reshape(convolution.shape) for view in (*operands, *targets)]
+    views = [view for view in whole if view is not None]
+    if len(views) == len(whole):
+        inputs, results = views[: len(operands)], views[len(operands) :]
+        _record(plan, convolution, built.chain, inputs, results, label)
+        return
+    tile = channels_last(plan, convolution.shape)
+    _record(plan, convolution, Chain(("f32",), (), (), (0,)), [], [tile], label)
+    again = [
+        view.reshape(shape) or plan.contiguous(view).reshape(shape)
+        for view in (tile, *operands)
+    ]
+    record_chain(
+        plan.recorder,
+        built.chain,
+        [view for view in again if view is not None],
+        targets,
+        label=label,
+    )
+
+
+def _record(
+    plan: Plan,
+    convolution: Convolution,
+    chain: Chain,
+    operands: Sequence[View],
+    targets: Sequence[View],
+    label: str,
+) -> None:
+    """Each contraction with its part of a chain; all views are of the result's
+    shape."""
+    recorder = plan.recorder
+    plain = not chain.steps and len(targets) == 1
+    for part in convolution.parts:
+        folded = [part.fold(view) for view in (*operands, *targets)]
+        out, after = folded[-1], None
+        if not plain or not _can_write(part, out):
+            inputs, results = folded[: len(operands)], folded[len(operands) :]
+            after = epilogue(chain, inputs, results)
+        if isinstance(part, Depthwise):
+            _record_depthwise(recorder, part, targets[-1], after, label)
+            continue
+        if after is not None:
+            # not written to, it takes no memory
+            out = recorder.temporary(F32, out.shape)
+        record_contraction(recorder, part.a, part.b, out, epilogue=after, label=label)
+
+
+def _can_write(part: Part | Depthwise, out: View) -> bool:
+    """Whether results can be written to *out* without an epilogue."""
+    columns = out.shape[-1] < 2 or out.strides[-1] == 1
+    return columns or isinstance(part, Depthwise)
+
+
+def _record_depthwise(
+    recorder: Recorder,
+    part: Depthwise,
+    out: View,
+    after: Epilogue | None,
+    label: str,
+) -> None:
+    # many models have none
+    from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
+
+    before, behind, axes = part.geometry
+    record_depthwise(
+        recorder,
+        part.x,
+        part.weights,
+        out,
+        strides=[taps.inputs[1] for (taps,) in axes],
+        dilations=[taps.spacing for (taps,) in axes],
+        pads=[*before, *behind],
+        epilogue=after,
+        label=label,
+    )

@@ -1,0 +1,537 @@
+"""Conv and ConvTranspose as contractions of windows with weights.
+
+A window is a view: with pads, of a copy of the input that has zeros around it.  What is
+transposed is one convolution for each remainder that a place of the output may have by
+the stride, as the places of one remainder are reached by the same elements of the
+kernel (V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning",
+arXiv:1603.07285, section 4).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from onnxplug.ep.bounds import sizes
+from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.schedule.elementwise import Finish
+from onnxplug_cpu.compiler.schedule.operations.registry import (
+    F32,
+    Inputs,
+    Operation,
+    Plan,
+    Results,
+    given,
+    only_f32,
+    register,
+)
+
+if TYPE_CHECKING:
+    from onnxplug_kernels.windows import Windows
+
+MOST_PARTS: Final = 64
+"""Contractions that one call may become."""
+
+_MOST_SPATIAL: Final = 3
+_MOST_PADDED: Final = 4
+"""How many times as large as input and output a padded input may be."""
+
+_FEW_CHANNELS: Final = 4
+"""Of a group, that are summed apart where they lie apart."""
+
+_ALWAYS_PADDED: Final = 1 << 16
+
+
+class Taps(NamedTuple):
+    """What one spatial axis of a contraction has.
+
+    Attributes:
+        places: the first place of the output, their number and the distance of two.
+        inputs: where the first place's window begins in the padded input, and how far
+            apart the windows of two places are.
+        spacing: distance of two elements of a window.
+        weights: the first element of the kernel, their number and the distance of two,
+            which may be negative.
+    """
+
+    places: tuple[int, int, int]
+    inputs: tuple[int, int]
+    spacing: int
+    weights: tuple[int, int, int]
+
+
+class Geometry(NamedTuple):
+    """Where windows lie, along each spatial axis.
+
+    Attributes:
+        before, after: zeros around the input.
+        axes: of each axis what its contractions have.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    axes: tuple[tuple[Taps, ...], ...]
+
+    @property
+    def parts(self) -> int:
+        """How many contractions there are, if images are not taken one by one."""
+        return math.prod(map(len, self.axes))
+
+
+def geometry_of(
+    call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[int]
+) -> Geometry:
+    """Where the windows of a convolution lie.
+
+    Args:
+        x, w, y: shapes of the input, the weights and the output.
+
+    Raises:
+        ValueError: attributes do not fit the shapes.
+    """
+    # many models have no convolutions
+    from onnxplug_kernels.windows import per_axis, place_windows
+
+    attributes = call.attributes
+    if call.op_type == "Conv":
+        windows = place_windows(
+            x[2:],
+            w[2:],
+            strides=attributes["strides"],
+            pads=attributes["pads"],
+            dilations=attributes["dilations"],
+            auto_pad=attributes["auto_pad"],
+        )
+        count = windows.count
+    else:
+        from onnxplug_kernels.conv import transposed_windows
+
+        rank = len(x) - 2
+        windows, count = transposed_windows(
+            x[2:],
+            tuple(w[2:]),
+            per_axis("strides", attributes["strides"], rank),
+            per_axis("dilations", attributes["dilations"], rank),
+            attributes["pads"],
+            tuple(attributes["output_padding"] or (0,) * rank),
+            attributes["output_shape"],
+            attributes["auto_pad"],
+        )
+    if tuple(count) != tuple(y[2:]):
+        raise NotCompiled(f"windows of shape {count} do not give {tuple(y)}", call)
+    if call.op_type == "Conv":
+        return _geometry(windows, x[2:])
+    if math.prod(windows.strides) > MOST_PARTS:
+        raise NotCompiled(f"ConvTranspose with strides {windows.strides}", call)
+    return _transposed_geometry(windows, x[2:], y[2:])
+
+
+def _geometry(windows: Windows, spatial: Sequence[int]) -> Geometry:
+    after = tuple(
+        max(span - begin - size, 0)
+        for span, begin, size in zip(windows.spans, windows.begin, spatial, strict=True)
+    )
+    axes = tuple(
+        (Taps((0, count, 1), (0, stride), dilation, (0, size, 1)),)
+        for count, stride, dilation, size in zip(
+            windows.count,
+            windows.strides,
+            windows.dilations,
+            windows.kernel,
+            strict=True,
+        )
+    )
+    return Geometry(windows.begin, after, axes)
+
+
+def _transposed_geometry(
+    windows: Windows, spatial: Sequence[int], result: Sequence[int]
+) -> Geometry:
+    before, after, axes = [], [], []
+    for axis, size in enumerate(spatial):
+        found = list(_remainders(windows, axis, result[axis]))
+        first = max(0, *(-taps.inputs[0] for taps in found if taps.weights[1]), 0)
+        last = max(
+            0,
+            *(
+                taps.inputs[0]
+                + taps.places[1]
+                + (taps.weights[1] - 1) * taps.spacing
+                - size
+                for taps in found
+                if taps.weights[1]
+            ),
+            0,
+        )
+        before.append(first)
+        after.append(last)
+        axes.append(
+            tuple(taps._replace(inputs=(taps.inputs[0] + first, 1)) for taps in found)
+        )
+    return Geometry(tuple(before), tuple(after), tuple(axes))
+
+
+def _remainders(windows: Windows, axis: int, result: int) -> Iterator[Taps]:
+    """The contractions along one axis, with windows from the input's first place on.
+
+    A place o of the output has the elements r of the kernel for which o + pad is r ·
+    dilation and a multiple of the stride: each step-th, if one.
+    """
+    stride, dilation = windows.strides[axis], windows.dilations[axis]
+    kernel, pad = windows.kernel[axis], windows.begin[axis]
+    common = math.gcd(stride, dilation)
+    step, spacing = stride // common, dilation // common
+    for place in range(min(stride, result)):
+        count = -(-(result - place) // stride)
+        reached = place + pad
+        first = next(
+            (
+                r
+                for r in range(min(step, kernel))
+                if (reached - r * dilation) % stride == 0
+            ),
+            None,
+        )
+        if first is None:
+            yield Taps((place, count, stride), (0, 1), 1, (0, 0, 1))
+            continue
+        number = -(-(kernel - first) // step)
+        last = first + (number - 1) * step
+        start = (reached - last * dilation) // stride
+        # from the last element on, so that windows go forwards
+        yield Taps((place, count, stride), (start, 1), spacing, (last, number, -step))
+
+
+class Part(NamedTuple):
+    """A contraction that gives some, or all, elements of a convolution's result.
+
+    Attributes:
+        a: [batch0, batch1, lines, rows, *taps, depth].
+        b: [batch0, batch1, *taps, depth, columns].
+        images: the first image, and how many.
+        groups: of channels.
+        places: of each spatial axis the first place, their number, their distance.
+    """
+
+    a: View
+    b: View
+    images: tuple[int, int]
+    groups: int
+    places: tuple[tuple[int, int, int], ...]
+
+    def along_rows(self) -> Part:
+        """The same with the last axis of taps in the place of the depth."""
+        a, b = self.a, self.b
+        axes = range(len(a.shape)), range(len(b.shape))
+        return self._replace(
+            a=a.transpose((*axes[0][:-2], axes[0][-1], axes[0][-2])),
+            b=b.transpose((*axes[1][:-3], axes[1][-2], axes[1][-3], axes[1][-1])),
+        )
+
+    def fold(self, view: View) -> View:
+        """The part's elements of a view of the result's shape [N, M, *spatial], as
+        [batch0, batch1, lines, rows, columns]."""
+        firsts, counts, steps = zip(*self.places, strict=True)
+        channels = view.shape[1]
+        part = view.slice(
+            [self.images[0], 0, *firsts],
+            [self.images[1], channels, *counts],
+            [1, 1, *steps],
+        )
+        columns = channels // self.groups
+        apart = _seen(
+            part,
+            (part.shape[0], self.groups, *counts, columns),
+            (
+                part.strides[0],
+                part.strides[1] * columns,
+                *part.strides[2:],
+                part.strides[1],
+            ),
+        )
+        return _in_batches(apart, len(counts))
+
+
+class Depthwise(NamedTuple):
+    """All of a convolution whose groups have one channel and one filter.
+
+    Attributes:
+        x: [N, C, *spatial], without zeros around it.
+        weights: [C, 1, *kernel].
+        geometry: where its windows lie.
+    """
+
+    x: View
+    weights: View
+    geometry: Geometry
+
+    def fold(self, view: View) -> View:
+        """A view of the result's shape as the kernels take it."""
+        return view
+
+
+class Convolution(NamedTuple):
+    """A convolution on its way to commands.
+
+    Attributes:
+        shape: of the result, [N, M, *spatial].
+        finish: what becomes of the sums.
+        parts: what gives it, together.
+    """
+
+    shape: tuple[int, ...]
+    finish: Finish
+    parts: Sequence[Part | Depthwise]
+
+
+def convolution_of(plan: Plan, call: Call) -> Convolution:
+    """The convolution that *call* computes; pads its input, if that is necessary."""
+    names = call.inputs
+    assert names[0] is not None and names[1] is not None
+    x, w = plan.view(names[0]), plan.view(names[1])
+    shape = _result_shape(plan, call)
+    geometry = geometry_of(call, x.shape, w.shape, shape)
+    finish = _finish(plan, call, len(geometry.axes))
+    groups = int(call.attributes["group"])
+    parts: Sequence[Part | Depthwise] = ()
+    if call.op_type == "Conv" and groups == w.shape[0] == x.shape[1] > 1:
+        parts = [Depthwise(x, w, geometry)]
+    elif 0 not in shape:
+        in_rows = _is_in_rows(x, groups)
+        padded = _padded(plan, x, geometry, in_rows=in_rows)
+        weights = _weights(call, w, groups)
+        parts = [
+            part.along_rows() if in_rows else part
+            for part in _parts(padded, weights, geometry, groups)
+        ]
+    return Convolution(shape, finish, parts)
+
+
+def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
+    output = call.outputs[0]
+    assert output is not None
+    return plan.known(output).shape
+
+
+def _finish(plan: Plan, call: Call, rank: int) -> Finish:
+    """What becomes of the sums: the bias is added; they are normalised if the call is
+    one that does that, too."""
+    bias = call.input(2)
+    if len(call.inputs) <= 3:
+        return Finish(
+            addend=None if bias is None else _per_channel(plan.view(bias), rank)
+        )
+    contents = []
+    for name in call.inputs[2:]:
+        content = None if name is None else plan.known(name).content
+        contents.append(
+            np.float64(0) if content is None else content.astype(np.float64)
+        )
+    before, scale, shift, mean, variance = contents
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + call.attributes["epsilon"])
+        moved = shift + (before - mean) * factor
+        both = [array.astype(np.float32) for array in (factor, moved)]
+    by, plus = (_per_channel(plan.recorder.constant(array), rank) for array in both)
+    return Finish(by, addend=plus)
+
+
+def _per_channel(view: View, rank: int) -> View:
+    """A vector as one number for each channel of a value of *rank* spatial axes."""
+    return _seen(view, (*view.shape, *(1,) * rank), (*view.strides, *(0,) * rank))
+
+
+def _is_in_rows(x: View, groups: int) -> bool:
+    """Whether *x* lies as its shape says and has so few channels that a window is
+    better summed along its rows than along them."""
+    rows = x.strides[-1] == 1 and x.strides[1] != 1
+    return rows and 1 < x.shape[1] <= _FEW_CHANNELS * groups
+
+
+def _padded(plan: Plan, x: View, geometry: Geometry, *, in_rows: bool) -> View:
+    """*x* with zeros around it, channels last in memory if not *in_rows*."""
+    before, after = geometry.before, geometry.after
+    is_fine = in_rows or x.shape[1] == 1 or x.strides[1] == 1
+    if is_fine and not any(before) and not any(after):
+        return x
+    from onnxplug_cpu.compiler.kernels.movement.halo import record_padded
+
+    outer = [
+        first + size + last
+        for first, size, last in zip(before, x.shape[2:], after, strict=True)
+    ]
+    if in_rows:
+        padded = plan.recorder.temporary(x.dtype, (*x.shape[:2], *outer))
+    else:
+        padded = channels_last(plan, (*x.shape[:2], *outer))
+    record_padded(plan.recorder, x, padded, (0, 0, *before))
+    return padded
+
+
+def channels_last(plan: Plan, shape: Sequence[int]) -> View:
+    """Memory for a value of that shape, its second axis the last one there."""
+    batch, channels, *spatial = shape
+    whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
+    rank = len(spatial)
+    return whole.transpose((0, rank + 1, *range(1, rank + 1)))
+
+
+def _weights(call: Call, w: View, groups: int) -> View:
+    """The weights as [groups, *kernel, depth, columns]."""
+    kernel, strides = w.shape[2:], w.strides[2:]
+    if call.op_type == "Conv":  # [M, C / groups, *kernel]
+        columns, depth = w.shape[0] // groups, w.shape[1]
+        column, apart = w.strides[0], w.strides[1]
+        group = columns * column
+    else:  # [C, M / groups, *kernel]
+        columns, depth = w.shape[1], w.shape[0] // groups
+        column, apart = w.strides[1], w.strides[0]
+        group = depth * apart
+    return _seen(w, (groups, *kernel, depth, columns), (group, *strides, apart, column))
+
+
+def _parts(x: View, weights: View, geometry: Geometry, groups: int) -> Iterator[Part]:
+    images = x.shape[0]
+    each = images
+    if len(geometry.axes) == 3 and groups > 1:
+        each = 1  # the outermost spatial axis takes the place of the images'
+    for first in range(0, images, each):
+        for axes in itertools.product(*geometry.axes):
+            a, b = _factors(x, weights, axes, groups, first, each)
+            yield Part(a, b, (first, each), groups, tuple(taps.places for taps in axes))
+
+
+def _factors(
+    x: View,
+    weights: View,
+    axes: Sequence[Taps],
+    groups: int,
+    first: int,
+    images: int,
+) -> tuple[View, View]:
+    """The factors of a part."""
+    rank, depth = len(axes), weights.shape[-2]
+    numbers = [taps.weights[1] for taps in axes]
+    if 0 in numbers:  # nothing reaches these places
+        numbers, depth = [1] * rank, 0
+    counts = [taps.places[1] for taps in axes]
+    offset = first * x.strides[0]
+    start = 0
+    rows, taps_ = [], []
+    steps = []
+    for axis, taps in enumerate(axes):
+        stride = x.strides[2 + axis]
+        offset += taps.inputs[0] * stride if depth else 0
+        rows.append(taps.inputs[1] * stride if counts[axis] > 1 else 0)
+        taps_.append(taps.spacing * stride if numbers[axis] > 1 else 0)
+        start += taps.weights[0] * weights.strides[1 + axis] if depth else 0
+        steps.append(
+            taps.weights[2] * weights.strides[1 + axis] if numbers[axis] > 1 else 0
+        )
+    itemsize = x.dtype.itemsize
+    windows = View(
+        x.buffer,
+        x.offset + offset * itemsize,
+        x.dtype,
+        (images, groups, *counts, *numbers, depth),
+        (
+            x.strides[0],
+            weights.shape[-2] * x.strides[1],
+            *rows,
+            *taps_,
+            x.strides[1],
+        ),
+    )
+    kernel = View(
+        weights.buffer,
+        weights.offset + start * itemsize,
+        weights.dtype,
+        (1, groups, *numbers, depth, weights.shape[-1]),
+        (0, weights.strides[0], *steps, *weights.strides[-2:]),
+    )
+    a = _in_batches(windows, rank)
+    if rank == 3 and groups == 1:
+        b = _seen(kernel, (1, *kernel.shape[1:]), (0, 0, *kernel.strides[2:]))
+    else:
+        b = kernel
+    batches = a.shape[:2]
+    return a, b.broadcast_to((*batches, *b.shape[2:]))
+
+
+def _in_batches(view: View, rank: int) -> View:
+    """[images, groups, *spatial, …] as [batch0, batch1, lines, rows, …]."""
+    images, groups = view.shape[:2]
+    shape, strides = view.shape[2:], view.strides[2:]
+    image, group = view.strides[:2]
+    if rank == 1:
+        return _seen(view, (images, groups, 1, *shape), (image, group, 0, *strides))
+    if rank == 2:
+        return view
+    if groups == 1:
+        return _seen(view, (images, *shape), (image, *strides))
+    assert images == 1
+    return _seen(
+        view, (shape[0], groups, *shape[1:]), (strides[0], group, *strides[1:])
+    )
+
+
+def _seen(view: View, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
+
+
+def _check(call: Call, inputs: Inputs, results: Results) -> None:
+    x, w, y = given(inputs).shape, given(inputs, 1).shape, given(results).shape
+    if not 3 <= len(x) <= 2 + _MOST_SPATIAL or len(w) != len(x) or len(y) != len(x):
+        raise NotCompiled(f"{call.op_type} of {x} with weights {w}", call)
+    kernel = call.attributes["kernel_shape"]
+    if 0 in w[2:] or (kernel and tuple(kernel) != w[2:]):
+        raise NotCompiled(f"kernel_shape {kernel} with weights {w}", call)
+    groups = int(call.attributes["group"])
+    filters, depth = w[:2] if call.op_type == "Conv" else w[1::-1]
+    if call.op_type == "Conv":
+        fits = groups > 0 and depth * groups == x[1] and filters % groups == 0
+    else:
+        fits = groups > 0 and depth == x[1] and depth % groups == 0
+        filters *= groups
+    if not fits or y[:2] != (x[0], filters):
+        raise NotCompiled(
+            f"{call.op_type} of {x} with weights {w} in {groups} groups gives no {y}",
+            call,
+        )
+    for vector in inputs[2:]:
+        if vector is not None and vector.shape != (filters,):
+            raise NotCompiled(f"{vector.shape} is none for {filters} channels", call)
+    geometry = geometry_of(call, x, w, y)
+    parts = geometry.parts
+    if len(x) == 5 and groups > 1:
+        parts *= x[0]
+    if parts > MOST_PARTS:
+        raise NotCompiled(f"{call.op_type} would be {parts} contractions", call)
+    padded = sizes(
+        (
+            *x[:2],
+            *(
+                size + first + last
+                for size, first, last in zip(
+                    x[2:], geometry.before, geometry.after, strict=True
+                )
+            ),
+        ),
+        itemsize=F32.itemsize,
+        what="the padded shape",
+    )
+    most = max(_ALWAYS_PADDED, _MOST_PADDED * (math.prod(x) + math.prod(y)))
+    if math.prod(padded) > most:
+        raise NotCompiled(f"{x} would be padded to {padded}", call)
+
+
+def _record(plan: Plan, call: Call) -> None:
+    raise AssertionError("convolutions are recorded with their chains")
+
+
+register("Conv ConvTranspose", Operation(_record, only_f32, _check))

@@ -1,0 +1,97 @@
+"""Contracts random windows with pages around each buffer that nobody may touch.
+
+    python -m plugins.cpu.tests.compiler.guarded_windows FIRST:LAST
+
+tries the cases of these seeds, as :mod:`.guarded` does random graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+from onnxplug.ep.entries import Cache
+from onnxplug_cpu.compiler.ir.commands import Input, Output
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
+from onnxplug_cpu.compiler.runtime.jit import Library
+from onnxplug_cpu.compiler.runtime.program import Program
+
+from .guarded import GuardedArenas, fence
+from .interpreter import ISAS
+from .kernels.test_contraction_bf16x3_windows import record as record_by_tiles
+from .kernels.test_contraction_windows import exact, filters, windows
+from .tiled import EMULATED
+
+F32 = np.dtype(np.float32)
+
+
+def attempt(library: Library, seed: int, *, at_end: bool) -> None:
+    """Contract the windows of one seed, and compare."""
+    rng = np.random.default_rng(seed)
+    kernel = tuple(int(n) for n in rng.integers(1, 5, 2))
+    steps = tuple(int(n) for n in rng.integers(1, 4, 2))
+    dilations = tuple(int(n) for n in rng.integers(1, 4, 2))
+    groups, images = int(rng.choice([1, 2])), int(rng.integers(1, 3))
+    depth, each = (int(n) for n in rng.choice([1, 3, 16, 33], 2))
+    spatial = [
+        (taps - 1) * dilation + 1 + int(rng.integers(0, 40))
+        for taps, dilation in zip(kernel, dilations, strict=True)
+    ]
+    constant = bool(rng.integers(0, 2))
+    workers = int(rng.integers(1, 3))
+    with fence(at_end):
+        image = rng.standard_normal((images, *spatial, groups * depth), F32)
+        weights = rng.standard_normal((groups * each, depth, *kernel), F32)
+        recorder = Recorder(library.isa, workers)
+        first = View.contiguous(Input(0, image.nbytes), F32, image.shape)
+        second = View.contiguous(Input(1, weights.nbytes), F32, weights.shape)
+        if constant:
+            second = recorder.constant(weights)
+        a = windows(first, kernel, steps, dilations, groups)
+        b = filters(second, groups)
+        result = np.empty((*a.shape[:4], each), F32)
+        out = View.contiguous(Output(0, result.nbytes), F32, result.shape)
+        if library.isa.tiles and constant:
+            record_by_tiles(recorder, a, b, out)
+        else:
+            record_contraction(recorder, a, b, out)
+        arenas = GuardedArenas(at_end=at_end)
+        program = Program(
+            recorder.commands,
+            library,
+            workers,
+            n_inputs=2,
+            n_outputs=1,
+            arenas=arenas,
+        )
+        program.run([image, weights], [result])
+        arenas.check()
+
+        def read(view: View, array: np.ndarray) -> np.ndarray:
+            strides = [stride * F32.itemsize for stride in view.strides]
+            start = array.reshape(-1)[view.offset // F32.itemsize :]
+            return np.lib.stride_tricks.as_strided(start, view.shape, strides)
+
+        wanted, size = exact(read(a, image), read(b, weights))
+        assert np.all(np.abs(result - wanted) <= 1e-6 * size), seed
+
+
+def main(first: int, last: int) -> None:
+    """Try the seeds, on each of the descriptions that this processor can run."""
+    isas = [*ISAS, *EMULATED]
+    libraries = [Library(isa, Cache("onnxplug-cpu", limit=0)) for isa in isas]
+    for seed in range(first, last):
+        print(f"seed {seed}", flush=True)
+        for library in libraries:
+            for at_end in (True, False):
+                attempt(library, seed, at_end=at_end)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1].split(":")))
+    sys.stdout.flush()
+    os._exit(0)  # some arrays live longer than what frees them

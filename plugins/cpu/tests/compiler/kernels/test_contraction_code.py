@@ -1,0 +1,129 @@
+"""The machine code of matrix products: no spills, no calls of the process."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.dot import DotProducts
+from onnxplug_cpu.compiler.kernels.contraction.pack import (
+    CopyMatrices,
+    PackMatrices,
+    PackPanel,
+)
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    TileProduct,
+    masked_rows,
+    tile_shape,
+    wide_vectors,
+)
+from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+
+from ..interpreter import assembly
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+TARGETS = [AVX512, AVX2, SSE, NEON]
+_NAMES = {isa: isa.name for isa in TARGETS}
+
+
+def tiles(isa: Isa) -> list[Kernel]:
+    shape = tile_shape(isa)
+    rows = sorted({1, 2, 3, 4, shape.rows // 2, shape.rows - 1, shape.rows})
+    products = [
+        TileProduct(element, r, shape.vectors, alone=r < 4, taps=taps)
+        for element in ("f32", "f64")
+        for taps in (False, True)
+        for r in rows
+        if 0 < r <= shape.rows
+    ]
+    products += [
+        TileProduct("f32", r, wide_vectors(isa, r), alone=True) for r in (1, 2)
+    ]
+    if most := masked_rows(isa):
+        products += [
+            TileProduct("f32", 1, wide_vectors(isa, 1), alone=True, masked=True),
+            TileProduct("f32", most, shape.vectors, alone=True, masked=True),
+        ]
+    return [Kernel(product) for product in products]
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_tiles_stay_in_registers(isa: Isa) -> None:
+    for kernel in tiles(isa):
+        text = assembly(kernel, isa)
+        assert not vectors_on_stack(text), kernel.key
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
+@pytest.mark.parametrize("taps", [False, True])
+def test_a_step_is_loads_and_multiplications(isa: Isa, taps: bool) -> None:
+    """The innermost loop has one multiplication a register and few other things."""
+    shape = tile_shape(isa)
+    tile = TileProduct("f32", shape.rows, shape.vectors, taps=taps)
+    text = assembly(Kernel(tile), isa)
+    body = max(loops(text), key=lambda lines: sum("vfmadd" in x for x in lines))
+    multiplications = sum("vfmadd" in line for line in body)
+    per_vector = isa.registers_per_vector
+    assert multiplications == shape.rows * shape.vectors * per_vector
+    loads = shape.rows + shape.vectors * per_vector
+    assert len(body) <= multiplications + loads + 14
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
+def test_dot_products_stay_in_registers(isa: Isa) -> None:
+    for rows in (1, 4):
+        text = assembly(Kernel(DotProducts(rows)), isa)
+        for body in loops(text):
+            assert not vectors_on_stack("\n".join(body))
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_no_symbol_is_needed(isa: Isa) -> None:
+    kernels = [
+        Kernel(TileProduct("f32", 2, 1)),
+        Kernel(TileProduct("f64", 2, 1, masked=True)),
+        Kernel(TileProduct("f32", 2, 1, taps=True)),
+        Kernel(DotProducts(1)),
+        Kernel(DotProducts(3)),
+        Kernel(BlockProduct()),
+        Kernel(PackMatrices()),
+        Kernel(CopyMatrices()),
+        *(Kernel(PackPanel("f32", way)) for way in ("rows", "columns", "any")),
+        *(Kernel(PackPanel("f64", way)) for way in ("rows", "any")),
+    ]
+    for kernel in kernels:
+        called = re.findall(
+            r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)", assembly(kernel, isa), re.M
+        )
+        assert set(called) <= {"copy_tile"}, (kernel.key, called)
+
+
+def vectors_on_stack(text: str) -> list[str]:
+    """Lines that move a vector register from or to the stack."""
+    return [
+        line
+        for line in text.splitlines()
+        if (re.search(r"\(%rsp", line) and re.search(r"%[xyz]mm", line))
+        or re.search(r"\b(str|ldr|stp|ldp|ld1|st1)\b.*\b[qv]\d+.*\[sp", line)
+    ]
+
+
+def loops(text: str) -> list[list[str]]:
+    """The instructions from each label up to a jump back to it, innermost ones."""
+    found: list[list[str]] = []
+    label, body = "", []
+    for line in text.splitlines():
+        start = re.match(r"(\.LBB\w+):", line)
+        if start:
+            label, body = start.group(1), []
+        elif re.match(r"\s+[a-z]", line):
+            body.append(line.strip())
+            if re.match(rf"\s+j\w+\s+{re.escape(label)}\b", line) and label:
+                found.append(body)
+    return found

@@ -1,0 +1,95 @@
+"""The machine code of windows: no spills, no calls of the process."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.kernels.window.combining import (
+    LARGEST,
+    MEAN,
+    SUM,
+    WEIGHED,
+    norm,
+)
+from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
+from onnxplug_cpu.compiler.kernels.window.tile import (
+    ChannelTaps,
+    ChannelTile,
+    PixelTile,
+    tile_shape,
+)
+from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+
+from ..interpreter import assembly
+from .test_contraction_code import loops, vectors_on_stack
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+TARGETS = [AVX512, AVX2, NEON, SSE]
+_NAMES = {isa: isa.name for isa in TARGETS}
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_tiles_stay_in_registers(isa: Isa) -> None:
+    shape = tile_shape(isa)
+    for combining in (WEIGHED, LARGEST, SUM, norm(2)):
+        for taps in range(1, shape.taps + 1):
+            for stride in (1, 2):
+                most = shape.pixels // (1 if stride == 1 else 2)
+                for pixels in {1, most}:
+                    tile = ChannelTile(combining, pixels, taps, stride, True)
+                    text = assembly(Kernel(tile), isa)
+                    assert not vectors_on_stack(text), tile
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
+@pytest.mark.parametrize("taps", [3, 5, 7])
+def test_a_line_is_loads_and_multiplications(isa: Isa, taps: int) -> None:
+    """Each element is loaded once for all windows that it lies in."""
+    pixels = tile_shape(isa).pixels
+    tile = ChannelTile(WEIGHED, pixels, taps, 1, True)
+    text = assembly(Kernel(tile), isa)
+    multiplications = text.count("vfmadd")
+    copies = 1 if isa is AVX512 else 2  # whole vectors, and a part of one
+    assert multiplications == copies * pixels * taps
+    loads = len(re.findall(r"vmovups\t[^%]*\(.*, %[xyz]mm", text))
+    loads += len(re.findall(r"vmaskmovps\t[^%]*\(.*, %[xyz]mm", text))
+    folded = len(re.findall(r"vfmadd\w+\t[^%]*\(", text))
+    assert loads + folded <= copies * (pixels + 2 * taps - 1)
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
+def test_any_windows_stay_in_registers(isa: Isa) -> None:
+    for combining in (WEIGHED, LARGEST, SUM):
+        for tile in (
+            ChannelTaps(combining, False, True),
+            PixelTile(combining, False, True, True),
+        ):
+            for body in loops(assembly(Kernel(tile), isa)):
+                assert not vectors_on_stack("\n".join(body)), tile
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_no_symbol_is_needed(isa: Isa) -> None:
+    generators: list[Generator] = [WindowLines()]
+    found = [WEIGHED, LARGEST, MEAN, norm(1), norm(2)]
+    if isa != SSE:  # where powers are not compiled
+        found.append(norm(3))
+    for combining in found:
+        generators.append(ChannelTile(combining, 3, 3, 2, False))
+        for long in {False, combining.fold == "add"}:
+            generators.append(ChannelTaps(combining, long, True))
+            generators.append(PixelTile(combining, long, True, True))
+            generators.append(PixelTile(combining, long, False, False))
+    for generator in generators:
+        called = re.findall(
+            r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)",
+            assembly(Kernel(generator), isa),
+            re.M,
+        )
+        assert not called, (generator, called)
