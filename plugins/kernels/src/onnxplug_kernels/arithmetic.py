@@ -114,7 +114,7 @@ def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
         raise ValueError(
             f"Clip has limits of shapes {low.shape} and {high.shape}; expected scalars"
         )
-    if xp.kind(x.dtype) == "V" or xp.size(x) < _MANY:
+    if xp.size(x) < _MANY or xp.kind(x.dtype) == "V":
         return as_array(xp, xp.minimum(xp.maximum(x, low), high))
     return xp.clip(x, low, high)
 

@@ -22,9 +22,10 @@ from onnxplug_kernels.registry import operator
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
+    if perm is None:
+        return xp.permute_dims(x, tuple(range(x.ndim))[::-1])
     # numpy itself counts negative axes from the back, and cuts large ones to 32 bits
-    order = range(x.ndim)[::-1] if perm is None else permutation(perm, x.ndim)
-    return xp.permute_dims(x, tuple(order))
+    return xp.permute_dims(x, permutation(perm, x.ndim))
 
 
 @operator("Concat", since=4)
