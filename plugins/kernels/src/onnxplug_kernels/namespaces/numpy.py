@@ -209,14 +209,12 @@ class Numpy(NumpyLike):
     arithmetic makes of arrays without axes.
     """
 
-    item: Any = staticmethod(np.ndarray.item)
     max: Any = staticmethod(np.ndarray.max)
     mean: Any = staticmethod(np.ndarray.mean)
     min: Any = staticmethod(np.ndarray.min)
     prod: Any = staticmethod(np.ndarray.prod)
     squeeze: Any = staticmethod(np.ndarray.squeeze)
     sum: Any = staticmethod(np.ndarray.sum)
-    tolist: Any = staticmethod(np.ndarray.tolist)
 
     @staticmethod
     def to_numpy(x: Any) -> Any:
