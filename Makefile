@@ -59,7 +59,9 @@ test-exporters: $(VENV)/exporters.stamp
 	$(BIN)/python -m pytest tests/exporters --ignore=tests/exporters/torch_models/test_torch_ep.py $(ARGS)
 
 test-torch: $(VENV)/exporters.stamp
-	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
+	  plugins/kernels/tests/test_namespaces.py \
+	  tests/exporters/torch_models/test_torch_ep.py $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .

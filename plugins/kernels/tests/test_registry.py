@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -125,3 +126,12 @@ def test_signatures_take_as_many_inputs_as_the_schemas() -> None:
             expected = f"{schema.min_input} to {most}"
             wrong.append(f"{schema.name}-{schema.since_version}: {found}, {expected}")
     assert not wrong
+
+
+def test_what_is_bound_to_a_module_gets_that_module() -> None:
+    kernel = find_kernel("", "Add", 14)
+    assert kernel is not None
+    assert kernel.bind_to(math, {}, output_count=1).args == (math,)  # type: ignore[attr-defined]
+    assert kernel.bind(np, {}, output_count=1).args != (np,)  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedAttribute):
+        kernel.bind_to(math, {"axis": 1}, output_count=1)

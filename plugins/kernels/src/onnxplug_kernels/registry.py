@@ -130,6 +130,27 @@ class Kernel(NamedTuple):
                 know its value, takes one of another type, or needs one that is not set.
             WrongInputs: the kernel takes fewer inputs, or needs more.
         """
+        return self.bind_to(
+            namespace_of(xp), attributes, output_count=output_count, inputs=inputs
+        )
+
+    def bind_to(
+        self,
+        first: Any,
+        attributes: Mapping[str, object],
+        *,
+        output_count: int,
+        inputs: Sequence[object] | None = None,
+    ) -> Callable[..., Any]:
+        """As :meth:`bind`, of a function whose first argument is *first* as it is.
+
+        For EPs that declare functions of their own as kernels are declared, over a
+        module that is no namespace of :mod:`onnxplug_kernels.namespaces`.
+
+        Raises:
+            UnsupportedAttribute: as :meth:`bind`.
+            WrongInputs: likewise.
+        """
         form = _form(self.function)
         self._check_attributes(attributes, form)
         if inputs is not None:
@@ -139,7 +160,7 @@ class Kernel(NamedTuple):
                 return functools.partial(_refuse, self.op_type, name, value)
         if form.counts_outputs:
             attributes = {**attributes, OUTPUT_COUNT: output_count}
-        return functools.partial(self.function, namespace_of(xp), **attributes)
+        return functools.partial(self.function, first, **attributes)
 
     def _check_inputs(self, inputs: Sequence[object], form: _Form) -> None:
         if not form.fewest <= len(inputs) <= form.most:

@@ -83,7 +83,7 @@ def _bind(
 ) -> Callable[..., Any] | ep.Reason:
     wanted = [n for n, name in enumerate(node.outputs, 1) if name]
     try:
-        bound = found.kernel.bind(
+        bound = found.kernel.bind_to(
             torch,
             node.attributes,
             output_count=max(wanted, default=1),
