@@ -19,7 +19,9 @@ BIN := $(VENV)/bin
 PLUGINS := kernels cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine, and
 # operators that few models use
-FOR_TESTS := testing openvino training torch
+FOR_TESTS := testing openvino training
+# with PyTorch only, which is no small download
+ON_PYTORCH := torch
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
 # each process collects all tests, so many of them do not help
@@ -61,12 +63,14 @@ test-exporters: $(VENV)/exporters.stamp
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
-	  tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+	  tests/exporters/torch_models/test_torch_ep.py \
+	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src)
+	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
+	  $(ON_PYTORCH:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -98,7 +102,7 @@ $(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(FOR_TESTS:%=pl
 	@$(BIN)/python -m pip install --quiet --group dev $(EDITABLE) $(FOR_TESTS:%=-e plugins/%)
 	@touch $@
 
-$(VENV)/exporters.stamp: $(VENV)/development.stamp
+$(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pyproject.toml)
 	@echo 'installing PyTorch and the other exporters …'
-	@$(BIN)/python -m pip install --quiet --group exporters
+	@$(BIN)/python -m pip install --quiet --group exporters $(ON_PYTORCH:%=-e plugins/%)
 	@touch $@

@@ -16,6 +16,7 @@ from onnxplug_cpu.compiler.kernels.elementwise.emitters import EMITTERS
 from onnxplug_cpu.compiler.kernels.elementwise.operators import OPERATORS, supports
 from onnxplug_cpu.compiler.target.isa import Isa
 from onnxplug_kernels import find_kernel
+from onnxplug_kernels.namespaces import namespace_of
 
 from ..interpreter import ISAS, Interpreter
 
@@ -96,7 +97,7 @@ def expected(
     kernel = find_kernel("", operator, OPSET)
     assert kernel is not None
     with np.errstate(all="ignore"):
-        return kernel.function(np, *inputs, **attributes)
+        return kernel.function(namespace_of(np), *inputs, **attributes)
 
 
 def assert_equal(result: Any, wanted: Any, of: object) -> None:
