@@ -142,6 +142,7 @@ class FmaProduct(Product):
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
+        a_row = abs(a.strides[3]) * self.itemsize
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -161,7 +162,8 @@ class FmaProduct(Product):
             "element": self.itemsize,
             "panel_bytes": panel_bytes,
             "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
-            "prefetch": -(-panel_bytes // division.chunk_tiles),
+            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner)),
+            "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
             "partial_tile": tile_bytes if partial else 0,
