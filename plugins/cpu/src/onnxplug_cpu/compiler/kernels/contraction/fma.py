@@ -53,6 +53,10 @@ BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
 other libraries."""
 
+TAPS_DEPTH: Final = 192
+"""The same of several taps.  Networks of convolutions are deep, and half the terms take
+less than 1 % longer."""
+
 ROWS_BYTES: Final = 344 << 10
 """About how much of A shares a panel of B before the next one."""
 
@@ -210,7 +214,8 @@ class FmaProduct(Product):
             rows = division.chunk_tiles * division.tile_rows
             cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
             passes = max(1, -(-self.depth // cached))
-        return divide_depth(self.taps, self.depth, most=BLOCK_DEPTH, passes=passes)
+        most = TAPS_DEPTH if self.taps > 1 else BLOCK_DEPTH
+        return divide_depth(self.taps, self.depth, most=most, passes=passes)
 
     def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
