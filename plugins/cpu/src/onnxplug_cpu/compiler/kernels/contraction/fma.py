@@ -55,7 +55,7 @@ other libraries."""
 
 TAPS_DEPTH: Final = 192
 """The same of several taps.  Networks of convolutions are deep, and half the terms take
-less than 1 % longer."""
+0.5 % longer on average."""
 
 ROWS_BYTES: Final = 344 << 10
 """About how much of A shares a panel of B before the next one."""
