@@ -310,6 +310,33 @@ LARGE: list[tuple[tuple[int, ...], Windows]] = [
 
 
 @each_isa
+def test_maps_beyond_the_cache(isa: Isa) -> None:
+    """Channels are in blocks of other sizes than those of small maps."""
+    rng = np.random.default_rng(4)
+    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    for shape in [(1, 333, 34, 41), (1, 32, 90, 120)]:
+        x = rng.standard_normal(shape).astype(np.float32)
+        weights = rng.standard_normal((shape[1], 1, 3, 3)).astype(np.float32)
+        interpreter = Interpreter(isa, 2)
+        out = output(interpreter, shape, lasts=True)
+        given = interpreter.recorder.constant(weights)
+        _, strides, dilations, pads = windows
+        record_depthwise(
+            interpreter.recorder,
+            channels_last(interpreter, x),
+            given,
+            out,
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+        )
+        interpreter.run()
+        expected, size = reference(SUM, x, windows, weights)
+        near = abs(interpreter.read(out) - expected) <= 6 * EPSILON * size + 1e-37
+        assert near.all(), shape
+
+
+@each_isa
 @pytest.mark.parametrize("combining", POOLS, ids=lambda c: c.finish + c.change + c.fold)
 def test_large_windows(isa: Isa, combining: Combining) -> None:
     rng = np.random.default_rng(4)

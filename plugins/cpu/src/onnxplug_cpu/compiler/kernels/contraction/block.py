@@ -29,7 +29,8 @@ BLOCK_WORDS = (
     "element",
     "panel_bytes",
     "by_rows",
-    "prefetch",
+    "a_prefetch",
+    "b_prefetch",
     "tile",
     "tile_low",
     "tile_tail",
@@ -61,7 +62,8 @@ class BlockProduct(Generator):
     - ``depth``, the elements of a tap, the bytes of an ``element``, and the
       ``panel_bytes`` of a row of a panel;
     - ``by_rows``, not 0 when all panels of a row tile come before the next row tile;
-    - ``prefetch``, the bytes of the next panel that a step of a tile asks for;
+    - ``b_prefetch``, the bytes of the next panel that a step of a tile asks for, and
+      ``a_prefetch``, those of a later tile's A, for which the last panel asks;
     - the four functions of a tile, of one row less, and those of the last panel;
     - ``partial``, scratch for results that wait (0 when only one tile waits), distances
       of workers, tiles and panels;
@@ -122,6 +124,8 @@ def _write(module: Module, name: str) -> None:
     tap_blocks, block_depth = integer("tap_blocks"), integer("block_depth")
 
     by_rows = integer("by_rows").compare("ne", 0)
+    one, all_tiles = f.value(1, I64), integer("lines") * chunk.tiles
+    last_tap = f.load(f.at(offsets, taps - 1, I64), I64)
     my_tiles, my_panels = chunk.end_tile - first_tile, end_panel - first_panel
 
     def over_outer(outer_block: Value, i: Value) -> None:
@@ -147,10 +151,8 @@ def _write(module: Module, name: str) -> None:
         b_here = offset(f, b, panel * b_panel)
         direct = whole & (chunk.has_epilogue ^ 1)
         waiting = offset(f, partial, my_panel * integer("partial_panel"))
-        following = f.select(
-            (panel + 1).compare("lt", end_panel), offset(f, b_here, b_panel), b_here
-        )
-        tile = chunk.row_tile(my_tile + first_tile)
+        index = my_tile + first_tile
+        tile = chunk.row_tile(index)
         function = f.select(tile.is_tall, function, function_low)
         result = chunk.result(tile, column, element)
         target = f.select(
@@ -162,7 +164,15 @@ def _write(module: Module, name: str) -> None:
         soon = f.select(last, result, target)
         soon_row = f.select(last, out_row, target_row)
         a_here = offset(f, a, tile.line * a_line + tile.row * a_row)
-        step = integer("prefetch")
+        # no panel follows the last: it asks for the A of the tile that comes next, or
+        # that is next for the first panel, as far as no tap before has read it
+        later = chunk.row_tile(
+            f.minimum(index + f.select(by_rows, one, my_tiles), all_tiles - 1)
+        )
+        ends = (panel + 1).compare("eq", end_panel)
+        a_later = offset(f, a, later.line * a_line + later.row * a_row + last_tap)
+        following = f.select(ends, a_later, offset(f, b_here, b_panel))
+        step = f.select(ends, integer("a_prefetch"), integer("b_prefetch"))
 
         def over_blocks(inner_block: Value) -> None:
             block = outer_block * inner + inner_block
@@ -170,8 +180,11 @@ def _write(module: Module, name: str) -> None:
             count = f.minimum(taps - first_tap, block_taps)
             start = block % tap_blocks * block_depth
             length = f.minimum(depth - start, block_depth)
-            above = (first_tap * depth + start) * b_depth
-            ahead = above + my_tile * (count * length * step)
+            done = first_tap * depth + start
+            above = done * b_depth
+            ahead = f.select(
+                ends, done * step, above + my_tile * (count * length * step)
+            )
             f.call_pointer(
                 function,
                 offset(f, a_here, start * element),

@@ -53,6 +53,10 @@ BLOCK_DEPTH: Final = 384
 """The most of K that is summed in one chain: longer sums round worse than those of
 other libraries."""
 
+TAPS_DEPTH: Final = 192
+"""The same of several taps.  Networks of convolutions are deep, and half the terms take
+0.5 % longer on average."""
+
 ROWS_BYTES: Final = 344 << 10
 """About how much of A shares a panel of B before the next one."""
 
@@ -142,6 +146,7 @@ class FmaProduct(Product):
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
+        a_row = abs(a.strides[3]) * self.itemsize
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -161,7 +166,8 @@ class FmaProduct(Product):
             "element": self.itemsize,
             "panel_bytes": panel_bytes,
             "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
-            "prefetch": -(-panel_bytes // division.chunk_tiles),
+            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner)),
+            "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
             "partial_tile": tile_bytes if partial else 0,
@@ -208,7 +214,8 @@ class FmaProduct(Product):
             rows = division.chunk_tiles * division.tile_rows
             cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
             passes = max(1, -(-self.depth // cached))
-        return divide_depth(self.taps, self.depth, most=BLOCK_DEPTH, passes=passes)
+        most = TAPS_DEPTH if self.taps > 1 else BLOCK_DEPTH
+        return divide_depth(self.taps, self.depth, most=most, passes=passes)
 
     def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the

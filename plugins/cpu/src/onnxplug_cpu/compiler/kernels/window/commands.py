@@ -42,6 +42,13 @@ _MOST_STRIDE: Final = 2
 _LINES_BYTES: Final = 32 << 10
 """About how much of the input the lines of a window should be, to be read once."""
 
+_FAR_BYTES: Final = 1 << 20
+"""Input and output of so many bytes are not expected in the second-level cache."""
+
+_FAR_LINES_BYTES: Final = 128 << 10
+"""The most of the lines of a window of theirs: what comes from memory comes faster in
+order, with all channels of a pixel."""
+
 _FINISHED_BYTES: Final = 16 << 10
 """The most of a tile that waits for its epilogue."""
 
@@ -277,7 +284,9 @@ class _Windows:
         lines = math.prod(min(slide.taps, 8) for slide in self.slides[:2])
         most = channels
         if lines > 1:  # otherwise nothing is read again
-            most = _LINES_BYTES // (lines * self.x.shape[-1] * F32.nbytes)
+            far = self.x.nbytes + self.out.nbytes > _FAR_BYTES
+            nbytes = _FAR_LINES_BYTES if far else _LINES_BYTES
+            most = nbytes // (lines * self.x.shape[-1] * F32.nbytes)
         if self.epilogue is not None:
             most = min(most, _FINISHED_BYTES // (tile_pixels * F32.nbytes))
         most = max(most // LANES, 4) * LANES
