@@ -32,6 +32,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.schedule.winograd import Transformed
     from onnxplug_kernels.windows import Windows
 
 MOST_PARTS: Final = 64
@@ -286,7 +287,7 @@ class Convolution(NamedTuple):
 
     shape: tuple[int, ...]
     finish: Finish
-    parts: Sequence[Part | Depthwise]
+    parts: Sequence[Part | Depthwise | Transformed]
 
 
 def convolution_of(plan: Plan, call: Call) -> Convolution:
@@ -298,9 +299,11 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     geometry = geometry_of(call, x.shape, w.shape, shape)
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
-    parts: Sequence[Part | Depthwise] = ()
+    parts: Sequence[Part | Depthwise | Transformed] = ()
     if call.op_type == "Conv" and groups == w.shape[0] == x.shape[1] > 1:
         parts = [Depthwise(x, w, geometry)]
+    elif call.op_type == "Conv" and _is_transformed(plan, x, w, shape, geometry):
+        parts = [_transformed(plan, x, w, geometry)]
     elif 0 not in shape:
         in_rows = _is_in_rows(x, groups)
         padded = _with_halo(plan, names[0], x, geometry)
@@ -312,6 +315,24 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
             for part in _parts(padded, weights, geometry, groups)
         ]
     return Convolution(shape, finish, parts)
+
+
+def _is_transformed(
+    plan: Plan, x: View, w: View, shape: tuple[int, ...], geometry: Geometry
+) -> bool:
+    if not plan.recorder.may_transform:
+        return False  # mostly, and without the modules
+    from onnxplug_cpu.compiler.schedule.winograd import is_transformed
+
+    return is_transformed(plan.recorder, x, w, shape, geometry)
+
+
+def _transformed(plan: Plan, x: View, w: View, geometry: Geometry) -> Transformed:
+    from onnxplug_cpu.compiler.schedule.winograd import Transformed
+
+    top, left = geometry.before
+    still = geometry._replace(before=(0, 0), after=(0, 0))
+    return Transformed(_padded(plan, x, still, in_rows=False), w, (top, left))
 
 
 def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:

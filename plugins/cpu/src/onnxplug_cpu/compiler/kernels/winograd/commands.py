@@ -1,0 +1,227 @@
+"""Convolutions of 3×3 by transforms as commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from onnxplug_cpu.compiler.codegen.emit import F32
+from onnxplug_cpu.compiler.codegen.kernel import Kernel
+from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
+from onnxplug_cpu.compiler.ir.recorder import Recorder
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.division import chunks_for
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_collide
+from onnxplug_cpu.compiler.kernels.contraction.tile import TileProduct, tile_shape
+from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
+from onnxplug_cpu.compiler.kernels.winograd.transforms import (
+    POINTS,
+    STAGE_BYTES,
+    TAPS,
+    TILE,
+    InputTransform,
+    OutputTransform,
+    TransformWeights,
+)
+from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
+
+MOST_DEPTH: Final = 384
+"""Terms of one chain of sums."""
+
+_BLOCK_BYTES: Final = 768 << 10
+"""About what of transformed tiles and products should stay in the second-level cache."""
+
+_GROUP_COLUMNS: Final = 64
+"""Columns of products that wait for their transform."""
+
+_FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
+
+
+def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
+    """Whether a convolution takes less time by transforms than as a contraction.
+
+    Args:
+        depth: channels of the input.
+        shape: of the result, [images, lines, pixels, columns].
+    """
+    images, lines, pixels, columns = shape
+    if min(depth, columns) < LEAST_CHANNELS:
+        return False
+    return True
+
+
+LEAST_CHANNELS: Final = 32
+
+
+def record_winograd(
+    recorder: Recorder,
+    x: View,
+    weights: View,
+    pads: tuple[int, int],
+    epilogue: Epilogue,
+    *,
+    label: str = "Conv",
+) -> None:
+    """Convolve with kernels of 3×3 places, stride and dilation 1, by F(4×4, 3×3).
+
+    Args:
+        x: f32 [N, C, H, W] with consecutive channels; any other strides.
+        weights: f32 [M, C, 3, 3] of a constant, transformed and packed once.
+        pads: zeros before the first line and pixel; after the last ones there are as
+            many as the result's size asks for.
+        epilogue: takes the result; its views are [N, 1, lines, pixels, M].
+        label: for profiles, the sizes not included.
+
+    Results differ from exact ones by about four times what those of sums of products
+    do.  Infinities, and elements above about 10³⁷, make NaN of what is in a tile with
+    them.
+
+    Raises:
+        ValueError: shapes do not fit, or channels are apart.
+    """
+    images, depth, height, width = x.shape
+    shape = epilogue.outputs[0].shape
+    lines, pixels, columns = shape[2:]
+    if (
+        weights.shape != (columns, depth, TAPS, TAPS)
+        or shape[:2] != (images, 1)
+        or not isinstance(weights.buffer, Constant)
+    ):
+        raise ValueError(f"{x.shape} by weights {weights.shape} does not give {shape}")
+    if x.strides[1] != 1 and depth > 1:
+        raise ValueError(f"channels are apart: {x.strides}")
+    if 0 in shape:
+        return
+    tile_lines, tile_pixels = -(-lines // TILE), -(-pixels // TILE)
+    all_tiles = images * tile_lines * tile_pixels
+    rows, block_tiles = _blocks(recorder, all_tiles, depth)
+    blocks = -(-all_tiles // block_tiles)
+    vectors = tile_shape(recorder.isa).vectors
+    panel = vectors * VECTOR_BYTES
+    panels = -(-columns * F32.nbytes // panel)
+    group = max(1, _GROUP_COLUMNS // (vectors * LANES))
+    flops = 2 * POINTS * all_tiles * depth * columns
+    wanted = chunks_for(flops / _FLOPS, recorder.workers)
+    parts = min(-(-panels // group), -(-wanted // blocks))
+    row_bytes = _rounded(depth) * F32.nbytes
+    if rows_collide(row_bytes):
+        row_bytes += VECTOR_BYTES
+    # distances of points by which they do not evict each other
+    point_bytes = block_tiles * row_bytes + VECTOR_BYTES
+    products_point = block_tiles * group * panel + VECTOR_BYTES
+    zeros = STAGE_BYTES
+    finished = zeros + _rounded(depth) * F32.nbytes
+    transformed = finished + TILE * TILE * group * panel
+    products = transformed + POINTS * point_bytes
+    scratch, distance = recorder.scratch(products + POINTS * products_point)
+    left = columns - (panels - 1) * vectors * LANES
+    alone = block_tiles == rows
+
+    def tile(of_last: bool) -> Code:
+        wide = -(-left // LANES) if of_last else vectors
+        return Code(Kernel(TileProduct("f32", rows, wide, alone)))
+
+    code, more = epilogue.call()
+    sizes = x.dtype.itemsize
+    words: dict[str, Word] = {
+        "x": x.address,
+        "x_image": x.strides[0] * sizes,
+        "x_line": x.strides[2] * sizes,
+        "x_pixel": x.strides[3] * sizes,
+        "height": height,
+        "width": width,
+        "top": pads[0],
+        "left": pads[1],
+        "depth": depth,
+        "block_depth": -(-depth // -(-depth // MOST_DEPTH)),
+        "lines": lines,
+        "pixels": pixels,
+        "columns": columns,
+        "tile_lines": tile_lines,
+        "tile_pixels": tile_pixels,
+        "all_tiles": all_tiles,
+        "block_tiles": block_tiles,
+        "rows": rows,
+        "weights": _packed(recorder, weights, panel),
+        "panel": panel,
+        "group_panels": group,
+        "parts": parts,
+        "scratch": scratch,
+        "scratch_distance": distance,
+        "zeros": zeros,
+        "finished": finished,
+        "transformed": transformed,
+        "transformed_row": row_bytes,
+        "transformed_point": point_bytes,
+        "products": products,
+        "products_point": products_point,
+        "input_transform": Code(Kernel(InputTransform())),
+        "output_transform": Code(Kernel(OutputTransform())),
+        "tile": tile(panels == 1),
+        "tile_tail": tile(True),
+        "prefetch": -(-panel * rows // block_tiles),
+        "epilogue": code,
+        "epilogue_words": more,
+    }
+    sizes_ = "×".join(str(n) for n in (*shape[2:], TAPS, TAPS, depth))
+    recorder.call(
+        Kernel(WinogradBlocks()),
+        words,
+        chunks=blocks * parts,
+        label=f"{label} {sizes_}" if images == 1 else f"{label} {images}×{sizes_}",
+        flops=flops,
+        nbytes=x.nbytes + sum(view.nbytes for view in epilogue.outputs),
+    )
+
+
+def _blocks(recorder: Recorder, tiles: int, depth: int) -> tuple[int, int]:
+    """How many tiles are multiplied at a time, and how many a block has."""
+    most_rows = tile_shape(recorder.isa).rows
+    each = POINTS * F32.nbytes * (_rounded(depth) + _GROUP_COLUMNS)
+    most = max(1, _BLOCK_BYTES // (each * most_rows)) * most_rows
+    blocks = -(-tiles // most)
+    some = -(-tiles // blocks)
+    times = -(-some // most_rows)
+    rows = -(-some // times)
+    return rows, rows * times
+
+
+def _rounded(elements: int) -> int:
+    return -(-elements // LANES) * LANES
+
+
+def _packed(recorder: Recorder, weights: View, panel: int) -> Address:
+    """The weights, transformed."""
+    columns, depth = weights.shape[:2]
+    names = ("column", "channel", "line", "pixel")
+    distances = {
+        name: stride * F32.nbytes
+        for name, stride in zip(names, weights.strides, strict=True)
+    }
+    nbytes = POINTS * depth * _rounded(columns) * F32.nbytes
+
+    def record(recorder: Recorder, source: View, target: Address) -> None:
+        wanted = chunks_for(nbytes / _PACKED_BYTES, recorder.workers)
+        parts = min(-(-columns * F32.nbytes // panel), wanted)
+        recorder.call(
+            Kernel(TransformWeights()),
+            {
+                "source": source.address,
+                **distances,
+                "target": target,
+                "columns": columns,
+                "depth": depth,
+                "panel": panel,
+                "parts": parts,
+            },
+            chunks=parts,
+            label="Conv: transform weights",
+            nbytes=weights.nbytes + nbytes,
+        )
+
+    layout = f"winograd({weights.offset},{weights.shape},{weights.strides},{panel})"
+    return recorder.packed(weights, layout, nbytes, record)
+
+
+_PACKED_BYTES: Final = 1e9  # of transformed weights, a second
