@@ -33,7 +33,7 @@ class CpuFactory(ep.EpFactory):
         "winograd": ep.Option(
             default=False,
             doc="compute compiled convolutions of 3×3 with fewer multiplications where "
-            "that is faster; errors are about four times as large",
+            "that is faster; errors are two to three times as large",
         ),
     }
 

@@ -26,11 +26,21 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
 )
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
 
-MOST_DEPTH: Final = 384
-"""Terms of one chain of sums."""
+MOST_DEPTH: Final = 64
+"""The most terms of one chain of sums: transforms magnify the errors of sums, and short
+chains, whose results are in the first-level cache, take no longer."""
 
-_BLOCK_BYTES: Final = 768 << 10
-"""About what of transformed tiles and products should stay in the second-level cache."""
+LEAST_CHANNELS: Final = 32
+"""Below these, transforms cost more than products save."""
+
+_WEIGHT_PRODUCTS: Final = 13
+"""Multiplications that take as long as reading a transformed weight."""
+
+_TRANSFORM_PRODUCTS: Final = 420
+"""The same of the transforms of a channel of a tile."""
+
+_WORTHWHILE: Final = 0.8
+"""The most of what a contraction would take, as far as that can be told."""
 
 _GROUP_COLUMNS: Final = 64
 """Columns of products that wait for their transform."""
@@ -39,19 +49,26 @@ _FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
 
 
 def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
-    """Whether a convolution takes less time by transforms than as a contraction.
+    """Whether a convolution clearly takes less time by transforms than without.
+
+    Tiles of bfloat16, where there are any, are as fast and more exact.
 
     Args:
         depth: channels of the input.
         shape: of the result, [images, lines, pixels, columns].
     """
     images, lines, pixels, columns = shape
-    if min(depth, columns) < LEAST_CHANNELS:
+    if min(depth, columns) < LEAST_CHANNELS or 0 in shape:
         return False
-    return True
-
-
-LEAST_CHANNELS: Final = 32
+    if recorder.isa.tiles and recorder.may_split():
+        return False
+    tiles = images * -(-lines // TILE) * -(-pixels // TILE)
+    _, block_tiles = _blocks(recorder, tiles, depth)
+    blocks = -(-tiles // block_tiles)
+    products = POINTS * (tiles + _WEIGHT_PRODUCTS * blocks) * depth * columns
+    transforms = _TRANSFORM_PRODUCTS * tiles * (depth + columns)
+    contraction = TAPS * TAPS * images * lines * pixels * depth * columns
+    return products + transforms <= _WORTHWHILE * contraction
 
 
 def record_winograd(
@@ -73,9 +90,9 @@ def record_winograd(
         epilogue: takes the result; its views are [N, 1, lines, pixels, M].
         label: for profiles, the sizes not included.
 
-    Results differ from exact ones by about four times what those of sums of products
-    do.  Infinities, and elements above about 10³⁷, make NaN of what is in a tile with
-    them.
+    Results differ from exact ones two to three times as much as those of sums of
+    products do.  Infinities, and sums within a factor of some thousands of the largest
+    float, make NaN of what is in a tile with them.
 
     Raises:
         ValueError: shapes do not fit, or channels are apart.
@@ -179,7 +196,7 @@ def _blocks(recorder: Recorder, tiles: int, depth: int) -> tuple[int, int]:
     """How many tiles are multiplied at a time, and how many a block has."""
     most_rows = tile_shape(recorder.isa).rows
     each = POINTS * F32.nbytes * (_rounded(depth) + _GROUP_COLUMNS)
-    most = max(1, _BLOCK_BYTES // (each * most_rows)) * most_rows
+    most = max(2 * most_rows, recorder.isa.l2 // 4 // each)
     blocks = -(-tiles // most)
     some = -(-tiles // blocks)
     times = -(-some // most_rows)

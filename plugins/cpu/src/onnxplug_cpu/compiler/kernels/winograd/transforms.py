@@ -1,10 +1,10 @@
 """The transforms of F(4×4, 3×3): tiles of the input, their products, and weights.
 
 A tile of 4×4 places of the result is reached by 6×6 elements of the input.  Along an
-axis these are a polynomial's coefficients, evaluated at the points 0, 1, -1, 2, -2 and
-infinity; the products of values are those of a longer polynomial, which is found from
-them (S. Winograd, "Arithmetic complexity of computations", 1980; A. Lavin, S. Gray,
-"Fast algorithms for convolutional neural networks", arXiv:1509.09308).  So 36
+axis these are a polynomial's coefficients, evaluated at 0, at two pairs of points, and
+at infinity; the products of values are those of a longer polynomial, which is found
+from them (S. Winograd, "Arithmetic complexity of computations", 1980; A. Lavin,
+S. Gray, "Fast algorithms for convolutional neural networks", arXiv:1509.09308).  So 36
 multiplications for each pair of channels take the place of 144.
 """
 
@@ -43,6 +43,12 @@ POINTS: Final = REACH * REACH
 STAGE_BYTES: Final = POINTS * VECTOR_BYTES
 """Memory for what is transformed along one axis."""
 
+_NEAR: Final = 0.625
+_FAR: Final = 1.5
+"""The points, but for 0 and infinity, are these and their negatives.  Errors are half
+of those with 1 and 2 (B. Barabasz et al., "Error analysis and improving the accuracy
+of Winograd convolution for deep neural networks", arXiv:1803.10986)."""
+
 
 def lanes_of(isa: Isa, nbytes: int = F32.nbytes) -> int:
     """Elements of *nbytes* in a register."""
@@ -62,43 +68,36 @@ class _Arithmetic:
 
     def of_input(self, d: Sequence[Value]) -> list[Value]:
         """Six elements of the input at the points."""
-        even, twice_even = self.plus(d[4], -4.0, d[2]), d[4] - d[2]
-        odd, twice_odd = self.plus(d[3], -4.0, d[1]), d[3] - d[1]
-        first = self.plus(self.plus(d[4], 4.0, d[0]), -5.0, d[2])
-        last = self.plus(self.plus(d[5], 4.0, d[1]), -5.0, d[3])
-        return [
-            first,
-            even + odd,
-            even - odd,
-            self.plus(twice_even, 2.0, twice_odd),
-            self.plus(twice_even, -2.0, twice_odd),
-            last,
-        ]
+        near, far = _NEAR * _NEAR, _FAR * _FAR
+        values = [self.plus(self.plus(d[4], near * far, d[0]), -(near + far), d[2])]
+        for point, other in ((_NEAR, far), (_FAR, near)):
+            even, odd = self.plus(d[4], -other, d[2]), self.plus(d[3], -other, d[1])
+            values += [self.plus(even, point, odd), self.plus(even, -point, odd)]
+        last = self.plus(self.plus(d[5], near * far, d[1]), -(near + far), d[3])
+        return [*values, last]
 
     def of_products(self, m: Sequence[Value]) -> list[Value]:
         """Four places of the result from products at the points."""
-        once, odd = m[1] + m[2], m[1] - m[2]
-        twice, twice_odd = m[3] + m[4], m[3] - m[4]
+        near, near_odd = m[1] + m[2], m[1] - m[2]
+        far, far_odd = m[3] + m[4], m[3] - m[4]
         return [
-            (m[0] + once) + twice,
-            self.plus(odd, 2.0, twice_odd),
-            self.plus(once, 4.0, twice),
-            self.plus(odd, 8.0, twice_odd) + m[5],
+            (m[0] + near) + far,
+            self.plus(near_odd * _NEAR, _FAR, far_odd),
+            self.plus(near * _NEAR**2, _FAR**2, far),
+            self.plus(self.plus(m[5], _NEAR**3, near_odd), _FAR**3, far_odd),
         ]
 
     def of_weights(self, g: Sequence[Value]) -> list[Value]:
-        """Three elements of a kernel at the points, scaled so that the transform of
-        products needs no fractions."""
-        ends, twice_ends = g[0] + g[2], self.plus(g[0], 4.0, g[2])
-        sixth, part = -1.0 / 6.0, 1.0 / 24.0
-        return [
-            g[0] * 0.25,
-            (ends + g[1]) * sixth,
-            (ends - g[1]) * sixth,
-            self.plus(twice_ends, 2.0, g[1]) * part,
-            self.plus(twice_ends, -2.0, g[1]) * part,
-            g[2],
-        ]
+        """Three elements of a kernel at the points, divided by what the points are
+        apart from the others, so that no other transform has to."""
+        near, far = _NEAR * _NEAR, _FAR * _FAR
+        values = [g[0] * (1 / (near * far))]
+        for point, other in ((_NEAR, far), (_FAR, near)):
+            square = point * point
+            even, odd = self.plus(g[0], square, g[2]), g[1] * point
+            scale = 1 / (2 * square * (square - other))
+            values += [(even + odd) * scale, (even - odd) * scale]
+        return [*values, g[2]]
 
 
 class InputTransform(Generator):
