@@ -6,6 +6,7 @@
 #                         ARGS='…', what pytest is told to, in one process
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
+#   make test-torch       test the EP on PyTorch, with PyTorch
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PLUGINS := kernels cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine, and
 # operators that few models use
-FOR_TESTS := testing openvino training
+FOR_TESTS := testing openvino training torch
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
 # each process collects all tests, so many of them do not help
@@ -34,7 +35,7 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exhaustive test-exporters lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters test-torch lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -55,7 +56,10 @@ test-exhaustive: $(VENV)/development.stamp
 	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
 
 test-exporters: $(VENV)/exporters.stamp
-	$(BIN)/python -m pytest tests/exporters $(ARGS)
+	$(BIN)/python -m pytest tests/exporters --ignore=tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+
+test-torch: $(VENV)/exporters.stamp
+	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch tests/exporters/torch_models/test_torch_ep.py $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .

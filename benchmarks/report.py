@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.processes import OURS
+from comparison.table import TINY
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -96,7 +97,7 @@ def _conditions(report: Report) -> str:
         f"{machine['load'][0]}; float32 by {precision}. At most "
         f"{peaks['GFLOP/s']:.0f} GFLOP/s and {peaks['GB/s']:.0f} GB/s with one thread. "
         f"Beside {peers}. onnxplug at `{machine['commit']}`, Python "
-        f"{machine['python']}. {settings['repeats']} repeats of "
+        f"{machine['python']}. {settings['repeats']} × "
         f"{settings['seconds per runtime and repeat']:g} s"
         + (", in time of the processor." if settings["clock"] == "cpu" else ".")
     )
@@ -153,6 +154,8 @@ def _bounds(report: Report, threads: str) -> Iterator[str]:
         }
         bound = max(by, key=lambda kind: by[kind])
         taken = found["seconds"].get(by_fma)
+        if taken is not None and taken < TINY:
+            continue
         yield _line(
             [
                 name,

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, shape_inference
 
 PEAKS = Path(__file__).with_name("peaks.py")
+PROCESSES = 5
 
 
 class Work(NamedTuple):
@@ -22,7 +23,8 @@ class Work(NamedTuple):
     Attributes:
         flops: floating-point operations of convolutions and matrix products, a
             multiplication and an addition as two.
-        nbytes: bytes of weights, inputs and outputs.
+        nbytes: bytes of weights, inputs and outputs; of a weight that rows are only
+            gathered from, those of the rows.
     """
 
     flops: int
@@ -36,12 +38,20 @@ def work(model: onnx.ModelProto) -> Work:
     """
     graph = shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-    nbytes = sum(_nbytes(weight.data_type, weight.dims) for weight in graph.initializer)
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         shapes[value.name] = tuple(size.dim_value for size in tensor.shape.dim)
-    for value in (*graph.input, *graph.output):
-        nbytes += _nbytes(value.type.tensor_type.elem_type, shapes[value.name])
+    nbytes = sum(
+        _nbytes(value.type.tensor_type.elem_type, shapes[value.name])
+        for value in (*graph.input, *graph.output)
+    )
+    for weight in graph.initializer:
+        readers = [node for node in graph.node if weight.name in node.input]
+        if all(n.op_type == "Gather" and n.input[0] == weight.name for n in readers):
+            gathered = [shapes[node.output[0]] for node in readers]
+        else:
+            gathered = [tuple(weight.dims)]
+        nbytes += sum(_nbytes(weight.data_type, shape) for shape in gathered)
     return Work(sum(_flops(node, shapes) for node in graph.node), nbytes)
 
 
@@ -68,8 +78,13 @@ def measured_peaks(cores: Sequence[int]) -> dict[str, Any]:
     """10⁹ float32 operations and 10⁹ bytes a second, by onnxplug's profiler.
 
     The first on registers alone, by instructions that multiply and add; the second
-    read from memory; by as many threads as *cores*.
+    read from memory; by as many threads as *cores*.  The best of some processes, as
+    whatever else the machine does only lessens them.
     """
     command = [sys.executable, str(PEAKS), ",".join(map(str, cores))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
+    best: dict[str, Any] = {}
+    for _ in range(PROCESSES):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        for name, rate in json.loads(done.stdout).items():
+            best[name] = max(rate, best.get(name, 0.0))
+    return best

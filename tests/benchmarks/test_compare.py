@@ -123,6 +123,19 @@ def test_errors_are_relative_and_never_lost(tmp_path: Path) -> None:
     assert error(stored("c", [0.0], [1.0]), right) == lost
 
 
+def test_work_reads_of_a_table_what_is_gathered() -> None:
+    table = onnx.numpy_helper.from_array(np.zeros((1000, 4), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "rows"], ["y"])],
+        "gather",
+        [helper.make_tensor_value_info("rows", onnx.TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, 4])],
+        [table],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    assert work(model) == Work(0, 3 * 8 + 2 * (3 * 4 * 4))
+
+
 def test_work_is_what_products_and_convolutions_multiply() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["y"], group=2, strides=[2, 2]),

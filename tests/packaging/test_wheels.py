@@ -17,17 +17,31 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
+TORCH = "onnxplug-torch"
 TRAINING = "onnxplug-training"
 EVERY = pytest.mark.parametrize(
     "name",
-    ("onnxplug", "onnxplug-kernels", "onnxplug-cpu", OPENVINO, TESTING, TRAINING),
+    (
+        "onnxplug",
+        "onnxplug-kernels",
+        "onnxplug-cpu",
+        OPENVINO,
+        TESTING,
+        TORCH,
+        TRAINING,
+    ),
 )
 
 
 @pytest.fixture(scope="module")
 def every_wheel(wheels, build_wheel) -> dict[str, Path]:
     """The wheels for the CPU, and the others."""
-    others = {OPENVINO: "openvino", TESTING: "testing", TRAINING: "training"}
+    others = {
+        OPENVINO: "openvino",
+        TESTING: "testing",
+        TORCH: "torch",
+        TRAINING: "training",
+    }
     return {
         **wheels,
         **{

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.windows import fold, pad, patches, place_windows
+
+XP = namespace_of(np)
 
 SHAPES: list[dict[str, Any]] = [
     {"spatial_shape": [7], "kernel_shape": [3], "strides": [2], "pads": [1, 0]},
@@ -23,7 +26,7 @@ SHAPES: list[dict[str, Any]] = [
 def test_patches_are_what_the_windows_cover(attributes: dict[str, Any]) -> None:
     windows = place_windows(**attributes)
     x = np.random.default_rng(0).normal(size=(2, *attributes["spatial_shape"]))
-    seen = patches(np, pad(np, x, windows, -9.0), windows)
+    seen = patches(XP, pad(XP, x, windows, -9.0), windows)
     assert seen.shape == (2, *windows.kernel, *windows.count)
     rank = len(windows.kernel)
     for position in np.ndindex(*seen.shape[1:]):
@@ -48,9 +51,9 @@ def test_fold_is_the_adjoint_of_patches(attributes: dict[str, Any]) -> None:
     windows = place_windows(**attributes)
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2, *attributes["spatial_shape"]))
-    seen = patches(np, pad(np, x, windows), windows)
+    seen = patches(XP, pad(XP, x, windows), windows)
     elements = rng.normal(size=seen.shape)
-    folded = fold(np, elements, windows, x.shape[1:])
+    folded = fold(XP, elements, windows, x.shape[1:])
     assert folded.shape == x.shape
     np.testing.assert_allclose(np.sum(seen * elements), np.sum(x * folded))
 

@@ -53,6 +53,7 @@ class EpDevice:
         default_options: options the EP suggests for this device; the user's win.
         costs: by which the host weighs small partitions; ``None``: the defaults of
             :class:`Costs`.
+        by_name_only: policies are not offered it; who wants it names the EP.
     """
 
     ep_name: str
@@ -61,6 +62,7 @@ class EpDevice:
     metadata: Mapping[str, str] = field(default_factory=dict)
     default_options: Mapping[str, str] = field(default_factory=dict)
     costs: Costs | None = None
+    by_name_only: bool = False
 
     def __hash__(self) -> int:
         return hash((self.ep_name, self.device))

@@ -155,7 +155,8 @@ def _chosen_by_policy(
 
     found = enumerate_devices(registry, hardware)  # loads plugins, and their policies
     name, function = find_policy(policy, registry)
-    ordered = order_devices(found.devices, found.vendor_ids)
+    offered = [pair for pair in found.devices if not pair.by_name_only]
+    ordered = order_devices(offered, found.vendor_ids)
     return PolicyChoice(
         name, function, ordered, model_info(), cpu_fallback=cpu_fallback
     )

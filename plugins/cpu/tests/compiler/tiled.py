@@ -43,23 +43,25 @@ class Counted:
     """How many products of tiles were computed, and of how many rows.
 
     Attributes:
+        address: of both counts.
         isa: for what is to be counted.
     """
 
     def __init__(self) -> None:
-        self._products, self._rows = ctypes.c_int64(), ctypes.c_int64()
+        self._counts = (ctypes.c_int64 * 2)()
+        self.address = ctypes.addressof(self._counts)
         # code that counts must not be taken for other code, and this changes no code
-        self.isa = EMULATED[0]._replace(l3=ctypes.addressof(self._products))
+        self.isa = EMULATED[0]._replace(l3=self.address)
 
     @property
     def products(self) -> int:
         """Products of tiles."""
-        return self._products.value
+        return self._counts[0]
 
     @property
     def rows(self) -> int:
         """Rows of the left ones of these tiles."""
-        return self._rows.value
+        return self._counts[1]
 
 
 @contextmanager
@@ -70,12 +72,9 @@ def counted() -> Iterator[Counted]:
 
     def and_count(self: EmulatedTiles, sums: int, a: int, b: int) -> None:
         f = self.f
-        for counter, more in (
-            (found._products, f.value(1, I64)),
-            (found._rows, self._rows(sums)),
-        ):
+        for number, more in enumerate((f.value(1, I64), self._rows(sums))):
             place = f.instruction(
-                PTR, f"inttoptr i64 {ctypes.addressof(counter)} to ptr"
+                PTR, f"inttoptr i64 {found.address + 8 * number} to ptr"
             )
             f.store(f.load(place, I64) + more, place)
         multiply(self, sums, a, b)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.arrays import is_extension
 from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.elementwise import (
     as_array,
@@ -15,7 +14,6 @@ from onnxplug_kernels.elementwise import (
     widened,
     with_consumed_inputs,
 )
-from onnxplug_kernels.erf import erf
 from onnxplug_kernels.registry import operator
 
 # Where one formula serves both signs, maximum and minimum select: several times faster
@@ -24,7 +22,7 @@ from onnxplug_kernels.registry import operator
 
 def relu(xp: Any, x: Any) -> Any:
     # bfloat16 does not take a Python number without turning into float32
-    zero = xp.zeros((), dtype=x.dtype) if is_extension(x.dtype) else 0
+    zero = xp.zeros((), dtype=x.dtype) if xp.is_narrow(x.dtype) else 0
     return as_array(xp, xp.maximum(x, zero))
 
 
@@ -96,7 +94,7 @@ def gelu(xp: Any, x: Any, *, approximate: str = "none") -> Any:
         return 0.5 * x * (1 + xp.tanh(inner))
     if approximate != "none":
         raise ValueError(f"approximate is {approximate!r}, expected none or tanh")
-    return 0.5 * x * (1 + erf(xp, x * math.sqrt(0.5)))
+    return 0.5 * x * (1 + xp.erf(x * math.sqrt(0.5)))
 
 
 def thresholded_relu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
@@ -157,14 +155,14 @@ def swiglu(xp: Any, a: Any, b: Any, *, alpha: float = 1.0) -> Any:
 def shrink(xp: Any, x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
     """In integers the sum with a *bias* that is not whole is truncated toward zero."""
     dtype = x.dtype
-    wide = dtype if dtype.kind == "f" or bias.is_integer() else np.dtype(np.float64)
-    offset = xp.asarray(bias).astype(wide)
+    wide = dtype if xp.kind(dtype) == "f" or bias.is_integer() else xp.float64
+    offset = xp.astype(xp.asarray(bias, dtype=xp.float64), wide)
     shrunk = xp.where(
         x > lambd,
         x - offset,
         xp.where(x < -lambd, x + offset, xp.zeros((), dtype=wide)),
     )
-    return shrunk.astype(dtype, copy=False)
+    return xp.astype(shrunk, dtype, copy=False)
 
 
 @operator("PRelu", since=7)
@@ -177,10 +175,10 @@ def prelu(xp: Any, x: Any, slope: Any) -> Any:
 @operator("PRelu", since=6, until=6)
 def prelu_6(xp: Any, x: Any, slope: Any) -> Any:
     """A *slope* of rank 1 has one number for all channels, or one for each."""
-    if slope.size == 1:
-        slope = slope.reshape(())
+    if xp.size(slope) == 1:
+        slope = xp.reshape(slope, ())
     elif slope.ndim == 1 and x.ndim > 1:
-        slope = slope.reshape(-1, *(1,) * (x.ndim - 2))
+        slope = xp.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
     return prelu(xp, x, slope)
 
 
@@ -197,16 +195,16 @@ def dropout(
     seed: int | None = None,
     output_count: int = 2,
 ) -> Any:
-    rate = 0.5 if ratio is None else float(ratio.reshape(())[()])
+    rate = 0.5 if ratio is None else float(xp.item(ratio))
     _check_ratio(rate)
-    if training_mode is None or not bool(training_mode) or rate == 0:
-        return _keep_all(xp, x, np.dtype(np.bool_), output_count)
+    if training_mode is None or not bool(xp.item(training_mode)) or rate == 0:
+        return _keep_all(xp, x, xp.bool, output_count)
     return _drop(xp, x, rate, seed)
 
 
 @operator("Dropout", since=10, until=11)
 def dropout_10(xp: Any, x: Any, *, ratio: float = 0.5, output_count: int = 2) -> Any:
-    return _keep_all(xp, x, np.dtype(np.bool_), output_count)
+    return _keep_all(xp, x, xp.bool, output_count)
 
 
 @operator("Dropout", since=7, until=9)
@@ -222,7 +220,7 @@ def dropout_6(
     if is_test or ratio == 0:
         return _keep_all(xp, x, x.dtype, output_count)
     result, mask = _drop(xp, x, ratio, seed=None)
-    return result, mask.astype(x.dtype)
+    return result, xp.astype(mask, x.dtype)
 
 
 operator("Dropout", since=1, until=5)(with_consumed_inputs(dropout_6))
@@ -233,18 +231,18 @@ def _check_ratio(ratio: float) -> None:
         raise ValueError(f"ratio is {ratio}, expected at least 0 and less than 1")
 
 
-def _keep_all(xp: Any, x: Any, mask_dtype: np.dtype[Any], output_count: int) -> Any:
+def _keep_all(xp: Any, x: Any, mask_dtype: Any, output_count: int) -> Any:
     return x if output_count < 2 else (x, xp.ones(x.shape, dtype=mask_dtype))
 
 
 def _drop(xp: Any, x: Any, ratio: float, seed: int | None) -> tuple[Any, Any]:
     _check_ratio(ratio)
     # the legacy generator, because it is what the ONNX backend suite's data come from
-    generator = xp.random.RandomState(None if seed is None else seed % 2**32)
-    mask = xp.asarray(generator.uniform(0, 1, x.shape) >= ratio)
-    factors = mask * (1 / (1 - ratio))
+    generator = np.random.RandomState(None if seed is None else seed % 2**32)
+    mask = xp.from_numpy(np.asarray(generator.uniform(0, 1, x.shape) >= ratio))
+    factors = xp.astype(mask, xp.float64) * (1 / (1 - ratio))
     return as_array(xp, in_computing_dtype(_multiply, xp, x, factors=factors)), mask
 
 
 def _multiply(xp: Any, x: Any, factors: Any) -> Any:
-    return x * factors.astype(x.dtype)
+    return x * xp.astype(factors, x.dtype)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
-from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype
+from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,
@@ -17,11 +15,10 @@ from onnxplug_kernels.elementwise import (
     with_consumed_inputs,
     with_limited_broadcasting,
 )
-from onnxplug_kernels.erf import erf
 from onnxplug_kernels.registry import operator
 
 for _op_type, _function in (
-    ("Abs", "absolute"),
+    ("Abs", "abs"),
     ("Ceil", "ceil"),
     ("Floor", "floor"),
     ("Neg", "negative"),
@@ -33,7 +30,7 @@ for _op_type, _function in (
 for _op_type, _function in (("Exp", "exp"), ("Log", "log")):
     declare(_op_type, widened(_function), since=1, legacy=with_consumed_inputs)
 
-declare("Round", native("rint"), since=11)
+declare("Round", native("round"), since=11)
 declare("Sign", native("sign"), since=9)
 
 for _op_type, _function in (
@@ -51,9 +48,9 @@ for _op_type, _function in (
 
 def div(xp: Any, a: Any, b: Any) -> Any:
     """A quotient of integers is truncated toward zero, unlike Python's."""
-    kind = a.dtype.kind
+    kind = xp.kind(a.dtype)
     if kind == "i":
-        return as_array(xp, xp.floor_divide(a - xp.fmod(a, b), b))
+        return as_array(xp, xp.quotient(a, b))
     if kind == "u":
         return as_array(xp, xp.floor_divide(a, b))
     return as_array(xp, xp.divide(a, b))
@@ -70,50 +67,54 @@ def mod(xp: Any, a: Any, b: Any, *, fmod: int = 0) -> Any:
 
 def power(xp: Any, x: Any, y: Any) -> Any:
     """The base alone determines the dtype of the result."""
-    # models spell squares as powers; only on the host is looking at a value free
-    if y.size == 1 and isinstance(y, np.ndarray) and y.ndim <= x.ndim and y.item() == 2:
+    # models spell squares as powers
+    if y.ndim <= x.ndim and xp.is_known(y, 2):
         return as_array(xp, xp.square(x))
-    if x.dtype == y.dtype and x.dtype.kind == "f":
-        return as_array(xp, xp.power(x, y).astype(x.dtype))
-    if x.dtype.kind == "i" and y.dtype.kind in "iu":
+    if x.dtype == y.dtype and xp.kind(x.dtype) == "f":
+        return as_array(xp, xp.astype(xp.pow(x, y), x.dtype, copy=False))
+    if xp.kind(x.dtype) == "i" and xp.kind(y.dtype) in "iu":
         return as_array(xp, _integer_power(xp, x, y))
-    base = x.astype(computing_dtype(x.dtype))
-    exponent = y.astype(computing_dtype(y.dtype))
-    return as_array(xp, xp.power(base, exponent).astype(x.dtype))
+    base = xp.astype(x, xp.computing_dtype(x.dtype))
+    exponent = xp.astype(y, xp.computing_dtype(y.dtype))
+    if (xp.kind(base.dtype) == "f") != (xp.kind(exponent.dtype) == "f"):
+        base, exponent = xp.astype(base, xp.float64), xp.astype(exponent, xp.float64)
+    return as_array(xp, xp.astype(xp.pow(base, exponent), x.dtype))
 
 
 declare("Pow", power, since=1, legacy=with_limited_broadcasting)
 
 
 def _integer_power(xp: Any, x: Any, y: Any) -> Any:
-    exponent = y.astype(np.int64)
-    result = xp.power(x.astype(np.int64), xp.abs(exponent)).astype(x.dtype)
-    if y.dtype.kind == "u":
+    exponent = xp.astype(y, xp.int64)
+    result = xp.astype(xp.pow(xp.astype(x, xp.int64), xp.abs(exponent)), x.dtype)
+    if xp.kind(y.dtype) == "u":
         return result
     # truncated toward zero, the reciprocals of all integers but 1 and -1 are 0
-    reciprocal = xp.where(xp.abs(x) == 1, result, xp.zeros((), x.dtype))
+    reciprocal = xp.where(xp.abs(x) == 1, result, xp.zeros((), dtype=x.dtype))
     return xp.where(exponent < 0, reciprocal, result)
 
 
 @operator("Erf", since=9)
 def erf_kernel(xp: Any, x: Any) -> Any:
     # integers were allowed up to opset 12
-    wide = np.dtype(np.float64) if x.dtype.kind in "iu" else computing_dtype(x.dtype)
-    return as_array(xp, erf(xp, x.astype(wide, copy=False)).astype(x.dtype, copy=False))
+    is_integer = xp.kind(x.dtype) in "iu"
+    wide = xp.float64 if is_integer else xp.computing_dtype(x.dtype)
+    result = xp.erf(xp.astype(x, wide, copy=False))
+    return as_array(xp, xp.astype(result, x.dtype, copy=False))
 
 
 @operator("Clip", since=11)
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     """A limit that is left out is the dtype's, so infinities become finite."""
     if low is None:
-        low = xp.asarray(_limits(x.dtype)[0])
+        low = xp.extremes(x.dtype)[0]
     if high is None:
-        high = xp.asarray(_limits(x.dtype)[1])
-    if low.size != 1 or high.size != 1:
+        high = xp.extremes(x.dtype)[1]
+    if (low.shape or high.shape) and (xp.size(low) != 1 or xp.size(high) != 1):
         raise ValueError(
             f"Clip has limits of shapes {low.shape} and {high.shape}; expected scalars"
         )
-    if x.dtype.kind == "V" or x.size < _MANY:
+    if xp.size(x) < _MANY or xp.kind(x.dtype) == "V":
         return as_array(xp, xp.minimum(xp.maximum(x, low), high))
     return xp.clip(x, low, high)
 
@@ -126,8 +127,8 @@ def clip_6(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Any:
-    low, high = (np.asarray(limit).astype(x.dtype) for limit in (min, max))
-    return clip(xp, x, xp.asarray(low), xp.asarray(high))
+    low, high = (xp.astype(xp.asarray(limit), x.dtype) for limit in (min, max))
+    return clip(xp, x, low, high)
 
 
 @operator("Clip", since=1, until=5)
@@ -140,7 +141,7 @@ def clip_1(
     consumed_inputs: Any = None,
 ) -> Any:
     low, high = (
-        None if limit is None else xp.asarray(np.asarray(limit).astype(x.dtype))
+        None if limit is None else xp.astype(xp.asarray(limit), x.dtype)
         for limit in (min, max)
     )
     return clip(xp, x, low, high)
@@ -148,14 +149,6 @@ def clip_1(
 
 # xp.clip passes over the elements once instead of twice, but starts slowly in numpy
 _MANY = 1 << 14
-
-
-@functools.cache
-def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    import ml_dtypes  # 6 ms that most models need not pay
-
-    info: Any = (ml_dtypes.iinfo if dtype.kind in "iu" else ml_dtypes.finfo)(dtype)
-    return np.asarray(info.min, dtype=dtype), np.asarray(info.max, dtype=dtype)
 
 
 def _add_all(xp: Any, *arrays: Any) -> Any:

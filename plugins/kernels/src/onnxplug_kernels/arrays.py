@@ -1,37 +1,24 @@
-"""What every family needs to know about arrays: computing dtypes and their casts."""
+"""What every family needs to know about arrays: casts, and checks of shapes."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug.ep import DataType
 
-# numpy computes these natively; everything else of a floating kind is an
-# ml_dtypes type that has few ufuncs, no matmul and rounds after each step.
-_NATIVE_FLOATS: Final = frozenset({"float32", "float64", "complex64", "complex128"})
-
 
 @functools.cache
-def computing_dtype(dtype: Any) -> Any:
-    """The dtype to compute in for arrays of *dtype*: float32 for narrower floats.
+def element_dtype(xp: Any, data_type: int) -> Any:
+    """The dtype of *xp* for ONNX's element type number *data_type*.
 
-    Integers, bool and wide floats are computed in their own dtype.
+    Raises:
+        ValueError: ONNX has no such element type.
+        TypeError: *xp* has no such dtype.
     """
-    name = np.dtype(dtype).name
-    if name in _NATIVE_FLOATS or np.dtype(dtype).kind in "iubO":
-        return dtype
-    if name.startswith(("int", "uint")):
-        return np.dtype(np.int32)
-    return np.dtype(np.float32)
-
-
-def numpy_dtype(data_type: int) -> Any:
-    """The numpy dtype of ONNX's element type number *data_type*."""
-    return DataType.from_onnx(data_type).numpy
+    return xp.dtype(DataType.from_onnx(data_type))
 
 
 def in_computing_dtype(
@@ -42,14 +29,14 @@ def in_computing_dtype(
     The result takes the dtype of the first array.
     """
     dtype = arrays[0].dtype
-    wide = computing_dtype(dtype)
-    if wide == dtype:
+    wide = xp.computing_dtype(dtype)
+    if wide is dtype or wide == dtype:
         return function(xp, *arrays, **options)
-    result = function(xp, *(array.astype(wide) for array in arrays), **options)
-    return result.astype(dtype)
+    result = function(xp, *(xp.astype(array, wide) for array in arrays), **options)
+    return xp.astype(result, dtype)
 
 
-def numbers(x: Any, what: str) -> list[Any]:
+def numbers(xp: Any, x: Any, what: str) -> list[Any]:
     """The numbers of the input *what*, which has one axis.
 
     Exporters also give a single number as a scalar.
@@ -58,10 +45,17 @@ def numbers(x: Any, what: str) -> list[Any]:
         ValueError: it has more axes.
     """
     if x.ndim == 1:
-        return x.tolist()  # type: ignore[no-any-return]
+        return xp.tolist(x)  # type: ignore[no-any-return]
     if x.ndim:
         raise ValueError(f"{what} has shape {x.shape}; expected rank 1")
-    return [x.item()]
+    return [xp.item(x)]
+
+
+def extremes(xp: Any, x: Any) -> tuple[int, int]:
+    """The smallest and the largest of the integers *x* and 0."""
+    if not xp.size(x):
+        return 0, 0
+    return min(int(xp.min(x)), 0), max(int(xp.max(x)), 0)
 
 
 def require_rank(x: Any, what: str, least: int, most: int | None = None) -> None:
@@ -95,7 +89,7 @@ def require_extent(shape: tuple[int, ...], *parameters: Any, what: str) -> None:
 
 def mean_of(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
     """The mean over *axes*, which stay; of nothing it is NaN."""
-    if x.size:
+    if xp.size(x):
         return xp.mean(x, axis=axes, keepdims=True)
     # which numpy would warn of
-    return xp.full_like(xp.sum(x, axis=axes, keepdims=True), xp.nan)
+    return xp.full_like(xp.sum(x, axis=axes, keepdims=True), math.nan)

@@ -11,10 +11,8 @@ import math
 import operator as operators
 from typing import Any, Final
 
-import numpy as np
-
 from onnxplug.ep.bounds import at_least
-from onnxplug_kernels.arrays import computing_dtype, numpy_dtype, require_extent
+from onnxplug_kernels.arrays import element_dtype, require_extent
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 
@@ -56,13 +54,13 @@ def attention(
     """
     _check_cache(past_key, past_value, nonpad_kv_seqlen)
     dtype, rank = q.dtype, q.ndim
-    q = _split_heads(q, q_num_heads, "q_num_heads")
-    k = _split_heads(k, kv_num_heads, "kv_num_heads")
-    v = _split_heads(v, kv_num_heads, "kv_num_heads")
+    q = _split_heads(xp, q, q_num_heads, "q_num_heads")
+    k = _split_heads(xp, k, kv_num_heads, "kv_num_heads")
+    v = _split_heads(xp, v, kv_num_heads, "kv_num_heads")
     if past_key is not None:
-        k = xp.concatenate([past_key, k], axis=2)
-        v = xp.concatenate([past_value, v], axis=2)
-    wide = np.result_type(computing_dtype(dtype), computing_dtype(v.dtype))
+        k = xp.concat([past_key, k], axis=2)
+        v = xp.concat([past_value, v], axis=2)
+    wide = xp.result_type(xp.computing_dtype(dtype), xp.computing_dtype(v.dtype))
     batch, heads, queries, size = q.shape
     keys = k.shape[2]
     group = _group_size(heads, k.shape[1])
@@ -79,43 +77,43 @@ def attention(
         )
     at_least(-1, (left_window_size, right_window_size), "a window size")
     if nonpad_kv_seqlen is not None:
-        _check_lengths(nonpad_kv_seqlen, batch, keys)
+        _check_lengths(xp, nonpad_kv_seqlen, batch, keys)
     factor = 1 / math.sqrt(max(size, 1)) if scale is None else scale
-    scaled = q.astype(wide, copy=False) * wide.type(factor)
-    rows = scaled.reshape(batch, heads // group, group * queries, size)
-    scores = xp.matmul(rows, k.astype(wide, copy=False).swapaxes(-1, -2))
-    scores = scores.reshape(batch, heads, queries, keys)
+    scaled = xp.astype(q, wide, copy=False) * factor
+    rows = xp.reshape(scaled, (batch, heads // group, group * queries, size))
+    scores = xp.matmul(rows, xp.swapaxes(xp.astype(k, wide, copy=False), -1, -2))
+    scores = xp.reshape(scores, (batch, heads, queries, keys))
     stages = {_AFTER_MATMUL: scores}
     if softcap > 0:
-        scores = xp.tanh(scores / wide.type(softcap)) * wide.type(softcap)
+        scores = xp.tanh(scores / softcap) * softcap
     stages[_AFTER_SOFTCAP] = scores
     if past_key is not None:
         offset: Any = past_key.shape[2]
     elif nonpad_kv_seqlen is not None:
-        offset = (nonpad_kv_seqlen - queries).reshape(-1, 1, 1, 1)
+        offset = xp.reshape(nonpad_kv_seqlen - queries, (-1, 1, 1, 1))
     else:
         offset = 0
     right = 0 if is_causal else right_window_size
     limits = _window(xp, queries, keys, offset, left_window_size, right)
     if nonpad_kv_seqlen is not None:
-        limits.append(xp.arange(keys) < nonpad_kv_seqlen.reshape(-1, 1, 1, 1))
+        limits.append(xp.arange(keys) < xp.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1)))
     scores = _masked(xp, scores, limits, attn_mask)
     stages[_AFTER_MASK] = scores
     if softmax_precision is not None:
-        precise = computing_dtype(numpy_dtype(softmax_precision))
-        scores = scores.astype(np.result_type(wide, precise), copy=False)
-    weights = _softmax(xp, scores).astype(wide, copy=False)
+        precise = xp.computing_dtype(element_dtype(xp, softmax_precision))
+        scores = xp.astype(scores, xp.result_type(wide, precise), copy=False)
+    weights = xp.astype(_softmax(xp, scores), wide, copy=False)
     stages[_AFTER_SOFTMAX] = weights
     y = xp.matmul(
-        weights.reshape(batch, heads // group, group * queries, keys),
-        v.astype(wide, copy=False),
+        xp.reshape(weights, (batch, heads // group, group * queries, keys)),
+        xp.astype(v, wide, copy=False),
     )
-    y = y.reshape(batch, heads, queries, v.shape[3]).astype(dtype, copy=False)
+    y = xp.astype(xp.reshape(y, (batch, heads, queries, v.shape[3])), dtype, copy=False)
     if rank == 3:
-        y = y.swapaxes(1, 2).reshape(batch, queries, heads * v.shape[3])
+        y = xp.reshape(xp.swapaxes(y, 1, 2), (batch, queries, heads * v.shape[3]))
     if output_count < 4:
         return y, k, v
-    return y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False)
+    return y, k, v, xp.astype(stages[qk_matmul_output_mode], dtype, copy=False)
 
 
 @operator("RotaryEmbedding", since=23)
@@ -136,7 +134,7 @@ def rotary_embedding(
     sequence, heads * size]; a pair is an element of the first half of the rotated part
     and its counterpart in the second, or two neighbours if *interleaved*.
     """
-    heads = _split_heads(x, num_heads, "num_heads")
+    heads = _split_heads(xp, x, num_heads, "num_heads")
     rotated = rotary_embedding_dim or heads.shape[3]
     if not 0 <= rotated <= heads.shape[3] or rotated % 2:
         raise ValueError(
@@ -150,35 +148,36 @@ def rotary_embedding(
                 f"cos_cache and sin_cache have shapes {cos_cache.shape} and "
                 f"{sin_cache.shape}; expected equal ones"
             )
-        if position_ids.shape != (len(heads), heads.shape[2]):
+        if position_ids.shape != (heads.shape[0], heads.shape[2]):
             raise ValueError(
                 f"position_ids has shape {position_ids.shape}, expected "
-                f"{(len(heads), heads.shape[2])}"
+                f"{(heads.shape[0], heads.shape[2])}"
             )
         # from the back, too, as ONNX's function body gathers them
-        require_in_range(position_ids, len(cos_cache), "the caches")
-        cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
+        require_in_range(xp, position_ids, cos_cache.shape[0], "the caches")
+        cos_cache = xp.take(cos_cache, position_ids, axis=0)
+        sin_cache = xp.take(sin_cache, position_ids, axis=0)
     for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
         if cache.shape[-1] < half:
             raise ValueError(
                 f"{name} has {cache.shape[-1]} angles for each position, expected "
                 f"{half}: half of the {rotated} elements to rotate"
             )
-    wide = computing_dtype(x.dtype)
+    wide = xp.computing_dtype(x.dtype)
     cos, sin = (
-        cache.astype(wide)[:, None, ..., :half] for cache in (cos_cache, sin_cache)
+        xp.astype(cache, wide)[:, None, ..., :half] for cache in (cos_cache, sin_cache)
     )
-    shape = (len(heads), 1, heads.shape[2], half)
+    shape = (heads.shape[0], 1, heads.shape[2], half)
     require_extent(shape, cos, sin, what="a cache, with an axis for the heads,")
     if interleaved:
         parts = slice(0, rotated, 2), slice(1, rotated, 2)
     else:
         parts = slice(0, half), slice(half, rotated)
-    real, imaginary = (heads[..., part].astype(wide, copy=False) for part in parts)
-    y = heads.copy()
+    real, imaginary = (xp.astype(heads[..., part], wide, copy=False) for part in parts)
+    y = xp.copy(heads)
     y[..., parts[0]] = cos * real - sin * imaginary
     y[..., parts[1]] = sin * real + cos * imaginary
-    return y.swapaxes(1, 2).reshape(x.shape) if x.ndim == 3 else y
+    return xp.reshape(xp.swapaxes(y, 1, 2), x.shape) if x.ndim == 3 else y
 
 
 @operator("LinearAttention", since=27)
@@ -210,7 +209,7 @@ def linear_attention(
     _check_rule(update_rule, decay, beta)
     group = _group_size(q_num_heads, kv_num_heads)
     q, k, v = (
-        _split_heads(x, heads, name).astype(np.float32)
+        xp.astype(_split_heads(xp, x, heads, name), xp.float32)
         for x, heads, name in (
             (query, q_num_heads, "q_num_heads"),
             (key, kv_num_heads, "kv_num_heads"),
@@ -224,44 +223,46 @@ def linear_attention(
             f"{v.shape} [batch, heads, time, size]: expected one batch and time, and "
             f"keys as large as queries"
         )
-    q = q.reshape(batch, kv_num_heads, group, time, size)
-    q *= np.float32(scale or 1 / math.sqrt(max(size, 1)))
+    q = xp.reshape(q, (batch, kv_num_heads, group, time, size))
+    q *= scale or 1 / math.sqrt(max(size, 1))
     if decay is not None:
         # one number for each head or for each element of its keys
-        gates = _split_heads(decay, kv_num_heads, "kv_num_heads")
-        gates = xp.exp(gates.astype(np.float32))
+        gates = _split_heads(xp, decay, kv_num_heads, "kv_num_heads")
+        gates = xp.exp(xp.astype(gates, xp.float32))
         if gates.shape not in (k.shape, (*k.shape[:3], 1)):
             raise ValueError(
                 f"decay, split into heads, has shape {gates.shape}, expected {k.shape} "
                 f"or one number for each key"
             )
     if beta is not None:
-        rates = _split_heads(beta, beta.shape[-1], "kv_num_heads").astype(np.float32)
+        rates = xp.astype(
+            _split_heads(xp, beta, beta.shape[-1], "kv_num_heads"), xp.float32
+        )
         if rates.shape[2] != time:
             raise ValueError(f"beta has shape {beta.shape} for {time} times")
         require_extent((*k.shape[:3], 1), rates, what="beta, split into heads,")
     shape = (batch, kv_num_heads, size, v.shape[3])
     if past_state is None:
-        state = xp.zeros(shape, dtype=np.float32)
+        state = xp.zeros(shape, dtype=xp.float32)
     elif past_state.shape == shape:
-        state = past_state.astype(np.float32)
+        state = xp.astype(past_state, xp.float32)
     else:
         raise ValueError(f"past_state has shape {past_state.shape}, expected {shape}")
-    y = xp.empty((batch, time, kv_num_heads, group, v.shape[3]), dtype=np.float32)
+    y = xp.empty((batch, time, kv_num_heads, group, v.shape[3]), dtype=xp.float32)
     for t in range(time):
-        new, at = v[:, :, t], k[:, :, t, None]
+        new, at = v[:, :, t, :], k[:, :, t, None, :]
         if decay is not None:
             state = state * gates[:, :, t, :, None]
         if beta is not None:
-            new = rates[:, :, t] * (new - xp.matmul(at, state)[:, :, 0])
-        state = state + at.swapaxes(2, 3) * new[:, :, None]
-        y[:, t] = xp.matmul(q[:, :, :, t], state)
-    result = y.reshape(batch, time, q_num_heads * v.shape[3])
+            new = rates[:, :, t, :] * (new - xp.matmul(at, state)[:, :, 0, :])
+        state = state + xp.swapaxes(at, 2, 3) * new[:, :, None, :]
+        y[:, t, ...] = xp.matmul(q[:, :, :, t, :], state)
+    result = xp.reshape(y, (batch, time, q_num_heads * v.shape[3]))
     state_dtype = query.dtype if past_state is None else past_state.dtype
-    return result.astype(query.dtype), state.astype(state_dtype)
+    return xp.astype(result, query.dtype), xp.astype(state, state_dtype)
 
 
-def _split_heads(x: Any, heads: int | None, attribute: str) -> Any:
+def _split_heads(xp: Any, x: Any, heads: int | None, attribute: str) -> Any:
     """[batch, sequence, heads * size] as [batch, heads, sequence, size]."""
     if x.ndim == 4 and (heads in (None, 0, x.shape[1])):
         return x
@@ -272,7 +273,7 @@ def _split_heads(x: Any, heads: int | None, attribute: str) -> Any:
             f"{attribute}"
         )
     batch, sequence, width = x.shape
-    return x.reshape(batch, sequence, heads, width // heads).swapaxes(1, 2)
+    return xp.swapaxes(xp.reshape(x, (batch, sequence, heads, width // heads)), 1, 2)
 
 
 def _group_size(q_heads: int, kv_heads: int) -> int:
@@ -293,12 +294,12 @@ def _check_cache(past_key: Any, past_value: Any, nonpad_kv_seqlen: Any) -> None:
         )
 
 
-def _check_lengths(lengths: Any, batch: int, keys: int) -> None:
+def _check_lengths(xp: Any, lengths: Any, batch: int, keys: int) -> None:
     if lengths.shape != (batch,):
         raise ValueError(
             f"nonpad_kv_seqlen has shape {lengths.shape}, expected {(batch,)}"
         )
-    require_in_range(lengths, keys + 1, "the numbers of keys", least=0)
+    require_in_range(xp, lengths, keys + 1, "the numbers of keys", least=0)
 
 
 def _check_rule(update_rule: str, decay: Any, beta: Any) -> None:
@@ -348,18 +349,18 @@ def _masked(xp: Any, scores: Any, limits: list[Any], mask: Any | None) -> Any:
         if missing > 0 and mask.shape[-1] > 1:
             filler = xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)
             limits = [*limits, xp.arange(scores.shape[3]) < mask.shape[-1]]
-            mask = xp.concatenate([mask, filler], axis=-1)
+            mask = xp.concat([mask, filler], axis=-1)
         require_extent(scores.shape, mask, what="attn_mask")
-        if mask.dtype == bool:
+        if mask.dtype == xp.bool:
             limits = [*limits, mask]
         else:
-            bias = mask.astype(scores.dtype, copy=False)
+            bias = xp.astype(mask, scores.dtype, copy=False)
             limits = [*limits, bias != -math.inf]
             scores = scores + bias
     if not limits:
         return scores
     allowed = functools.reduce(operators.and_, limits)
-    return xp.where(allowed, scores, scores.dtype.type(-math.inf))
+    return xp.where(allowed, scores, -math.inf)
 
 
 def _softmax(xp: Any, scores: Any) -> Any:
@@ -368,11 +369,11 @@ def _softmax(xp: Any, scores: Any) -> Any:
     That is one whose scores are all minus infinity, also where it is the query's own
     infinities that make them so: the scores do not tell.
     """
-    if not scores.size:
+    if not xp.size(scores):
         return scores
     largest = xp.max(scores, axis=-1, keepdims=True)
     weights = scores - xp.where(largest == -math.inf, 0, largest)
-    xp.exp(weights, out=weights)
+    xp.into(xp.exp, weights, out=weights)
     total = xp.sum(weights, axis=-1, keepdims=True)
     weights /= xp.where(total == 0, 1, total)
     return weights

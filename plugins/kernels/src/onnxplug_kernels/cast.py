@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from decimal import Decimal
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import is_extension
-from onnxplug_kernels.arrays import numpy_dtype
+from onnxplug_kernels.arrays import element_dtype
 from onnxplug_kernels.registry import operator
 
 
 @operator("Cast", since=6)
 def cast(xp: Any, x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     return convert(
-        xp, x, numpy_dtype(to), saturate=bool(saturate), round_mode=round_mode
+        xp, x, element_dtype(xp, to), saturate=bool(saturate), round_mode=round_mode
     )
 
 
@@ -27,32 +25,31 @@ def cast(xp: Any, x: Any, *, to: int, saturate: int = 1, round_mode: str = "up")
 def cast_1(xp: Any, x: Any, *, to: str) -> Any:
     """*to* names the element type as ``TensorProto.DataType`` does."""
     name = {"FLOAT": "float32", "DOUBLE": "float64"}.get(to.upper(), to.lower())
-    return convert(xp, x, DataType(name).numpy)
+    return convert(xp, x, xp.dtype(DataType(name)))
 
 
 @operator("CastLike", since=15)
 def cast_like(
     xp: Any, x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up"
 ) -> Any:
-    dtype = DataType.from_numpy(like.dtype).numpy
-    return convert(xp, x, dtype, saturate=bool(saturate), round_mode=round_mode)
+    return convert(xp, x, like.dtype, saturate=bool(saturate), round_mode=round_mode)
 
 
 @operator("BitCast", since=26)
 def bit_cast(xp: Any, x: Any, *, to: int) -> Any:
-    source, target = DataType.from_numpy(x.dtype), DataType.from_onnx(to)
+    source, target = xp.data_type(x.dtype), DataType.from_onnx(to)
     if source.bits != target.bits or not source.bits:
         raise ValueError(
             f"{source} has {source.bits} bits and {target} has {target.bits}; "
             "BitCast needs as many in both, and no strings"
         )
-    return x.view(target.numpy)
+    return xp.bits(x, xp.dtype(target))
 
 
 def convert(
     xp: Any,
     x: Any,
-    dtype: np.dtype[Any],
+    dtype: Any,
     *,
     saturate: bool = True,
     round_mode: str = "up",
@@ -67,30 +64,31 @@ def convert(
             anything beyond it; otherwise infinity or NaN does.
         round_mode: for float8_e8m0fnu; "up", "down" or "nearest".
     """
-    if x.dtype.kind in "OUT":
+    if xp.kind(x.dtype) in "OUT":
         return _from_strings(xp, x, dtype, saturate=saturate, round_mode=round_mode)
     if x.dtype == dtype:
         return x
-    if dtype.kind == "O":
-        return _to_strings(x)
-    if is_extension(x.dtype):
+    if xp.kind(dtype) == "O":
+        return _to_strings(xp.to_numpy(x))
+    if xp.is_narrow(x.dtype):
         # ml_dtypes lacks casts among its own types; these two hold all their values
-        wide = np.int8 if "int" in x.dtype.name else np.float32
-        x = x.astype(wide)
-    if not is_extension(dtype):
-        return x.astype(dtype, copy=False)
-    name = dtype.name
-    if "int" in name:
-        return xp.asarray(xp.rint(x) if x.dtype.kind == "f" else x).astype(dtype)
+        wide = xp.int8 if xp.is_integer(x.dtype) else xp.float32
+        x = xp.astype(x, wide)
+    if not xp.is_narrow(dtype):
+        return xp.astype(x, dtype, copy=False)
+    if xp.is_integer(dtype):
+        whole = xp.round(x) if xp.kind(x.dtype) == "f" else x
+        return xp.astype(xp.asarray(whole), dtype)
+    name = xp.data_type(dtype)
     x = _to_float32_or_narrower(xp, x)
     if name == "float8_e8m0fnu":
         return _to_powers_of_two(xp, x, saturate=saturate, round_mode=round_mode)
     if name in _FOR_NAN:
         x = xp.where(xp.isnan(x), _FOR_NAN[name], x)
     elif saturate and name.startswith("float8"):
-        lowest, largest = _finite_limits(dtype)
+        lowest, largest = xp.limits(dtype)
         x = xp.clip(x, lowest, largest)
-    return xp.asarray(x.astype(dtype))
+    return xp.asarray(xp.astype(x, dtype))
 
 
 def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
@@ -100,14 +98,16 @@ def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
     off by one; rounding first to odd, to whichever neighbour has its last bit set when
     neither is exact, cannot (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
-    if x.dtype.itemsize <= 2 or x.dtype == np.float32:
-        return x.astype(np.float32, copy=False)
-    if x.dtype.kind != "f" and x.dtype.itemsize == 8:
+    if xp.itemsize(x) <= 2 or x.dtype == xp.float32:
+        return xp.astype(x, xp.float32, copy=False)
+    if xp.kind(x.dtype) != "f" and xp.itemsize(x) == 8:
         x = _to_odd_53_bits(xp, x)
-    exact = xp.asarray(x, dtype=np.float64)
-    nearest = xp.asarray(exact.astype(np.float32))
-    is_even = nearest.view(np.uint32) & 1 == 0
-    direction = xp.where(exact > nearest, xp.inf, -xp.inf).astype(np.float32)
+    exact = xp.astype(x, xp.float64)
+    nearest = xp.asarray(xp.astype(exact, xp.float32))
+    is_even = xp.bits(nearest, xp.int32) & 1 == 0
+    direction = xp.where(
+        exact > nearest, xp.asarray(math.inf, dtype=xp.float32), -math.inf
+    )
     return xp.where(
         (nearest != exact) & is_even & ~xp.isnan(exact),
         xp.nextafter(nearest, direction),
@@ -117,8 +117,8 @@ def _to_float32_or_narrower(xp: Any, x: Any) -> Any:
 
 def _to_odd_53_bits(xp: Any, x: Any) -> Any:
     """Integers of 64 bits, rounded to odd where float64 has fewer bits than they."""
-    is_wide = (x > 1 << 53) | (x < -(1 << 53) if x.dtype.kind == "i" else False)
-    return xp.where(is_wide & (x & 0x7FF != 0), x & ~x.dtype.type(0x7FF) | 0x800, x)
+    is_wide = (x > 1 << 53) | (x < -(1 << 53) if xp.kind(x.dtype) == "i" else False)
+    return xp.where(is_wide & (x & 0x7FF != 0), ((x | 0x7FF) ^ 0x7FF) | 0x800, x)
 
 
 def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> Any:
@@ -130,11 +130,11 @@ def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> An
     if round_mode not in ("up", "down", "nearest"):
         raise ValueError(f"round_mode is {round_mode!r}, expected up, down or nearest")
     size = xp.asarray(xp.abs(x))
-    bits = size.view(np.uint32)
+    bits = xp.bits(size, xp.int32)
     # numbers below 2**-126 have exponent 0 and no implicit leading bit
-    leading = xp.where(bits < 0x800000, np.uint32(0x400000), np.uint32(0))
-    fraction = (bits & np.uint32(0x7FFFFF)) - xp.minimum(leading, bits)
-    half = xp.where(leading, np.uint32(0x200000), np.uint32(0x400000))
+    leading = xp.where(bits < 0x800000, 0x400000, xp.zeros_like(bits))
+    fraction = (bits & 0x7FFFFF) - xp.minimum(leading, bits)
+    half = xp.where(leading > 0, 0x200000, xp.full_like(bits, 0x400000))
     exponent = bits >> 23
     if round_mode == "up":
         exponent = exponent + (fraction > 0)
@@ -144,12 +144,12 @@ def _to_powers_of_two(xp: Any, x: Any, *, saturate: bool, round_mode: str) -> An
     is_nan = xp.isnan(size)
     if not saturate:
         is_nan = is_nan | (size < 2.0**-127) | (size > 2.0**127)
-    encoded = xp.where(is_nan, _NO_EXPONENT, exponent).astype(np.uint8)
-    return encoded.view(DataType.FLOAT8_E8M0FNU.numpy)
+    encoded = xp.astype(xp.where(is_nan, _NO_EXPONENT, exponent), xp.uint8)
+    return xp.bits(encoded, xp.dtype(DataType.FLOAT8_E8M0FNU))
 
 
-_LARGEST_EXPONENT: Final = np.uint32(0xFE)
-_NO_EXPONENT: Final = np.uint32(0xFF)
+_LARGEST_EXPONENT: Final = 0xFE
+_NO_EXPONENT: Final = 0xFF
 
 
 _FOR_NAN: Final = {
@@ -161,16 +161,10 @@ _FOR_NAN: Final = {
 page on them has it; of those of 4 bits what its backend suite has, against its page."""
 
 
-@functools.cache
-def _finite_limits(dtype: np.dtype[Any]) -> tuple[np.float32, np.float32]:
-    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return np.float32(info.min), np.float32(info.max)
-
-
 # Strings are numpy arrays of Python objects whatever xp is: they stay on the host.
 
 
-def _to_strings(x: Any) -> Any:
+def _to_strings(x: np.ndarray[Any, Any]) -> Any:
     """The shortest decimals that read back as the same numbers, and 1 and 0 for truths.
 
     Infinities and NaN are spelled as Cast reads them.
@@ -188,23 +182,23 @@ def _to_strings(x: Any) -> Any:
 
 
 def _from_strings(
-    xp: Any, x: Any, dtype: np.dtype[Any], *, saturate: bool, round_mode: str
+    xp: Any, x: Any, dtype: Any, *, saturate: bool, round_mode: str
 ) -> Any:
-    if dtype.kind == "O":
+    if xp.kind(dtype) == "O":
         return x
     texts = x.reshape(-1).tolist()
-    if dtype.kind == "b":
+    if xp.kind(dtype) == "b":
         numbers = np.array([_parse_bool(text) for text in texts], dtype=np.bool_)
-    elif "int" in dtype.name:
+    elif xp.is_integer(dtype):
         # modulo 2**64, so that a narrower type keeps the low bits of any number
         integers = [_parse_int(text) & 0xFFFF_FFFF_FFFF_FFFF for text in texts]
         numbers = np.array(integers, dtype=np.uint64)
     else:
-        parse = float if dtype == np.float64 else _parse_to_odd
+        parse = float if dtype == xp.float64 else _parse_to_odd
         numbers = np.array([parse(text) for text in texts], dtype=np.float64)
     return convert(
         xp,
-        xp.asarray(numbers.reshape(x.shape)),
+        xp.from_numpy(numbers.reshape(x.shape)),
         dtype,
         saturate=saturate,
         round_mode=round_mode,

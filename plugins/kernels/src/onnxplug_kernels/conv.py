@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
+from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach
 from onnxplug_kernels.windows import (
@@ -51,11 +51,15 @@ def conv(
         dilations=dilations,
         auto_pad=auto_pad,
     )
-    wide = computing_dtype(x.dtype)
+    wide = xp.computing_dtype(x.dtype)
     y = convolve(
-        xp, x.astype(wide, copy=False), w.astype(wide, copy=False), windows, group
+        xp,
+        xp.astype(x, wide, copy=False),
+        xp.astype(w, wide, copy=False),
+        windows,
+        group,
     )
-    return _add_bias(y, b).astype(x.dtype, copy=False)
+    return xp.astype(_add_bias(xp, y, b), x.dtype, copy=False)
 
 
 def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
@@ -74,11 +78,11 @@ def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
     padded = pad(xp, x, windows)
     if depth == 1 and group > 1:
         return _convolve_depthwise(xp, padded, w, windows, group)
-    matrix = w.reshape(group, filters // group, -1)
+    matrix = xp.reshape(w, (group, filters // group, -1))
     y = xp.empty((batch, *matrix.shape[:2], math.prod(windows.count)), dtype=x.dtype)
     if group == 1:
         # without the axis of groups the product is one for each image
-        matrix, y = matrix[0], y[:, 0]
+        matrix, y = matrix[0, ...], y[:, 0, ...]
     view = patches(xp, padded, windows)
     line = math.prod(windows.count[1:])
     elements = group * matrix.shape[-1] * line
@@ -86,15 +90,22 @@ def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
     images = max(_COLUMN_ELEMENTS // (elements * windows.count[0]), 1)
     ahead = (slice(None),) * (1 + len(kernel))
     for image in range(0, batch, images):
-        part = slice(image, image + images)
+        part = slice(image, min(image + images, batch))
         for first in range(0, windows.count[0], lines):
-            target = y[part, ..., first * line : (first + lines) * line]
-            piece = view[(part, *ahead, slice(first, first + lines))]
-            columns = piece.reshape(
-                len(target), *matrix.shape[:-2], matrix.shape[-1], target.shape[-1]
+            last = min(first + lines, windows.count[0])
+            target = y[part, ..., first * line : last * line]
+            piece = view[(part, *ahead, slice(first, last), ...)]
+            columns = xp.reshape(
+                piece,
+                (
+                    target.shape[0],
+                    *matrix.shape[:-2],
+                    matrix.shape[-1],
+                    target.shape[-1],
+                ),
             )
-            xp.matmul(matrix, columns, out=target)
-    return y.reshape(batch, filters, *windows.count)
+            xp.into(xp.matmul, matrix, columns, out=target)
+    return xp.reshape(y, (batch, filters, *windows.count))
 
 
 @operator("ConvTranspose", since=1)
@@ -140,15 +151,17 @@ def conv_transpose(
             f"ConvTranspose with input {x.shape}, weights {w.shape} and {group} groups"
             f": expected {channels} channels, a multiple of the groups"
         )
-    wide = computing_dtype(x.dtype)
+    wide = xp.computing_dtype(x.dtype)
     batch, area = x.shape[0], math.prod(x.shape[2:])
     depth, rows = channels // group, filters * math.prod(kernel)
-    factors = x.astype(wide, copy=False).reshape(batch, group, depth, area)
-    matrix = w.astype(wide, copy=False).reshape(group, depth, rows).swapaxes(1, 2)
+    factors = xp.reshape(xp.astype(x, wide, copy=False), (batch, group, depth, area))
+    matrix = xp.swapaxes(
+        xp.reshape(xp.astype(w, wide, copy=False), (group, depth, rows)), 1, 2
+    )
     columns = xp.matmul(matrix, factors)
-    elements = columns.reshape(batch, group * filters, *kernel, *x.shape[2:])
+    elements = xp.reshape(columns, (batch, group * filters, *kernel, *x.shape[2:]))
     y = fold(xp, elements, windows, shape)
-    return _add_bias(y, b).astype(x.dtype, copy=False)
+    return xp.astype(_add_bias(xp, y, b), x.dtype, copy=False)
 
 
 @operator("DeformConv", since=19)
@@ -181,7 +194,7 @@ def deform_conv(
         pads=pads,
         dilations=dilations,
     )
-    wide = computing_dtype(x.dtype)
+    wide = xp.computing_dtype(x.dtype)
     batch, channels = x.shape[:2]
     filters, depth, *kernel = w.shape
     rank, size, area = len(kernel), math.prod(kernel), math.prod(windows.count)
@@ -198,28 +211,34 @@ def deform_conv(
     ):
         if given is not None and given.shape != expected:
             raise ValueError(f"{name} has shape {given.shape}, expected {expected}")
-    moved = offset.astype(wide, copy=False).reshape(
-        batch * offset_group, size, rank, area
+    moved = xp.reshape(
+        xp.astype(offset, wide, copy=False), (batch * offset_group, size, rank, area)
     )
     grid = _element_positions(xp, windows, wide)
-    points = (moved[:, :, axis] + grid[axis] for axis in range(rank))
-    images = x.astype(wide, copy=False).reshape(
-        batch * offset_group, channels // offset_group, *x.shape[2:]
+    points = (moved[:, :, axis, :] + grid[axis] for axis in range(rank))
+    images = xp.reshape(
+        xp.astype(x, wide, copy=False),
+        (batch * offset_group, channels // offset_group, *x.shape[2:]),
     )
     taps = [
         linear_taps(
-            xp, within_reach(xp, p.reshape(batch * offset_group, size * area), length)
+            xp,
+            within_reach(
+                xp, xp.reshape(p, (batch * offset_group, size * area)), length
+            ),
         )
         for p, length in zip(points, x.shape[2:], strict=True)
     ]
-    pixels = Pixels(xp, images).read(taps, xp.arange(len(images)))
+    pixels = Pixels(xp, images).read(taps, xp.arange(images.shape[0]))
     if mask is not None:
-        factors = mask.astype(wide, copy=False)
-        pixels = pixels * factors.reshape(batch * offset_group, 1, size * area)
-    columns = pixels.reshape(batch, group, depth * size, area)
-    matrix = w.astype(wide, copy=False).reshape(group, filters // group, depth * size)
-    y = xp.matmul(matrix, columns).reshape(batch, filters, *windows.count)
-    return _add_bias(y, b).astype(x.dtype, copy=False)
+        factors = xp.astype(mask, wide, copy=False)
+        pixels = pixels * xp.reshape(factors, (batch * offset_group, 1, size * area))
+    columns = xp.reshape(pixels, (batch, group, depth * size, area))
+    matrix = xp.reshape(
+        xp.astype(w, wide, copy=False), (group, filters // group, depth * size)
+    )
+    y = xp.reshape(xp.matmul(matrix, columns), (batch, filters, *windows.count))
+    return xp.astype(_add_bias(xp, y, b), x.dtype, copy=False)
 
 
 @operator("CausalConvWithState", since=27)
@@ -257,20 +276,20 @@ def causal_conv_with_state(
             f"past_state has shape {past_state.shape}, expected "
             f"{(batch, channels, memory)}"
         )
-    sequence = xp.concatenate([past_state, x], axis=2)
-    wide = computing_dtype(x.dtype)
+    sequence = xp.concat([past_state, x], axis=2)
+    wide = xp.computing_dtype(x.dtype)
     y = convolve(
         xp,
-        sequence.astype(wide, copy=False),
-        weight.astype(wide, copy=False),
+        xp.astype(sequence, wide, copy=False),
+        xp.astype(weight, wide, copy=False),
         place_windows(sequence.shape[2:], weight.shape[2:]),
         channels,
     )
-    y = _add_bias(y, bias)
+    y = _add_bias(xp, y, bias)
     if activation != "none":
         y = y / (1 + xp.exp(-y))
     state = sequence[:, :, sequence.shape[2] - memory :]
-    return y.astype(x.dtype, copy=False), state.copy()
+    return xp.astype(y, x.dtype, copy=False), xp.copy(state)
 
 
 @operator("Col2Im", since=18)
@@ -286,8 +305,8 @@ def col2im(
 ) -> Any:
     """Blocks [N, C * elements, blocks] added up to images [N, C, *image_shape]."""
     require_rank(x, "the input", 3, 3)
-    image = sizes(numbers(image_shape, "image_shape"), what="image_shape")
-    block = numbers(block_shape, "block_shape")
+    image = sizes(numbers(xp, image_shape, "image_shape"), what="image_shape")
+    block = numbers(xp, block_shape, "block_shape")
     windows = place_windows(
         image, block, strides=strides, pads=pads, dilations=dilations
     )
@@ -299,10 +318,10 @@ def col2im(
             f"blocks {tuple(block)}: expected [N, C * {size}, "
             f"{math.prod(windows.count)}]"
         )
-    wide = computing_dtype(x.dtype)
-    elements = x.reshape(batch, rows // size, *block, *windows.count)
-    folded = fold(xp, elements.astype(wide, copy=False), windows, image)
-    return folded.astype(x.dtype, copy=False)
+    wide = xp.computing_dtype(x.dtype)
+    elements = xp.reshape(x, (batch, rows // size, *block, *windows.count))
+    folded = fold(xp, xp.astype(elements, wide, copy=False), windows, image)
+    return xp.astype(folded, x.dtype, copy=False)
 
 
 def kernel_of(x: Any, w: Any, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
@@ -336,12 +355,12 @@ def check_channels(x: Any, w: Any, group: int) -> None:
         )
 
 
-def _add_bias(y: Any, b: Any | None) -> Any:
+def _add_bias(xp: Any, y: Any, b: Any | None) -> Any:
     """*y* [N, M, *spatial] with *b* [M] added to each channel, in place."""
     if b is not None:
         if b.shape != y.shape[1:2]:
             raise ValueError(f"the bias has shape {b.shape}, expected {y.shape[1:2]}")
-        y += b.astype(y.dtype, copy=False).reshape(-1, *(1,) * (y.ndim - 2))
+        y += xp.reshape(xp.astype(b, y.dtype, copy=False), (-1, *(1,) * (y.ndim - 2)))
     return y
 
 
@@ -351,34 +370,36 @@ def _convolve_depthwise(
     """One input channel in each group: a sum over window elements, no columns."""
     batch, multiplier = padded.shape[0], w.shape[0] // group
     shape = padded.shape[2:]
-    x = padded.reshape(batch, group, 1, *shape)
+    x = xp.reshape(padded, (batch, group, 1, *shape))
     taps = list(windows.taps())
     count = windows.count
     flat = set(windows.strides) == {1} and math.prod(shape) < 2 * math.prod(count)
     if flat:
         # neighbouring windows read neighbouring elements, so whole images in one go;
         # windows that would wrap around the end of a row are dropped in the end
-        x = padded.reshape(batch, group, 1, math.prod(shape))
+        x = xp.reshape(padded, (batch, group, 1, math.prod(shape)))
         steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         last = sum((n - 1) * step for n, step in zip(count, steps, strict=True))
         taps = [(index, _flat_tap(index, windows, steps, last)) for index, _ in taps]
         count = (last + 1,)
-    factors = w.reshape(group, multiplier, *(1,) * len(count), *windows.kernel)
+    factors = xp.reshape(w, (group, multiplier, *(1,) * len(count), *windows.kernel))
     canvas = x.shape[3:] if flat else count
     y = xp.zeros((batch, group, multiplier, *canvas), dtype=x.dtype)
     step = max(_TERM_ELEMENTS // (batch * multiplier * math.prod(count)), 1)
     for start in range(0, group, step):
-        part = slice(start, start + step)
+        part = slice(start, min(start + step, group))
         total = y[(slice(None), part, ..., *map(slice, count))]
         term = xp.empty_like(total)
         for index, positions in taps:
             factor = factors[(part, ..., *index)]
-            xp.multiply(x[(slice(None), part, ..., *positions)], factor, out=term)
+            xp.into(
+                xp.multiply, x[(slice(None), part, ..., *positions)], factor, out=term
+            )
             total += term
     if flat:
-        y = y.reshape(batch, group, multiplier, *shape)
+        y = xp.reshape(y, (batch, group, multiplier, *shape))
         y = y[(..., *map(slice, windows.count))]
-    return y.reshape(batch, group * multiplier, *windows.count)
+    return xp.reshape(y, (batch, group * multiplier, *windows.count))
 
 
 def _flat_tap(
@@ -467,11 +488,11 @@ def _element_positions(xp: Any, windows: Windows, dtype: Any) -> list[Any]:
         starts = xp.arange(windows.count[axis], dtype=dtype) * windows.strides[axis]
         shape = [1] * (2 * rank)
         shape[axis] = -1
-        taps = taps.reshape(shape)
+        taps = xp.reshape(taps, shape)
         shape[axis], shape[rank + axis] = 1, -1
-        along = taps + starts.reshape(shape) - windows.begin[axis]
+        along = taps + xp.reshape(starts, shape) - windows.begin[axis]
         whole = xp.broadcast_to(along, (*windows.kernel, *windows.count))
         positions.append(
-            whole.reshape(math.prod(windows.kernel), math.prod(windows.count))
+            xp.reshape(whole, (math.prod(windows.kernel), math.prod(windows.count)))
         )
     return positions

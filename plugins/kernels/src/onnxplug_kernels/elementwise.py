@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.registry import operator
 
 Function: TypeAlias = Callable[..., Any]
-
-WIDE_FLOATS: Final = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-"""Dtypes in which transcendental functions are computed as they are."""
 
 
 def as_array(xp: Any, result: Any) -> Any:
@@ -54,7 +49,7 @@ def widened(function: str | Function) -> Function:
     compute = _named(function) if isinstance(function, str) else function
 
     def kernel(xp: Any, x: Any, **attributes: Any) -> Any:
-        if x.dtype in WIDE_FLOATS:
+        if x.dtype in xp.wide_floats:
             return as_array(xp, compute(xp, x, **attributes))
         return as_array(xp, in_computing_dtype(compute, xp, x, **attributes))
 
@@ -117,11 +112,11 @@ def with_limited_broadcasting(kernel: Function) -> Function:
                 f"shapes {a.shape} and {b.shape} differ; before opset 7 that takes "
                 "the attribute broadcast=1"
             )
-        if b.size == 1:
-            return kernel(xp, a, b.reshape(()))
+        if xp.size(b) == 1:
+            return kernel(xp, a, xp.reshape(b, ()))
         start = a.ndim - b.ndim if axis is None else normal_axis(axis, a.ndim)
         trailing = (1,) * (a.ndim - start - b.ndim)
-        b = b.reshape(b.shape + trailing)
+        b = xp.reshape(b, (*b.shape, *trailing))
         require_extent(a.shape, b, what="the second operand")
         return kernel(xp, a, b)
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 
+def erf(xp: Any, x: Any, coefficients: Sequence[Any] | None = None) -> Any:
+    """erf of a float32 or float64 array: within 2.1 ulp, respectively 2e-16.
 
-def erf(xp: Any, x: Any) -> Any:
-    """erf of a float32 or float64 array: within 2.1 ulp, respectively 2e-16."""
-    if x.dtype != np.float32:
+    Args:
+        coefficients: :data:`FLOAT32_COEFFICIENTS` as the numbers that *xp* computes
+            fastest with.
+    """
+    if x.dtype != xp.float32:
         return _erf_float64(xp, x)
-    if x.size <= _BLOCK:
-        return _erf_float32(xp, x)
+    numbers = coefficients or FLOAT32_COEFFICIENTS
+    size = math.prod(x.shape)
+    if size <= _BLOCK:
+        return _erf_float32(xp, x, numbers)
     # in blocks, so that a block's intermediate arrays stay in the processor's cache
-    result = xp.empty(x.shape, dtype=x.dtype)
-    source, target = x.reshape(-1), result.reshape(-1)
-    for start in range(0, x.size, _BLOCK):
-        stop = start + _BLOCK
-        target[start:stop] = _erf_float32(xp, source[start:stop])
-    return result
+    source = xp.reshape(x, (-1,))
+    result = xp.empty(source.shape, dtype=x.dtype)
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        result[start:stop] = _erf_float32(xp, source[start:stop], numbers)
+    return xp.reshape(result, x.shape)
 
 
-def _erf_float32(xp: Any, x: Any) -> Any:
+def _erf_float32(xp: Any, x: Any, coefficients: Sequence[Any]) -> Any:
     """tanh(x + x p(x²)), where p fits atanh(erf(x)) / x - 1.
 
     tanh levels out where erf does, so errors of the polynomial fade as |x| grows, and
@@ -30,13 +37,13 @@ def _erf_float32(xp: Any, x: Any) -> Any:
     the largest relative error of the result over [-4.2, 4.2] (iteratively reweighted
     least squares in float64, error 1e-8); beyond, erf rounds to ±1.
     """
-    clipped = xp.clip(x, _FLOAT32_LIMITS[0], _FLOAT32_LIMITS[1])
+    clipped = xp.clip(x, coefficients[0], coefficients[1])
     square = clipped * clipped
-    polynomial = square * _FLOAT32_COEFFICIENTS[0]
-    for coefficient in _FLOAT32_COEFFICIENTS[1:-1]:
+    polynomial = square * coefficients[2]
+    for coefficient in coefficients[3:-1]:
         polynomial += coefficient
         polynomial *= square
-    polynomial += _FLOAT32_COEFFICIENTS[-1]
+    polynomial += coefficients[-1]
     polynomial *= clipped
     polynomial += clipped
     return xp.tanh(polynomial)
@@ -70,25 +77,21 @@ def _ratio(x: Any, numerator: tuple[float, ...], denominator: tuple[float, ...])
 
 _BLOCK: Final = 1 << 16
 
-_FLOAT32_LIMITS: Final = (np.float32(-4.2), np.float32(4.2))
-# highest power first
-_FLOAT32_COEFFICIENTS: Final = tuple(
-    map(
-        np.float32,
-        (
-            1.74023018e-10,
-            -8.30095104e-09,
-            1.53799718e-07,
-            -1.27215787e-06,
-            1.26089367e-06,
-            6.94616392e-05,
-            -0.000595465361,
-            -0.000206571873,
-            0.102772146,
-            0.128379181,
-        ),
-    )
+FLOAT32_COEFFICIENTS: Final = (
+    -4.2,
+    4.2,
+    1.74023018e-10,
+    -8.30095104e-09,
+    1.53799718e-07,
+    -1.27215787e-06,
+    1.26089367e-06,
+    6.94616392e-05,
+    -0.000595465361,
+    -0.000206571873,
+    0.102772146,
+    0.128379181,
 )
+"""The interval of :func:`_erf_float32`, then its polynomial, highest power first."""
 
 # highest power first
 _NEAR_NUMERATOR: Final = (

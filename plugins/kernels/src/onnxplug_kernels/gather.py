@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug.ep.bounds import MOST_ELEMENTS, normal_axis, sizes
-from onnxplug_kernels.arrays import in_computing_dtype
+from onnxplug_kernels.arrays import extremes, in_computing_dtype
+from onnxplug_kernels.namespaces.standard import UFUNCS
 from onnxplug_kernels.registry import operator
 
 
@@ -16,26 +15,22 @@ from onnxplug_kernels.registry import operator
 def gather(xp: Any, x: Any, indices: Any, *, axis: int = 0) -> Any:
     if not -x.ndim <= axis < x.ndim:
         normal_axis(axis, x.ndim)
-    # numpy checks while it reads, where others wrap or clip in silence
-    if xp is np:
-        try:
-            return np.asarray(x.take(indices, axis=axis), dtype=x.dtype)
-        except IndexError:
-            require_in_range(indices, x.shape[axis], f"axis {axis}")
-            raise
-    require_in_range(indices, x.shape[axis], f"axis {axis}")
-    return xp.take(x, indices, axis=axis)
+    try:
+        return xp.take_checked(x, indices, axis=axis)
+    except IndexError:
+        require_in_range(xp, indices, x.shape[axis], f"axis {axis}")
+        raise
 
 
 @operator("GatherElements", since=11)
 def gather_elements(xp: Any, x: Any, indices: Any, *, axis: int = 0) -> Any:
-    return x[_element_index(xp, x.shape, indices, axis)]
+    return xp.gather(x, _element_index(xp, x.shape, indices, axis))
 
 
 @operator("GatherND", since=12)
 def gather_nd(xp: Any, x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     index = _tuple_index(xp, x.shape, indices, batch_dims)
-    return xp.asarray(x[index], dtype=x.dtype)
+    return xp.asarray(xp.gather(x, index), dtype=x.dtype)
 
 
 @operator("GatherND", since=11, until=11)
@@ -104,15 +99,14 @@ def tensor_scatter(
             f"TensorScatter has write_indices of shape {write_indices.shape}; "
             f"expected {past_cache.shape[:1]}"
         )
-    present_cache = past_cache.copy()
-    # views with the sequence right after the batch: writing to one is writing to all
-    present = present_cache.swapaxes(axis, 1)
-    news = update.swapaxes(axis, 1)
+    # with the sequence right after the batch
+    present = xp.copy(xp.swapaxes(past_cache, axis, 1))
+    news = xp.swapaxes(update, axis, 1)
     if write_indices is None:
-        present[:, :length] = news
-        return present_cache
-    first = int(write_indices.min(initial=0))
-    last = int(write_indices.max(initial=0)) + length - 1
+        present[:, :length, ...] = news
+        return xp.swapaxes(present, axis, 1)
+    first, last = extremes(xp, write_indices)
+    last += length - 1
     if first < 0 or (mode == "linear" and last >= capacity):
         raise IndexError(
             f"TensorScatter writes positions {first} to {last} of axis {axis}; "
@@ -121,34 +115,36 @@ def tensor_scatter(
     # a sum with an index that is not reduced first could be too large for int64
     starts = write_indices % max(capacity, 1)
     positions = (starts[:, None] + xp.arange(length)) % max(capacity, 1)
-    present[xp.arange(len(positions))[:, None], positions] = news
-    return present_cache
+    batches = xp.arange(positions.shape[0])[:, None]
+    present = xp.scatter(present, (batches, positions), news, "none")
+    return xp.swapaxes(present, axis, 1)
 
 
-@operator("Compress", since=9)
+@operator("Compress", since=9, data_dependent=True)
 def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
     if condition.ndim != 1:
         raise ValueError(
             f"Compress has a condition of shape {condition.shape}; expected rank 1"
         )
-    size = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
-    if len(condition) > size:
+    size = xp.size(x) if axis is None else x.shape[normal_axis(axis, x.ndim)]
+    if condition.shape[0] > size:
         raise IndexError(
-            f"Compress has a condition of {len(condition)} elements for {size}"
+            f"Compress has a condition of {condition.shape[0]} elements for {size}"
         )
-    return xp.compress(condition, x, axis=axis)
+    (kept,) = xp.nonzero(condition)
+    return xp.take(xp.reshape(x, (-1,)) if axis is None else x, kept, axis=axis or 0)
 
 
-@operator("NonZero", since=9)
+@operator("NonZero", since=9, data_dependent=True)
 def non_zero(xp: Any, x: Any) -> Any:
     if not x.ndim:
-        return xp.empty((0, int(bool(x))), dtype=xp.int64)
+        return xp.empty((0, int(bool(xp.item(x)))), dtype=xp.int64)
     return xp.stack(xp.nonzero(x))
 
 
 @operator("OneHot", since=11)
 def one_hot(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
-    classes = _classes(depth)
+    classes = _classes(xp, depth)
     indices = as_int64(xp, indices)
     return _one_hot(
         xp, xp.where(indices < 0, indices + classes, indices), classes, values, axis
@@ -157,16 +153,16 @@ def one_hot(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -
 
 @operator("OneHot", since=9, until=10)
 def one_hot_9(xp: Any, indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
-    return _one_hot(xp, as_int64(xp, indices), _classes(depth), values, axis)
+    return _one_hot(xp, as_int64(xp, indices), _classes(xp, depth), values, axis)
 
 
-def _classes(depth: Any) -> int:
+def _classes(xp: Any, depth: Any) -> int:
     """What the input *depth*, one number of any type, counts."""
-    if depth.size != 1 or not 1 <= depth.item() < 2**63:
+    if xp.size(depth) != 1 or not 1 <= xp.item(depth) < 2**63:
         raise ValueError(
-            f"OneHot has a depth of {depth.tolist()}; expected one number from 1 on"
+            f"OneHot has a depth of {xp.tolist(depth)}; expected one number from 1 on"
         )
-    return int(depth.item())
+    return int(xp.item(depth))
 
 
 def as_int64(xp: Any, indices: Any) -> Any:
@@ -174,13 +170,13 @@ def as_int64(xp: Any, indices: Any) -> Any:
 
     A conversion of NaN or of what int64 lacks gives any number, also a valid index.
     """
-    if indices.dtype.kind in "iub":
-        if indices.dtype == np.uint64:
-            indices = xp.minimum(indices, np.uint64(MOST_ELEMENTS))
-        return indices.astype(xp.int64)
-    wide = indices.astype(xp.float64)
+    if xp.kind(indices.dtype) in "iub":
+        if indices.dtype == xp.uint64:
+            indices = xp.minimum(indices, MOST_ELEMENTS)
+        return xp.astype(indices, xp.int64)
+    wide = xp.astype(indices, xp.float64)
     wide = xp.where(xp.isnan(wide), 2.0**62, wide)
-    return xp.clip(wide, -(2.0**62), 2.0**62).astype(xp.int64)
+    return xp.astype(xp.clip(wide, -(2.0**62), 2.0**62), xp.int64)
 
 
 def _one_hot(xp: Any, indices: Any, classes: int, values: Any, axis: int) -> Any:
@@ -190,10 +186,10 @@ def _one_hot(xp: Any, indices: Any, classes: int, values: Any, axis: int) -> Any
         )
     axis = normal_axis(axis, indices.ndim + 1)
     whole = (*indices.shape[:axis], classes, *indices.shape[axis:])
-    sizes(whole, itemsize=max(values.itemsize, 8), what="the shape of OneHot")
+    sizes(whole, itemsize=max(xp.itemsize(values), 8), what="the shape of OneHot")
     shape = [1] * (indices.ndim + 1)
     shape[axis] = classes
-    hot = xp.expand_dims(indices, axis) == xp.arange(classes).reshape(shape)
+    hot = xp.expand_dims(indices, axis) == xp.reshape(xp.arange(classes), shape)
     # slices rather than elements: an element of a string array has no dtype
     return xp.where(hot, values[1:], values[:1])
 
@@ -212,7 +208,7 @@ def _element_index(
             f"indices of shape {indices.shape} along axis {axis} of data of shape "
             f"{tuple(shape)}; expected the same rank"
         )
-    require_in_range(indices, shape[axis], f"axis {axis}")
+    require_in_range(xp, indices, shape[axis], f"axis {axis}")
     index = []
     for dimension, (size, count) in enumerate(zip(shape, indices.shape, strict=True)):
         if dimension == axis:
@@ -225,7 +221,7 @@ def _element_index(
             )
         positions = [1] * rank
         positions[dimension] = count
-        index.append(xp.arange(count).reshape(positions))
+        index.append(xp.reshape(xp.arange(count), positions))
     return tuple(index)
 
 
@@ -254,16 +250,16 @@ def _tuple_index(
     for dimension in range(batch_dims):
         positions = [1] * (indices.ndim - 1)
         positions[dimension] = shape[dimension]
-        index.append(xp.arange(shape[dimension]).reshape(positions))
+        index.append(xp.reshape(xp.arange(shape[dimension]), positions))
     for position in range(length):
         axis = batch_dims + position
-        require_in_range(indices[..., position], shape[axis], f"axis {axis}")
+        require_in_range(xp, indices[..., position], shape[axis], f"axis {axis}")
         index.append(indices[..., position])
     return tuple(index)
 
 
 def require_in_range(
-    indices: Any, size: int, what: str, *, least: int | None = None
+    xp: Any, indices: Any, size: int, what: str, *, least: int | None = None
 ) -> None:
     """Check *indices* into *what*, which has *size* elements.
 
@@ -272,24 +268,15 @@ def require_in_range(
     Raises:
         IndexError: one is out of range.
     """
-    if not indices.size:
+    if not xp.size(indices):
         return
     least = -size if least is None else least
-    for index in (int(indices.min()), int(indices.max())):
+    for index in (int(xp.min(indices)), int(xp.max(indices))):
         if not least <= index < size:
             raise IndexError(
                 f"index {index} is out of range for {what} of size {size}; "
                 f"expected {least} to {size - 1}"
             )
-
-
-# ufuncs that combine the old element with the new one, by ONNX's name
-_REDUCTIONS: Final = {
-    "add": "add",
-    "mul": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-}
 
 
 def _scatter(
@@ -306,22 +293,17 @@ def _scatter(
             f"indices"
         )
     if reduction == "none":
-        result = x.copy()
-        result[index] = updates
-        return result
-    if reduction not in _REDUCTIONS:
+        return xp.scatter(x, index, updates, reduction)
+    if reduction not in UFUNCS:
         raise ValueError(
-            f"scatter with reduction {reduction!r}; "
-            f"expected none, {', '.join(_REDUCTIONS)}"
+            f"scatter with reduction {reduction!r}; expected none, {', '.join(UFUNCS)}"
         )
     return in_computing_dtype(
-        _accumulate, xp, x, updates, index=index, ufunc=_REDUCTIONS[reduction]
+        _accumulate, xp, x, updates, index=index, reduction=reduction
     )
 
 
 def _accumulate(
-    xp: Any, x: Any, updates: Any, *, index: tuple[Any, ...], ufunc: str
+    xp: Any, x: Any, updates: Any, *, index: tuple[Any, ...], reduction: str
 ) -> Any:
-    result = x.copy()
-    getattr(xp, ufunc).at(result, index, updates)
-    return result
+    return xp.scatter(x, index, updates, reduction)

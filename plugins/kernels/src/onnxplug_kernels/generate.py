@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep import DataType
 from onnxplug.ep.bounds import sizes
-from onnxplug_kernels.arrays import numbers, numpy_dtype, require_rank
+from onnxplug_kernels.arrays import element_dtype, numbers, require_rank
 from onnxplug_kernels.gather import require_in_range
+from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.registry import operator
 
 _EXACT: Final = 1 << 53
@@ -32,14 +34,14 @@ def constant(
 ) -> Any:
     if value is not None:
         # strings stay on the host
-        return value if value.dtype.kind in "OUT" else xp.asarray(value)
+        return value if value.dtype.kind in "OUT" else xp.from_numpy(value)
     if sparse_value is not None:
         return _dense(xp, sparse_value)
     for number, dtype in (
-        (value_float, np.float32),
-        (value_floats, np.float32),
-        (value_int, np.int64),
-        (value_ints, np.int64),
+        (value_float, xp.float32),
+        (value_floats, xp.float32),
+        (value_int, xp.int64),
+        (value_ints, xp.int64),
     ):
         if number is not None:
             return xp.asarray(number, dtype=dtype)
@@ -66,32 +68,37 @@ def _dense(xp: Any, sparse: Any) -> Any:
         np.full(shape, "", dtype=object) if is_text else np.zeros(shape, values.dtype)
     )
     if indices.ndim == 1:
-        require_in_range(indices, dense.size, "a sparse tensor", least=0)
+        require_in_range(
+            namespace_of(np), indices, dense.size, "a sparse tensor", least=0
+        )
         dense.reshape(-1)[indices] = values
     else:
         for axis, column in enumerate(indices.T):
-            require_in_range(column, shape[axis], f"axis {axis}", least=0)
+            require_in_range(
+                namespace_of(np), column, shape[axis], f"axis {axis}", least=0
+            )
         dense[tuple(indices.T)] = values
-    return dense if is_text else xp.asarray(dense)
+    return dense if is_text else xp.from_numpy(dense)
 
 
 @operator("ConstantOfShape", since=9)
 def constant_of_shape(xp: Any, shape: Any, *, value: Any = None) -> Any:
     itemsize = 4 if value is None else value.itemsize
-    wanted = sizes(numbers(shape, "the shape"), itemsize=itemsize)
+    wanted = sizes(numbers(xp, shape, "the shape"), itemsize=itemsize)
     if value is None:
-        return xp.zeros(wanted, dtype=np.float32)
-    return xp.full(wanted, value.reshape(())[()], dtype=value.dtype)
+        return xp.zeros(wanted, dtype=xp.float32)
+    dtype = xp.dtype(DataType.from_numpy(value.dtype))
+    return xp.full(wanted, value.item(), dtype=dtype)
 
 
 @operator("EyeLike", since=9)
 def eye_like(xp: Any, x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
     require_rank(x, "the input", 2, 2)
     rows, columns = x.shape
-    result_dtype = x.dtype if dtype is None else numpy_dtype(dtype)
+    result_dtype = x.dtype if dtype is None else element_dtype(xp, dtype)
     # beyond the corners nothing changes, and the array library need not count so far
     diagonal = max(-rows, min(k, columns))
-    return xp.eye(rows, columns, diagonal, dtype=np.bool_).astype(result_dtype)
+    return xp.astype(xp.eye(rows, columns, k=diagonal, dtype=xp.bool), result_dtype)
 
 
 @operator("Range", since=11)
@@ -102,18 +109,18 @@ def arange(xp: Any, start: Any, limit: Any, delta: Any, *, stash_type: int = 1) 
         stash_type: the element type to compute in for float16 and bfloat16.
     """
     dtype = start.dtype
-    first, last, step = start.item(), limit.item(), delta.item()
+    first, last, step = xp.item(start), xp.item(limit), xp.item(delta)
     if step == 0:
         raise ValueError("the delta of Range is 0")
-    if dtype.kind == "i":
+    if xp.kind(dtype) == "i":
         if abs(last - first) < _EXACT:
             return xp.arange(first, last, step, dtype=dtype)
         count = max(-((first - last) // step), 0)
-        sizes([count], itemsize=dtype.itemsize, what="Range's shape")
+        sizes([count], itemsize=xp.itemsize_of(dtype), what="Range's shape")
         # in float64 the array library would count wrongly
-        steps = xp.arange(count, dtype=np.int64)
-        return (first + steps * step).astype(dtype)
-    wide = numpy_dtype(stash_type) if dtype.itemsize == 2 else np.dtype(np.float64)
+        steps = xp.arange(count, dtype=xp.int64)
+        return xp.astype(first + steps * step, dtype)
+    wide = element_dtype(xp, stash_type) if xp.itemsize_of(dtype) == 2 else xp.float64
     span = (last - first) / step
     if not math.isfinite(span):
         raise ValueError(
@@ -122,4 +129,4 @@ def arange(xp: Any, start: Any, limit: Any, delta: Any, *, stash_type: int = 1) 
     count = max(math.ceil(span), 0)
     sizes([count], itemsize=8, what="Range's shape")
     indices = xp.arange(count, dtype=wide)
-    return (wide.type(first) + indices * wide.type(step)).astype(dtype)
+    return xp.astype(first + indices * step, dtype)

@@ -16,14 +16,16 @@ from onnxplug.ep.bounds import (
     permutation,
     sizes,
 )
-from onnxplug_kernels.arrays import numbers, require_rank
+from onnxplug_kernels.arrays import extremes, numbers, require_rank
 from onnxplug_kernels.registry import operator
 
 
 @operator("Transpose", since=1)
 def transpose(xp: Any, x: Any, *, perm: Sequence[int] | None = None) -> Any:
+    if perm is None:
+        return xp.permute_dims(x, tuple(range(x.ndim))[::-1])
     # numpy itself counts negative axes from the back, and cuts large ones to 32 bits
-    return x.transpose(None if perm is None else permutation(perm, x.ndim))
+    return xp.permute_dims(x, permutation(perm, x.ndim))
 
 
 @operator("Concat", since=4)
@@ -31,7 +33,7 @@ def concat(xp: Any, *inputs: Any, axis: int) -> Any:
     rank = inputs[0].ndim
     if not -rank <= axis < rank:
         normal_axis(axis, rank)
-    return xp.concatenate(inputs, axis=axis)
+    return xp.concat(inputs, axis=axis)
 
 
 @operator("Concat", since=1, until=3)
@@ -43,13 +45,14 @@ def concat_1(xp: Any, *inputs: Any, axis: int = 1) -> Any:
 def slice_(
     xp: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 ) -> Any:
-    first = numbers(starts, "starts")
+    first = numbers(xp, starts, "starts")
     return _slice(
+        xp,
         x,
         first,
-        numbers(ends, "ends"),
-        range(len(first)) if axes is None else numbers(axes, "axes"),
-        [1] * len(first) if steps is None else numbers(steps, "steps"),
+        numbers(xp, ends, "ends"),
+        range(len(first)) if axes is None else numbers(xp, axes, "axes"),
+        [1] * len(first) if steps is None else numbers(xp, steps, "steps"),
     )
 
 
@@ -63,7 +66,7 @@ def slice_1(
     axes: Sequence[int] | None = None,
 ) -> Any:
     axes = range(len(starts)) if axes is None else axes
-    return _slice(x, starts, ends, axes, [1] * len(starts))
+    return _slice(xp, x, starts, ends, axes, [1] * len(starts))
 
 
 @operator("Split", since=18)
@@ -78,7 +81,7 @@ def split(
 ) -> tuple[Any, ...]:
     axis = normal_axis(axis, x.ndim)
     if split is not None:
-        return _split(x, numbers(split, "split"), axis, output_count)
+        return _split(x, numbers(xp, split, "split"), axis, output_count)
     count = output_count if num_outputs is None else num_outputs
     size = x.shape[axis]
     if not output_count <= count <= max(size, output_count):
@@ -98,7 +101,7 @@ def split_13(
     xp: Any, x: Any, split: Any = None, *, axis: int = 0, output_count: int = 1
 ) -> tuple[Any, ...]:
     if split is not None:
-        return _split(x, numbers(split, "split"), axis, output_count)
+        return _split(x, numbers(xp, split, "split"), axis, output_count)
     return _split_equally(x, output_count, axis)
 
 
@@ -127,7 +130,7 @@ def split_1(
     output_count: int = 1,
 ) -> tuple[Any, ...]:
     # the lengths have the type of the input, which is floating
-    given = split if lengths is None else [int(n) for n in lengths.tolist()]
+    given = split if lengths is None else [int(n) for n in xp.tolist(lengths)]
     return split_2(xp, x, axis=axis, split=given, output_count=output_count)
 
 
@@ -141,9 +144,9 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Any:
-    amounts = numbers(pads, "pads")
+    amounts = numbers(xp, pads, "pads")
     if axes is not None:
-        amounts = _for_all_axes(amounts, numbers(axes, "axes"), x.ndim)
+        amounts = _for_all_axes(amounts, numbers(xp, axes, "axes"), x.ndim)
     return _pad(xp, x, amounts, mode, constant_value)
 
 
@@ -151,7 +154,7 @@ def pad(
 def pad_11(
     xp: Any, x: Any, pads: Any, constant_value: Any = None, *, mode: str = "constant"
 ) -> Any:
-    return _pad(xp, x, numbers(pads, "pads"), mode, constant_value)
+    return _pad(xp, x, numbers(xp, pads, "pads"), mode, constant_value)
 
 
 @operator("Pad", since=2, until=10)
@@ -184,7 +187,7 @@ def center_crop_pad(
 ) -> Any:
     amounts = [0] * (2 * x.ndim)
     axes = normal_axes(range(x.ndim) if axes is None else axes, x.ndim)
-    wanted_sizes = at_least(0, numbers(shape, "shape"), "shape", count=len(axes))
+    wanted_sizes = at_least(0, numbers(xp, shape, "shape"), "shape", count=len(axes))
     for axis, wanted in zip(axes, wanted_sizes, strict=True):
         missing = wanted - x.shape[axis]
         # an odd number leaves the smaller half at the start, cropped or padded
@@ -205,12 +208,12 @@ def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any
             f"multiple of {blocksize**2}"
         )
     if _depth_comes_first(mode):
-        blocks = x.reshape(batch, blocksize, blocksize, depth, height, width)
-        placed = blocks.transpose(0, 3, 4, 1, 5, 2)
+        blocks = xp.reshape(x, (batch, blocksize, blocksize, depth, height, width))
+        placed = xp.permute_dims(blocks, (0, 3, 4, 1, 5, 2))
     else:
-        blocks = x.reshape(batch, depth, blocksize, blocksize, height, width)
-        placed = blocks.transpose(0, 1, 4, 2, 5, 3)
-    return placed.reshape(batch, depth, height * blocksize, width * blocksize)
+        blocks = xp.reshape(x, (batch, depth, blocksize, blocksize, height, width))
+        placed = xp.permute_dims(blocks, (0, 1, 4, 2, 5, 3))
+    return xp.reshape(placed, (batch, depth, height * blocksize, width * blocksize))
 
 
 @operator("DepthToSpace", since=1, until=10)
@@ -229,10 +232,10 @@ def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any
             f"expected multiples"
         )
     rows, columns = height // blocksize, width // blocksize
-    blocks = x.reshape(batch, channels, rows, blocksize, columns, blocksize)
+    blocks = xp.reshape(x, (batch, channels, rows, blocksize, columns, blocksize))
     order = (0, 3, 5, 1, 2, 4) if _depth_comes_first(mode) else (0, 1, 3, 5, 2, 4)
-    return blocks.transpose(order).reshape(
-        batch, channels * blocksize**2, rows, columns
+    return xp.reshape(
+        xp.permute_dims(blocks, order), (batch, channels * blocksize**2, rows, columns)
     )
 
 
@@ -246,12 +249,12 @@ def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
     require_rank(x, "the input", 2)
     rows, columns = x.shape[-2:]
     # beyond the corners nothing changes, and the array library need not count so far
-    diagonal = 0 if k is None else max(-rows, min(int(k.item()), columns))
-    zero = xp.asarray(_zero(x.dtype), dtype=x.dtype)
+    diagonal = 0 if k is None else max(-rows, min(int(xp.item(k)), columns))
+    zero = xp.asarray(_zero(xp, x.dtype), dtype=x.dtype)
     if upper:
-        below = xp.tri(rows, columns, diagonal - 1, dtype=bool)
+        below = xp.tri(rows, columns, diagonal - 1)
         return xp.where(below, zero, x)
-    return xp.where(xp.tri(rows, columns, diagonal, dtype=bool), x, zero)
+    return xp.where(xp.tri(rows, columns, diagonal), x, zero)
 
 
 @operator("ReverseSequence", since=10)
@@ -267,10 +270,7 @@ def reverse_sequence(
             f"ReverseSequence has sequence_lens of shape {sequence_lens.shape}; "
             f"expected {(x.shape[batch_axis],)}"
         )
-    shortest, longest = (
-        int(sequence_lens.min(initial=0)),
-        int(sequence_lens.max(initial=0)),
-    )
+    shortest, longest = extremes(xp, sequence_lens)
     if shortest < 0 or longest > steps:
         raise ValueError(
             f"ReverseSequence of {shortest if shortest < 0 else longest} elements, but "
@@ -279,7 +279,8 @@ def reverse_sequence(
     times = xp.arange(steps)[:, None]
     sources = xp.where(times < sequence_lens, sequence_lens - 1 - times, times)
     sequences = xp.moveaxis(x, (time_axis, batch_axis), (0, 1))
-    reversed_ = sequences[sources, xp.arange(x.shape[batch_axis])]
+    batches = xp.broadcast_to(xp.arange(x.shape[batch_axis]), sources.shape)
+    reversed_ = xp.gather(sequences, (sources, batches))
     return xp.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
 
 
@@ -287,6 +288,7 @@ _ALL: Final = slice(None)
 
 
 def _slice(
+    xp: Any,
     x: Any,
     starts: Sequence[int],
     ends: Sequence[int],
@@ -308,7 +310,7 @@ def _slice(
             index[axis] = slice(start, end, step)
         else:
             index[axis] = _backward(start, end, step, x.shape[axis])
-    return x[tuple(index)]
+    return xp.slices(x, tuple(index))
 
 
 def _backward(start: int, end: int, step: int, size: int) -> slice:
@@ -377,7 +379,7 @@ def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
         )
     before, after = amounts[: x.ndim], amounts[x.ndim :]
     whole = [sum(size) for size in zip(before, x.shape, after, strict=True)]
-    sizes(whole, itemsize=max(x.itemsize, 8), what="the padded shape")
+    sizes(whole, itemsize=max(xp.itemsize(x), 8), what="the padded shape")
     if min(amounts, default=0) < 0:
         # elements are removed first: what is mirrored or wrapped is what remains
         kept = [
@@ -406,7 +408,7 @@ def _pad(xp: Any, x: Any, amounts: Sequence[int], mode: str, value: Any) -> Any:
                 )
             positions = np.arange(-b, x.shape[axis] + a)
             sources = _PADDING_SOURCES[mode](positions, x.shape[axis])
-            x = xp.take(x, xp.asarray(sources), axis=axis)
+            x = xp.take(x, xp.from_numpy(sources), axis=axis)
     return x
 
 
@@ -417,11 +419,13 @@ def _pad_with(
     result = xp.empty([sum(size) for size in sizes], dtype=x.dtype)
     result[tuple(slice(b, b + n) for b, n, _ in sizes)] = x
     if value is None:
-        value = _zero(x.dtype)
-    elif isinstance(value, np.ndarray) and value.size != 1:
-        raise ValueError(
-            f"Pad has a constant_value of shape {value.shape}; expected one number"
-        )
+        value = _zero(xp, x.dtype)
+    elif not isinstance(value, float):
+        if xp.size(value) != 1:
+            raise ValueError(
+                f"Pad has a constant_value of shape {value.shape}; expected one number"
+            )
+        value = xp.reshape(value, ())
     # each later axis has its border filled only where no earlier one's reaches
     border = [slice(None)] * x.ndim
     for axis, (b, n, a) in enumerate(sizes):
@@ -457,5 +461,5 @@ def _depth_comes_first(mode: str) -> bool:
     return mode == "DCR"
 
 
-def _zero(dtype: Any) -> Any:
-    return "" if dtype.kind == "O" else 0
+def _zero(xp: Any, dtype: Any) -> Any:
+    return "" if xp.kind(dtype) == "O" else 0

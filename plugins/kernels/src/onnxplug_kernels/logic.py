@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
-
-from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.elementwise import (
     as_array,
     declare,
@@ -32,7 +30,7 @@ for _op_type, _function in (
     )
 
 declare("Not", native("logical_not"), since=1)
-declare("BitwiseNot", native("invert"), since=18)
+declare("BitwiseNot", native("bitwise_invert"), since=18)
 
 for _op_type, _function, _since in (
     ("GreaterOrEqual", "greater_equal", 12),
@@ -46,31 +44,27 @@ for _op_type, _function, _since in (
 
 @operator("BitShift", since=11)
 def bit_shift(xp: Any, x: Any, y: Any, *, direction: str) -> Any:
-    """Shifts by a negative amount or by all bits leave copies of the sign or zeros.
-
-    numpy's shifts do so by themselves, although C leaves them undefined.
-    """
+    """Shifts by a negative amount or by all bits leave copies of the sign or zeros."""
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"direction is {direction!r}, expected LEFT or RIGHT")
-    shift = xp.left_shift if direction == "LEFT" else xp.right_shift
-    return as_array(xp, shift(x, y))
+    return as_array(xp, xp.shifted(x, y, left=direction == "LEFT"))
 
 
 @operator("IsInf", since=10)
 def is_inf(
     xp: Any, x: Any, *, detect_negative: int = 1, detect_positive: int = 1
 ) -> Any:
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     if detect_negative and detect_positive:
         return as_array(xp, xp.isinf(wide))
     if not detect_negative and not detect_positive:
-        return xp.zeros(x.shape, dtype=np.bool_)
-    return as_array(xp, wide == (xp.inf if detect_positive else -xp.inf))
+        return xp.zeros(x.shape, dtype=xp.bool)
+    return as_array(xp, wide == (math.inf if detect_positive else -math.inf))
 
 
 @operator("IsNaN", since=9)
 def is_nan(xp: Any, x: Any) -> Any:
-    return as_array(xp, xp.isnan(x.astype(computing_dtype(x.dtype), copy=False)))
+    return as_array(xp, xp.isnan(xp.astype(x, xp.computing_dtype(x.dtype), copy=False)))
 
 
 @operator("Where", since=9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.softmax import log_softmax
@@ -20,12 +19,12 @@ def negative_log_likelihood_loss(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Any:
-    dtype = computing_dtype(x.dtype)
-    weight = None if weight is None else weight.astype(dtype)
+    dtype = xp.computing_dtype(x.dtype)
+    weight = None if weight is None else xp.astype(weight, dtype)
     loss = _likelihood_loss(
-        xp, x.astype(dtype), target, weight, ignore_index, reduction
+        xp, xp.astype(x, dtype), target, weight, ignore_index, reduction
     )
-    return xp.asarray(loss).astype(x.dtype)
+    return xp.astype(xp.asarray(loss), x.dtype)
 
 
 @operator("SoftmaxCrossEntropyLoss", since=12)
@@ -39,11 +38,11 @@ def softmax_cross_entropy_loss(
     reduction: str = "mean",
 ) -> Any:
     """The loss and the logarithm of the probabilities."""
-    dtype = computing_dtype(scores.dtype)
-    weights = None if weights is None else weights.astype(dtype)
-    log_prob = log_softmax(xp, scores.astype(dtype), axis=1)
+    dtype = xp.computing_dtype(scores.dtype)
+    weights = None if weights is None else xp.astype(weights, dtype)
+    log_prob = log_softmax(xp, xp.astype(scores, dtype), axis=1)
     loss = _likelihood_loss(xp, log_prob, labels, weights, ignore_index, reduction)
-    return xp.asarray(loss).astype(scores.dtype), log_prob.astype(scores.dtype)
+    return xp.astype(xp.asarray(loss), scores.dtype), xp.astype(log_prob, scores.dtype)
 
 
 def _likelihood_loss(
@@ -63,22 +62,22 @@ def _likelihood_loss(
             f"the loss of scores of shape {log_prob.shape} takes targets of shape "
             f"{log_prob.shape[:1] + log_prob.shape[2:]}, not {target.shape}"
         )
-    counted = xp.ones(target.shape, dtype=bool)
+    counted = xp.ones(target.shape, dtype=xp.bool)
     if ignore_index is not None:
         counted = target != ignore_index
     # an ignored target need not be a class
-    classes = xp.where(counted, target, 0).astype(xp.int64)
-    require_in_range(classes, log_prob.shape[1], "the classes", least=0)
+    classes = xp.astype(xp.where(counted, target, 0), xp.int64)
+    require_in_range(xp, classes, log_prob.shape[1], "the classes", least=0)
     if weight is not None and weight.shape != log_prob.shape[1:2]:
         raise ValueError(
             f"the weights have shape {weight.shape}, expected {log_prob.shape[1:2]}"
         )
     picked = xp.take_along_axis(log_prob, xp.expand_dims(classes, 1), axis=1)
-    weights = counted.astype(log_prob.dtype)
+    weights = xp.astype(counted, log_prob.dtype)
     if weight is not None:
         weights = xp.where(counted, weight[classes], weights)
     # an ignored score may be infinite, so no weight of zero could remove it
-    loss = -xp.where(counted, picked.squeeze(axis=1), 0) * weights
+    loss = -xp.where(counted, xp.squeeze(picked, 1), 0) * weights
     match reduction:
         case "none":
             return loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype
+from onnxplug_kernels.arrays import in_computing_dtype
 from onnxplug_kernels.registry import operator
 
 
@@ -28,18 +28,18 @@ def gemm(
 ) -> Any:
     if a.ndim != 2 or b.ndim != 2:
         raise ValueError(f"Gemm of {a.shape} and {b.shape}; expected two matrices")
-    wide = computing_dtype(a.dtype)
+    wide = xp.computing_dtype(a.dtype)
     left, right = (
-        (x.T if transposed else x).astype(wide, copy=False)
+        xp.astype(x.T if transposed else x, wide, copy=False)
         for x, transposed in ((a, transA), (b, transB))
     )
     y = xp.matmul(left, right)
     if alpha != 1:
-        y = _scaled(y, alpha)
+        y = _scaled(xp, y, alpha)
     if c is not None and beta != 0:
-        addend = c.astype(wide, copy=False)
-        y += addend if beta == 1 else _scaled(addend, beta)
-    return y.astype(a.dtype, copy=False)
+        addend = xp.astype(c, wide, copy=False)
+        y += addend if beta == 1 else _scaled(xp, addend, beta)
+    return xp.astype(y, a.dtype, copy=False)
 
 
 @operator("Gemm", since=1, until=6)
@@ -66,7 +66,7 @@ def gemm_1(
 @operator("Det", since=11)
 def det(xp: Any, x: Any) -> Any:
     """The determinants [...] of square matrices [..., n, n]."""
-    return xp.asarray(in_computing_dtype(lambda xp, x: xp.linalg.det(x), xp, x))
+    return xp.asarray(in_computing_dtype(lambda xp, x: xp.library.linalg.det(x), xp, x))
 
 
 @operator("Einsum", since=12)
@@ -78,31 +78,31 @@ def einsum(xp: Any, *operands: Any, equation: str) -> Any:
     """
     dtype = operands[0].dtype
     terms, output = _parse(equation, [operand.ndim for operand in operands])
-    wide = computing_dtype(dtype)
+    wide = xp.computing_dtype(dtype)
     labelled = [
-        _diagonal(xp, operand.astype(wide, copy=False), term)
+        _diagonal(xp, xp.astype(operand, wide, copy=False), term)
         for operand, term in zip(operands, terms, strict=True)
     ]
     result, labels = labelled[0]
     for position, (operand, term) in enumerate(labelled[1:], start=1):
         needed = set(output).union(*(term for _, term in labelled[position + 1 :]))
         result, labels = _contract(xp, result, labels, operand, term, needed)
-    result, labels = _sum_out(result, labels, set(output))
-    result = result.transpose([labels.index(label) for label in output])
+    result, labels = _sum_out(xp, result, labels, set(output))
+    result = xp.permute_dims(result, tuple(labels.index(label) for label in output))
     # of a single operand the result may be a view
-    return xp.asarray(result.astype(dtype, copy=len(operands) == 1))
+    return xp.asarray(xp.astype(result, dtype, copy=len(operands) == 1))
 
 
 def _matmul(xp: Any, a: Any, b: Any) -> Any:
     if a.ndim > 2 and b.ndim == 2:
         # one large product instead of one for each matrix of the stack
-        rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-        return xp.matmul(rows, b).reshape(*a.shape[:-1], b.shape[-1])
+        rows = xp.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
+        return xp.reshape(xp.matmul(rows, b), (*a.shape[:-1], b.shape[-1]))
     return xp.matmul(a, b)
 
 
-def _scaled(x: Any, factor: float) -> Any:
-    return (x * factor).astype(x.dtype, copy=False)
+def _scaled(xp: Any, x: Any, factor: float) -> Any:
+    return xp.astype(x * factor, x.dtype, copy=False)
 
 
 def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
@@ -165,17 +165,19 @@ def _diagonal(xp: Any, x: Any, labels: list[str]) -> tuple[Any, list[str]]:
                     f"label {label!r} stands for sizes {x.shape[first]} and "
                     f"{x.shape[second]}; expected equal ones"
                 )
-            x = xp.diagonal(x, axis1=first, axis2=second)
+            x = xp.diagonal(x, first, second)
             del labels[second], labels[first]
             labels.append(label)
     return x, labels
 
 
-def _sum_out(x: Any, labels: list[str], kept: set[str]) -> tuple[Any, list[str]]:
+def _sum_out(
+    xp: Any, x: Any, labels: list[str], kept: set[str]
+) -> tuple[Any, list[str]]:
     """*x* summed over the axes whose label is not *kept*."""
     axes = tuple(axis for axis, label in enumerate(labels) if label not in kept)
     if axes:
-        x = x.sum(axis=axes, dtype=x.dtype)
+        x = xp.sum(x, axis=axes, dtype=x.dtype)
     return x, [label for label in labels if label in kept]
 
 
@@ -183,8 +185,8 @@ def _contract(
     xp: Any, a: Any, a_labels: list[str], b: Any, b_labels: list[str], needed: set[str]
 ) -> tuple[Any, list[str]]:
     """The product of two operands, summed over shared labels that nobody needs."""
-    a, a_labels = _sum_out(a, a_labels, needed.union(b_labels))
-    b, b_labels = _sum_out(b, b_labels, needed.union(a_labels))
+    a, a_labels = _sum_out(xp, a, a_labels, needed.union(b_labels))
+    b, b_labels = _sum_out(xp, b, b_labels, needed.union(a_labels))
     shared = [label for label in a_labels if label in b_labels]
     batch = [label for label in shared if label in needed]
     inner = [label for label in shared if label not in needed]
@@ -196,12 +198,12 @@ def _contract(
             sizes[label] = size
 
     def arranged(x: Any, labels: list[str], order: list[str]) -> Any:
-        x = x.transpose([labels.index(label) for label in order])
+        x = xp.permute_dims(x, tuple(labels.index(label) for label in order))
         # an axis of size 1 broadcasts over its label, also where it is summed over
-        shape = [
+        shape = tuple(
             sizes[label] if label in inner else size
             for label, size in zip(order, x.shape, strict=True)
-        ]
+        )
         return xp.broadcast_to(x, shape)
 
     def size_of(labels: list[str]) -> int:
@@ -211,9 +213,9 @@ def _contract(
     right = arranged(b, b_labels, batch + inner + columns)
     depth = len(batch)
     product = xp.matmul(
-        left.reshape(*left.shape[:depth], size_of(rows), size_of(inner)),
-        right.reshape(*right.shape[:depth], size_of(inner), size_of(columns)),
+        xp.reshape(left, (*left.shape[:depth], size_of(rows), size_of(inner))),
+        xp.reshape(right, (*right.shape[:depth], size_of(inner), size_of(columns))),
     )
     labels = batch + rows + columns
     shape = [sizes[label] for label in labels]
-    return product.reshape(shape), labels
+    return xp.reshape(product, shape), labels

@@ -10,9 +10,8 @@ import numpy as np
 
 from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
 from onnxplug_kernels.arrays import (
-    computing_dtype,
+    element_dtype,
     mean_of,
-    numpy_dtype,
     require_rank,
 )
 from onnxplug_kernels.registry import operator
@@ -98,9 +97,9 @@ def batch_normalization_1(
 def instance_normalization(
     xp: Any, x: Any, scale: Any, b: Any, *, epsilon: float = _EPSILON
 ) -> Any:
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     normalized, _, _ = _standardized(xp, wide, tuple(range(2, x.ndim)), epsilon)
-    return _scaled_and_shifted(normalized, scale, b).astype(x.dtype, copy=False)
+    return xp.astype(_scaled_and_shifted(xp, normalized, scale, b), x.dtype, copy=False)
 
 
 @operator("InstanceNormalization", since=1, until=5)
@@ -135,12 +134,12 @@ def group_normalization(
             f"GroupNormalization of an input {x.shape} in {num_groups} groups: "
             f"{channels} channels are not a multiple of the groups"
         )
-    wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
+    wide = xp.astype(x, _stage_one_dtype(xp, x, stash_type), copy=False)
     size = math.prod(x.shape[1:]) // num_groups
-    grouped = wide.reshape(len(x), num_groups, size)
+    grouped = xp.reshape(wide, (x.shape[0], num_groups, size))
     normalized, _, _ = _standardized(xp, grouped, (2,), epsilon)
-    y = _scaled_and_shifted(normalized.reshape(x.shape), scale, b)
-    return y.astype(x.dtype, copy=False)
+    y = _scaled_and_shifted(xp, xp.reshape(normalized, x.shape), scale, b)
+    return xp.astype(y, x.dtype, copy=False)
 
 
 @operator("GroupNormalization", since=18, until=20)
@@ -180,17 +179,17 @@ def layer_normalization(
         The result alone, or also mean and inverse standard deviation in the dtype
         *stash_type*.
     """
-    wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
+    wide = xp.astype(x, _stage_one_dtype(xp, x, stash_type), copy=False)
     axes = tuple(range(normal_axis(axis, x.ndim), x.ndim))
     normalized, mean, inverse = _standardized(xp, wide, axes, epsilon)
-    normalized *= scale.astype(wide.dtype, copy=False)
+    normalized *= xp.astype(scale, wide.dtype, copy=False)
     if b is not None:
-        normalized += b.astype(wide.dtype, copy=False)
-    y = normalized.astype(x.dtype, copy=False)
+        normalized += xp.astype(b, wide.dtype, copy=False)
+    y = xp.astype(normalized, x.dtype, copy=False)
     if output_count == 1:
         return y
-    stash = numpy_dtype(stash_type)
-    return y, mean.astype(stash, copy=False), inverse.astype(stash, copy=False)
+    stash = element_dtype(xp, stash_type)
+    return y, xp.astype(mean, stash, copy=False), xp.astype(inverse, stash, copy=False)
 
 
 @operator("RMSNormalization", since=23)
@@ -207,12 +206,12 @@ def rms_normalization(
 
     The result has the dtype of *scale*.
     """
-    wide = x.astype(_stage_one_dtype(x, stash_type), copy=False)
+    wide = xp.astype(x, _stage_one_dtype(xp, x, stash_type), copy=False)
     axes = tuple(range(normal_axis(axis, x.ndim), x.ndim))
     mean_square = mean_of(xp, wide * wide, axes)
-    y = wide / xp.sqrt(mean_square + wide.dtype.type(epsilon))
-    y *= scale.astype(wide.dtype, copy=False)
-    return y.astype(scale.dtype, copy=False)
+    y = wide / xp.sqrt(mean_square + epsilon)
+    y *= xp.astype(scale, wide.dtype, copy=False)
+    return xp.astype(y, scale.dtype, copy=False)
 
 
 @operator("MeanVarianceNormalization", since=9)
@@ -220,12 +219,12 @@ def mean_variance_normalization(
     xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)
 ) -> Any:
     axes = normal_axes(axes, x.ndim)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     centered = wide - mean_of(xp, wide, axes)
     variance = mean_of(xp, centered * centered, axes)
     # the operator's definition as a function has this number
-    centered /= xp.sqrt(variance) + wide.dtype.type(1e-9)
-    return centered.astype(x.dtype, copy=False)
+    centered /= xp.sqrt(variance) + 1e-9
+    return xp.astype(centered, x.dtype, copy=False)
 
 
 @operator("LpNormalization", since=1)
@@ -233,13 +232,13 @@ def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
     if p not in (1, 2):
         raise ValueError(f"LpNormalization has p {p}, expected 1 or 2")
     axis = normal_axis(axis, x.ndim)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     if p == 1:
         norm = xp.sum(xp.abs(wide), axis=axis, keepdims=True)
     else:
         norm = xp.sqrt(xp.sum(wide * wide, axis=axis, keepdims=True))
-    quotient = wide / xp.where(norm == 0, wide.dtype.type(1), norm)
-    return quotient.astype(x.dtype, copy=False)
+    quotient = wide / xp.where(norm == 0, 1, norm)
+    return xp.astype(quotient, x.dtype, copy=False)
 
 
 @operator("LRN", since=1)
@@ -255,7 +254,7 @@ def lrn(
     """[N, C, ...] divided by a power of the square sum over *size* channels around."""
     at_least(1, [size], "size")
     require_rank(x, "the input", 2)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     channels = x.shape[1]
     squares = wide * wide
     total = xp.zeros_like(wide)
@@ -264,16 +263,15 @@ def lrn(
     for shift in range(-min(before, channels), min(size - before, channels)):
         target = slice(max(-shift, 0), max(channels - max(shift, 0), 0))
         source = slice(max(shift, 0), max(channels + min(shift, 0), 0))
-        total[:, target] += squares[:, source]
-    kind = wide.dtype.type
-    y = wide / (kind(bias) + kind(alpha / size) * total) ** kind(beta)
-    return y.astype(x.dtype, copy=False)
+        total[:, target, ...] += squares[:, source, ...]
+    y = wide / (bias + alpha / size * total) ** beta
+    return xp.astype(y, x.dtype, copy=False)
 
 
-def _stage_one_dtype(x: Any, stash_type: int) -> Any:
+def _stage_one_dtype(xp: Any, x: Any, stash_type: int) -> Any:
     """The dtype to normalise *x* in: that of *stash_type*, or a more precise one."""
-    return np.result_type(
-        computing_dtype(x.dtype), computing_dtype(numpy_dtype(stash_type))
+    return xp.result_type(
+        xp.computing_dtype(x.dtype), xp.computing_dtype(element_dtype(xp, stash_type))
     )
 
 
@@ -284,16 +282,16 @@ def _standardized(
     mean = mean_of(xp, x, axes)
     centered = x - mean
     variance = mean_of(xp, centered * centered, axes)
-    inverse = 1 / xp.sqrt(variance + x.dtype.type(epsilon))
+    inverse = 1 / xp.sqrt(variance + epsilon)
     centered *= inverse
     return centered, mean, inverse
 
 
-def _along_channels(parameter: Any, x: Any) -> Any:
+def _along_channels(xp: Any, parameter: Any, x: Any) -> Any:
     """*parameter* [C] or [C, ...] so that it broadcasts over *x* [N, C, ...] or [N]."""
     if parameter.ndim > 1 or x.ndim == 1:
         return parameter
-    return parameter.reshape(-1, *(1,) * (x.ndim - 2))
+    return xp.reshape(parameter, (-1, *(1,) * (x.ndim - 2)))
 
 
 def _require_shape(parameter: Any, expected: tuple[int, ...]) -> None:
@@ -304,12 +302,12 @@ def _require_shape(parameter: Any, expected: tuple[int, ...]) -> None:
         )
 
 
-def _scaled_and_shifted(normalized: Any, scale: Any, b: Any) -> Any:
+def _scaled_and_shifted(xp: Any, normalized: Any, scale: Any, b: Any) -> Any:
     for parameter in (scale, b):
         _require_shape(parameter, normalized.shape[1:2])
     dtype = normalized.dtype
-    normalized *= _along_channels(scale, normalized).astype(dtype, copy=False)
-    normalized += _along_channels(b, normalized).astype(dtype, copy=False)
+    normalized *= xp.astype(_along_channels(xp, scale, normalized), dtype, copy=False)
+    normalized += xp.astype(_along_channels(xp, b, normalized), dtype, copy=False)
     return normalized
 
 
@@ -321,17 +319,17 @@ def _normalized_by(
     channels = x.shape[1:2] if x.ndim > 1 else (1,)
     for parameter in (scale, b, mean, variance):
         _require_shape(parameter, x.shape[1:] if parameter.ndim > 1 else channels)
-    dtype = np.result_type(
-        *(computing_dtype(a.dtype) for a in (x, scale, b, mean, variance))
+    dtype = xp.result_type(
+        *(xp.computing_dtype(a.dtype) for a in (x, scale, b, mean, variance))
     )
     scale, b, mean, variance = (
-        _along_channels(a, x).astype(dtype, copy=False)
+        xp.astype(_along_channels(xp, a, x), dtype, copy=False)
         for a in (scale, b, mean, variance)
     )
-    factor = scale / xp.sqrt(variance + dtype.type(epsilon))
-    y = x.astype(dtype, copy=False) * factor
+    factor = scale / xp.sqrt(variance + epsilon)
+    y = xp.astype(x, dtype, copy=False) * factor
     y += b - mean * factor
-    return y.astype(x.dtype, copy=False)
+    return xp.astype(y, x.dtype, copy=False)
 
 
 def _train(
@@ -348,26 +346,25 @@ def _train(
 ) -> tuple[Any, Any, Any, Any, Any]:
     """*x* normalised by its own statistics; the new running ones; its own."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1) if spatial else (0,)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     own = xp.mean(wide, axis=axes), xp.var(wide, axis=axes)
     for parameter in (mean, variance):
-        if parameter.size != own[0].size:
+        if xp.size(parameter) != xp.size(own[0]):
             raise ValueError(
                 f"a running mean or variance has shape {parameter.shape}, expected "
                 f"{own[0].shape}"
             )
     own = tuple(
-        xp.asarray(a).reshape(running.shape)
+        xp.reshape(xp.asarray(a), running.shape)
         for a, running in zip(own, (mean, variance), strict=True)
     )
     y = _normalized_by(xp, x, scale, b, *own, epsilon)
     new = (
-        running.astype(a.dtype) * a.dtype.type(momentum)
-        + a * a.dtype.type(1 - momentum)
+        xp.astype(running, a.dtype) * momentum + a * (1 - momentum)
         for running, a in zip((mean, variance), own, strict=True)
     )
     dtype = mean.dtype
     new_mean, new_variance, own_mean, own_variance = (
-        a.astype(dtype, copy=False) for a in (*new, *own)
+        xp.astype(a, dtype, copy=False) for a in (*new, *own)
     )
     return y, new_mean, new_variance, own_mean, own_variance

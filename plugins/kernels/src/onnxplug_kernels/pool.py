@@ -8,10 +8,8 @@ from dataclasses import replace
 from operator import lt
 from typing import Any
 
-import numpy as np
-
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype, mean_of, numbers
+from onnxplug_kernels.arrays import mean_of, numbers
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
@@ -42,13 +40,13 @@ def max_pool(
         ceil_mode=ceil_mode,
     )
     windows = _reaching(windows, x.shape[2:])
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
-    padded = pad(xp, wide, windows, _lowest(wide.dtype))
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
+    padded = pad(xp, wide, windows, _lowest(xp, wide.dtype))
     if output_count > 1:
         y, indices = _max_with_indices(xp, padded, x.shape, windows, storage_order)
-        return y.astype(x.dtype, copy=False), indices
+        return xp.astype(y, x.dtype, copy=False), indices
     y = _reduce_windows(xp, xp.maximum, padded, windows)
-    return y.astype(x.dtype, copy=False)
+    return xp.astype(y, x.dtype, copy=False)
 
 
 @operator("AveragePool", since=1)
@@ -73,15 +71,15 @@ def average_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     reaching = _reaching(windows, x.shape[2:])
     total = _reduce_windows(xp, xp.add, pad(xp, wide, reaching), reaching)
     for axis, size in enumerate(x.shape[2:]):
         counts = _elements_inside(xp, windows, axis, size, bool(count_include_pad))
         shape = [1] * (x.ndim - 2)
         shape[axis] = -1
-        total /= counts.astype(wide.dtype).reshape(shape)
-    return total.astype(x.dtype, copy=False)
+        total /= xp.reshape(xp.astype(counts, wide.dtype), shape)
+    return xp.astype(total, x.dtype, copy=False)
 
 
 @operator("LpPool", since=1)
@@ -106,11 +104,11 @@ def lp_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     windows = _reaching(windows, x.shape[2:])
     powers = pad(xp, _powers(xp, wide, p), windows)
     total = _reduce_windows(xp, xp.add, powers, windows)
-    return _root(xp, total, p).astype(x.dtype, copy=False)
+    return xp.astype(_root(xp, total, p), x.dtype, copy=False)
 
 
 @operator("GlobalMaxPool", since=1)
@@ -120,16 +118,16 @@ def global_max_pool(xp: Any, x: Any) -> Any:
 
 @operator("GlobalAveragePool", since=1)
 def global_average_pool(xp: Any, x: Any) -> Any:
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     mean = mean_of(xp, wide, tuple(range(2, x.ndim)))
-    return mean.astype(x.dtype, copy=False)
+    return xp.astype(mean, x.dtype, copy=False)
 
 
 @operator("GlobalLpPool", since=1)
 def global_lp_pool(xp: Any, x: Any, *, p: float = 2) -> Any:
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     total = xp.sum(_powers(xp, wide, p), axis=tuple(range(2, x.ndim)), keepdims=True)
-    return _root(xp, total, p).astype(x.dtype, copy=False)
+    return xp.astype(_root(xp, total, p), x.dtype, copy=False)
 
 
 @operator("MaxUnpool", since=9)
@@ -167,13 +165,16 @@ def max_unpool(
         )
     ]
     shape = sizes(
-        (*x.shape[:2], *spatial), itemsize=x.itemsize, what="the shape of the output"
+        (*x.shape[:2], *spatial),
+        itemsize=xp.itemsize(x),
+        what="the shape of the output",
     )
-    whole_shape = shape if output_shape is None else _larger(output_shape, shape)
+    whole_shape = shape if output_shape is None else _larger(xp, output_shape, shape)
     flat = xp.zeros(math.prod(shape), dtype=x.dtype)
-    require_in_range(indices, flat.size, "the flattened output", least=0)
-    flat[indices.reshape(-1)] = x.reshape(-1)
-    unpooled = flat.reshape(shape)
+    require_in_range(xp, indices, xp.size(flat), "the flattened output", least=0)
+    places = xp.reshape(indices, (-1,))
+    flat = xp.scatter(flat, (places,), xp.reshape(x, (-1,)), "none")
+    unpooled = xp.reshape(flat, shape)
     if whole_shape == shape:
         return unpooled
     whole = xp.zeros(whole_shape, dtype=x.dtype)
@@ -181,9 +182,9 @@ def max_unpool(
     return whole
 
 
-def _larger(output_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _larger(xp: Any, output_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The input *output_shape*, into which *shape* fits."""
-    wanted = sizes(numbers(output_shape, "output_shape"), what="output_shape")
+    wanted = sizes(numbers(xp, output_shape, "output_shape"), what="output_shape")
     if (
         len(wanted) != len(shape)
         or wanted[:2] != shape[:2]
@@ -233,10 +234,8 @@ def pooling_windows(
     return windows
 
 
-def _lowest(dtype: Any) -> Any:
-    if np.dtype(dtype).kind in "iu":
-        return np.iinfo(dtype).min
-    return -math.inf
+def _lowest(xp: Any, dtype: Any) -> Any:
+    return xp.limits(dtype)[0] if xp.kind(dtype) in "iu" else -math.inf
 
 
 def _reaching(windows: Windows, spatial_shape: Sequence[int]) -> Windows:
@@ -271,11 +270,11 @@ def _reduce_windows(
             if result is None:
                 result = piece
             elif owned:
-                combine(result, piece, out=result)
+                xp.into(combine, result, piece, out=result)
             else:
                 result, owned = combine(result, piece), True
         padded = result
-    return xp.array(padded) if padded.base is not None else padded
+    return xp.owned(padded)
 
 
 def _pieces(
@@ -293,18 +292,19 @@ def _pieces(
     taps, dilation = windows.kernel[axis], windows.dilations[axis]
     if taps * windows.count[axis] <= 2 * taps.bit_length() * source.shape[len(before)]:
         for index in range(taps):
-            yield source[(*before, windows.tap(axis, index))]
+            yield source[(*before, windows.tap(axis, index), ...)]
         return
     run, width, done = source, 1, 0
     while True:
         if taps & width:
-            yield run[(*before, windows.tap(axis, done))]
+            yield run[(*before, windows.tap(axis, done), ...)]
             done += width
         half, width = width * dilation, 2 * width
         if width > taps:
             return
         run = combine(
-            run[(*before, slice(None, -half))], run[(*before, slice(half, None))]
+            run[(*before, slice(None, -half), ...)],
+            run[(*before, slice(half, None), ...)],
         )
 
 
@@ -325,14 +325,14 @@ def _max_with_indices(
     for axis in range(rank):
         first = xp.arange(windows.count[axis]) * windows.strides[axis]
         along = (first - windows.begin[axis]) * steps[axis]
-        starts = starts + along.reshape(-1, *(1,) * (rank - axis - 1))
+        starts = starts + xp.reshape(along, (-1, *(1,) * (rank - axis - 1)))
 
     best = xp.zeros((*shape[:2], *windows.count), dtype=padded.dtype)
     where = xp.zeros(best.shape, dtype=xp.int64)
-    if not best.size:
+    if not xp.size(best):
         return best, where
     # padding has no index, so it must never win, not even over minus infinity
-    found = xp.zeros(windows.count, dtype=bool)
+    found = xp.zeros(windows.count, dtype=xp.bool)
     for index, positions in windows.taps():
         values = padded[(..., *positions)]
         inside = _tap_inside(xp, index, windows, spatial)
@@ -345,7 +345,7 @@ def _max_with_indices(
         best = xp.where(taken, values, best)
         where = xp.where(taken, starts + shift, where)
         found |= inside
-    images = xp.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1,) * rank)
+    images = xp.reshape(xp.arange(math.prod(shape[:2])), (*shape[:2], *(1,) * rank))
     return best, where + images * math.prod(spatial)
 
 
@@ -354,12 +354,12 @@ def _tap_inside(
 ) -> Any:
     """For which windows element *index* lies in the input: bool [*count]."""
     rank = len(spatial)
-    inside = xp.ones(windows.count, dtype=bool)
+    inside = xp.ones(windows.count, dtype=xp.bool)
     for axis, size in enumerate(spatial):
         first = index[axis] * windows.dilations[axis] - windows.begin[axis]
         along = first + xp.arange(windows.count[axis]) * windows.strides[axis]
         shape = (-1, *(1,) * (rank - axis - 1))
-        inside &= ((along >= 0) & (along < size)).reshape(shape)
+        inside &= xp.reshape((along >= 0) & (along < size), shape)
     return inside
 
 
@@ -390,10 +390,10 @@ def _powers(xp: Any, x: Any, p: float) -> Any:
         raise ValueError(f"p is {p}; a norm takes a finite number larger than 0")
     if p == 2:
         return x * x
-    return xp.abs(x) if p == 1 else xp.abs(x) ** x.dtype.type(p)
+    return xp.abs(x) if p == 1 else xp.abs(x) ** p
 
 
 def _root(xp: Any, x: Any, p: float) -> Any:
     if p == 2:
         return xp.sqrt(x)
-    return x if p == 1 else x ** x.dtype.type(1 / p)
+    return x if p == 1 else x ** (1 / p)

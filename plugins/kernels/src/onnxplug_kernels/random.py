@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import numpy_dtype, require_rank
+from onnxplug_kernels.arrays import element_dtype, require_rank
 from onnxplug_kernels.registry import operator
 
 
@@ -27,7 +27,7 @@ def random_normal(
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Any:
-    return _normal(xp, shape, numpy_dtype(dtype), mean, scale, seed)
+    return _normal(xp, shape, element_dtype(xp, dtype), mean, scale, seed)
 
 
 @operator("RandomNormalLike", since=1)
@@ -40,7 +40,7 @@ def random_normal_like(
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Any:
-    return _normal(xp, x.shape, _dtype_or_same(x, dtype), mean, scale, seed)
+    return _normal(xp, x.shape, _dtype_or_same(xp, x, dtype), mean, scale, seed)
 
 
 @operator("RandomUniform", since=1)
@@ -53,7 +53,7 @@ def random_uniform(
     low: float = 0.0,
     seed: float | None = None,
 ) -> Any:
-    return _uniform(xp, shape, numpy_dtype(dtype), low, high, seed)
+    return _uniform(xp, shape, element_dtype(xp, dtype), low, high, seed)
 
 
 @operator("RandomUniformLike", since=1)
@@ -66,7 +66,7 @@ def random_uniform_like(
     low: float = 0.0,
     seed: float | None = None,
 ) -> Any:
-    return _uniform(xp, x.shape, _dtype_or_same(x, dtype), low, high, seed)
+    return _uniform(xp, x.shape, _dtype_or_same(xp, x, dtype), low, high, seed)
 
 
 @operator("Bernoulli", since=15)
@@ -76,7 +76,7 @@ def bernoulli(
     """One with probability *x*, else zero."""
     uniform = xp.asarray(_generator(xp, seed).random_sample(x.shape))
     chosen = xp.asarray(uniform < x.astype(np.float64))
-    return chosen.astype(_dtype_or_same(x, dtype))
+    return chosen.astype(_dtype_or_same(xp, x, dtype))
 
 
 @operator("Multinomial", since=7)
@@ -104,7 +104,7 @@ def multinomial(
             "infinity alone"
         )
     uniform = _generator(xp, seed).random_sample((x.shape[0], sample_size))
-    result = xp.empty((x.shape[0], sample_size), dtype=numpy_dtype(dtype))
+    result = xp.empty((x.shape[0], sample_size), dtype=element_dtype(xp, dtype))
     for row, (steps, numbers) in enumerate(zip(cumulated, uniform, strict=True)):
         result[row] = xp.searchsorted(steps / steps[-1], numbers, side="right")
     return result
@@ -136,13 +136,13 @@ def _uniform(
     return xp.asarray(unit * (high - low) + low).astype(dtype)
 
 
-def _dtype_or_same(x: Any, dtype: int | None) -> np.dtype[Any]:
+def _dtype_or_same(xp: Any, x: Any, dtype: int | None) -> np.dtype[Any]:
     same: np.dtype[Any] = x.dtype
-    return same if dtype is None else numpy_dtype(dtype)
+    return same if dtype is None else element_dtype(xp, dtype)
 
 
 def _generator(xp: Any, seed: float | None) -> Any:
     if seed is not None and not math.isfinite(seed):
         raise ValueError(f"the seed is {seed}; expected a finite number")
     # ONNX's seed is any float; the generator takes 32 bits
-    return xp.random.RandomState(None if seed is None else int(seed) % 2**32)
+    return xp.library.random.RandomState(None if seed is None else int(seed) % 2**32)

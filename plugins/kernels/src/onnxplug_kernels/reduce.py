@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from onnxplug.ep.bounds import normal_axes, normal_axis
-from onnxplug_kernels.arrays import computing_dtype, in_computing_dtype, numbers
+from onnxplug_kernels.arrays import in_computing_dtype, numbers
 from onnxplug_kernels.registry import operator
 
 # ``reduction(xp, x, axis, keepdims)``, where axis is as in numpy: ``None`` for all
@@ -17,19 +16,19 @@ Reduction: TypeAlias = Callable[..., Any]
 
 
 def _sum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return x.sum(axis=axis, keepdims=keepdims, dtype=x.dtype)
+    return xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
 
 
 def _product(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return x.prod(axis=axis, keepdims=keepdims, dtype=x.dtype)
+    return xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
 
 
 def _mean(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    total = x.sum(axis=axis, keepdims=keepdims)
+    total = xp.sum(x, axis=axis, keepdims=keepdims)
     # ONNX leaves the mean of nothing open; ONNX Runtime makes it zero, and PyTorch's
     # exporter counts on that for empty embedding bags
-    count = max(x.size // max(total.size, 1), 1)
-    if x.dtype.kind not in "iu":
+    count = max(xp.size(x) // max(xp.size(total), 1), 1)
+    if xp.kind(x.dtype) not in "iu":
         return total / count
     # exact, and rounded toward zero as a conversion from the real mean is
     return xp.sign(total) * (xp.abs(total) // count)
@@ -57,39 +56,34 @@ def _log_sum_exp(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     # an infinite one must not be subtracted from itself
     shift = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
     total = _sum(xp, xp.exp(x - shift), axis, keepdims)
-    return xp.log(total) + shift.reshape(total.shape)
+    return xp.log(total) + xp.reshape(shift, total.shape)
 
 
 def _maximum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    if x.size:
-        return x.max(axis=axis, keepdims=keepdims)
-    return _constant(xp, x, axis, keepdims, _bounds(x.dtype)[0])
+    if xp.size(x):
+        return xp.max(x, axis=axis, keepdims=keepdims)
+    return _constant(xp, x, axis, keepdims, _bounds(xp, x.dtype)[0])
 
 
 def _minimum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    if x.size:
-        return x.min(axis=axis, keepdims=keepdims)
-    return _constant(xp, x, axis, keepdims, _bounds(x.dtype)[1])
+    if xp.size(x):
+        return xp.min(x, axis=axis, keepdims=keepdims)
+    return _constant(xp, x, axis, keepdims, _bounds(xp, x.dtype)[1])
 
 
 def _constant(xp: Any, x: Any, axis: Any, keepdims: bool, value: Any) -> Any:
     # the sum of nothing exists and has the shape that is asked for
-    shape = x.sum(axis=axis, keepdims=keepdims).shape
+    shape = xp.sum(xp.astype(x, xp.int64), axis=axis, keepdims=keepdims).shape
     return xp.full(shape, value, dtype=x.dtype)
 
 
-def _bounds(dtype: Any) -> tuple[Any, Any]:
+def _bounds(xp: Any, dtype: Any) -> tuple[Any, Any]:
     """What every element of *dtype* lies between."""
-    if dtype.kind == "b":
-        return False, True
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return limits.min, limits.max
-    return -np.inf, np.inf
+    return xp.limits(dtype) if xp.kind(dtype) in "biu" else (-math.inf, math.inf)
 
 
 def _as_floats(xp: Any, x: Any) -> Any:
-    return x.astype(xp.float64) if x.dtype.kind in "iu" else x
+    return xp.astype(x, xp.float64) if xp.kind(x.dtype) in "iu" else x
 
 
 _REDUCTIONS: Final[Mapping[str, Reduction]] = MappingProxyType(
@@ -117,7 +111,7 @@ def _with_axes_input(reduction: Reduction) -> Callable[..., Any]:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Any:
-        given = () if axes is None else numbers(axes, "axes")
+        given = () if axes is None else numbers(xp, axes, "axes")
         axis = given if given or noop_with_empty_axes else None
         return _reduce(xp, reduction, x, axis, keepdims)
 
@@ -135,10 +129,10 @@ def _reduce(
     xp: Any, reduction: Reduction, x: Any, axes: Sequence[int] | None, keepdims: int
 ) -> Any:
     axis = None if axes is None else tuple(axes)
-    if axis and not x.ndim:
+    if not x.ndim:
         # a scalar has no axes, yet models name its axis 0
-        normal_axes(axis, 1)
-        axis = None
+        vector = _reduce(xp, reduction, xp.reshape(x, (1,)), axes, keepdims)
+        return xp.reshape(vector, ())
     try:
         result = in_computing_dtype(
             reduction, xp, x, axis=axis, keepdims=bool(keepdims)
@@ -189,9 +183,9 @@ def _arg_extreme(
 ) -> Any:
     # of a scalar, which has no axes, models take the first of axis 0
     axis = normal_axis(axis, max(x.ndim, 1))
-    x = x.astype(computing_dtype(x.dtype), copy=False)
+    x = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     if select_last_index and x.ndim:
-        backward = function(xp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
+        backward = function(xp.flip(x, axis=axis), axis=axis, keepdims=bool(keepdims))
         positions = x.shape[axis] - 1 - backward
     else:
         positions = function(x, axis=axis, keepdims=bool(keepdims))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
-from onnxplug_kernels.arrays import computing_dtype, require_rank
+from onnxplug_kernels.arrays import require_rank
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import Pixels, Tap
@@ -58,17 +58,17 @@ def roi_align(
             f"RoiAlign has rois {rois.shape} and batch_indices {batch_indices.shape}; "
             f"expected [regions, 4] and [regions]"
         )
-    _require_finite(rois, spatial_scale)
-    require_in_range(batch_indices, len(x), "the batch", least=0)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
-    shape = (len(rois), x.shape[1], output_height, output_width)
-    y = xp.zeros(sizes(shape, itemsize=wide.itemsize), dtype=wide.dtype)
-    corners = rois.astype(np.float64) * spatial_scale - (0.5 if half_pixel else 0.0)
+    _require_finite(xp, rois, spatial_scale)
+    require_in_range(xp, batch_indices, x.shape[0], "the batch", least=0)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
+    shape = (rois.shape[0], x.shape[1], output_height, output_width)
+    y = xp.zeros(sizes(shape, itemsize=xp.itemsize(wide)), dtype=wide.dtype)
+    corners = xp.astype(rois, xp.float64) * spatial_scale - (0.5 if half_pixel else 0.0)
     bins = (output_height, output_width)
     pixels = Pixels(xp, wide)
     pool = xp.mean if mode == "avg" else xp.max
     for index, ((x1, y1, x2, y2), image) in enumerate(
-        zip(corners.tolist(), batch_indices.tolist(), strict=True)
+        zip(xp.tolist(corners), xp.tolist(batch_indices), strict=True)
     ):
         starts, lengths = (y1, x1), (y2 - y1, x2 - x1)
         if not half_pixel:
@@ -89,9 +89,9 @@ def roi_align(
             )
         ]
         values = _read_crossings(xp, pixels, image, lines, x.shape[2:], mode)
-        parts = values.reshape(-1, bins[0], grid[0], bins[1], grid[1])
-        y[index] = pool(parts, axis=(2, 4))
-    return y.astype(x.dtype, copy=False)
+        parts = xp.reshape(values, (-1, bins[0], grid[0], bins[1], grid[1]))
+        y[index, ...] = pool(parts, axis=(2, 4))
+    return xp.astype(y, x.dtype, copy=False)
 
 
 @operator("RoiAlign", since=10, until=15)
@@ -139,26 +139,28 @@ def max_roi_pool(
     at_least(1, pooled_shape, "pooled_shape", count=2)
     if rois.ndim != 2 or rois.shape[1] != 5:
         raise ValueError(f"rois have shape {rois.shape}, expected [regions, 5]")
-    _require_finite(rois, spatial_scale)
-    require_in_range(rois[:, 0], len(x), "the batch", least=0)
-    wide = x.astype(computing_dtype(x.dtype), copy=False)
-    shape = sizes((len(rois), x.shape[1], *pooled_shape), itemsize=wide.itemsize)
+    _require_finite(xp, rois, spatial_scale)
+    require_in_range(xp, rois[:, 0], x.shape[0], "the batch", least=0)
+    wide = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
+    shape = sizes(
+        (rois.shape[0], x.shape[1], *pooled_shape), itemsize=xp.itemsize(wide)
+    )
     y = xp.zeros(shape, dtype=wide.dtype)
-    for index, (image, *corners) in enumerate(rois.astype(np.float64).tolist()):
+    for index, (image, *corners) in enumerate(xp.tolist(xp.astype(rois, xp.float64))):
         x1, y1, x2, y2 = (_rounded(corner * spatial_scale) for corner in corners)
         rows = _bins(y1, y2, pooled_shape[0], x.shape[2])
         columns = _bins(x1, x2, pooled_shape[1], x.shape[3])
         for row, (top, bottom) in enumerate(rows):
             if top >= bottom:
                 continue
-            line = wide[int(image), :, top:bottom].max(axis=1)
+            line = xp.max(wide[int(image), :, top:bottom, :], axis=1)
             for column, (left, right) in enumerate(columns):
                 if left < right:
-                    y[index, :, row, column] = line[:, left:right].max(axis=1)
-    return y.astype(x.dtype, copy=False)
+                    y[index, :, row, column] = xp.max(line[:, left:right], axis=1)
+    return xp.astype(y, x.dtype, copy=False)
 
 
-@operator("NonMaxSuppression", since=10, host_only=True)
+@operator("NonMaxSuppression", since=10, data_dependent=True)
 def non_max_suppression(
     xp: Any,
     boxes: Any,
@@ -186,11 +188,12 @@ def non_max_suppression(
             f"NonMaxSuppression has boxes {boxes.shape} and scores {scores.shape}; "
             f"expected [images, boxes, 4] and [images, classes, boxes]"
         )
-    limit = _scalar(max_output_boxes_per_class, 0)
-    overlap = _scalar(iou_threshold, 0.0)
+    boxes, scores = xp.to_numpy(boxes), xp.to_numpy(scores)
+    limit = _scalar(xp, max_output_boxes_per_class, 0)
+    overlap = _scalar(xp, iou_threshold, 0.0)
     if not 0 <= overlap <= 1:
         raise ValueError(f"iou_threshold is {overlap}; expected a number from 0 to 1")
-    least = _scalar(score_threshold, _NO_LIMIT)
+    least = _scalar(xp, score_threshold, _NO_LIMIT)
     corners = _corners(boxes, bool(center_point_box))
     selected = [
         (image, kind, box)
@@ -200,7 +203,7 @@ def non_max_suppression(
             corners[image], scores[image, kind], int(limit), overlap, least
         )
     ]
-    return np.array(selected, dtype=np.int64).reshape(-1, 3)
+    return xp.from_numpy(np.array(selected, dtype=np.int64).reshape(-1, 3))
 
 
 def _read_crossings(
@@ -213,7 +216,7 @@ def _read_crossings(
 ) -> Any:
     """[1, C, points] of one image at the crossings of horizontal and vertical lines."""
     taps = [
-        _clamped_taps(xp, points.reshape(1, -1), size)
+        _clamped_taps(xp, xp.reshape(points, (1, -1)), size)
         for points, size in zip(
             xp.meshgrid(*lines, indexing="ij"), spatial, strict=True
         )
@@ -231,7 +234,7 @@ def _clamped_taps(xp: Any, points: Any, size: int) -> list[Tap]:
     points = xp.clip(points, 0, size - 1)
     low = xp.floor(points)
     fraction = points - low
-    index = low.astype(xp.int64)
+    index = xp.astype(low, xp.int64)
     after = xp.minimum(index + 1, size - 1)
     return [
         (xp.where(inside, index, -1), 1 - fraction),
@@ -239,9 +242,10 @@ def _clamped_taps(xp: Any, points: Any, size: int) -> list[Tap]:
     ]
 
 
-def _require_finite(rois: Any, scale: float) -> None:
+def _require_finite(xp: Any, rois: Any, scale: float) -> None:
     """Raise :class:`ValueError` where a region has no size in elements."""
-    if not (np.isfinite(rois.astype(np.float64) * scale).all() and scale > 0):
+    corners = np.asarray(xp.tolist(xp.astype(rois, xp.float64)))
+    if not (np.isfinite(corners * scale).all() and scale > 0):
         raise ValueError(
             f"regions have corners that are not finite, or spatial_scale is {scale}; "
             f"expected numbers, and a scale larger than 0"
@@ -264,8 +268,12 @@ def _bins(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]
     ]
 
 
-def _scalar(value: Any | None, default: float) -> float:
-    return default if value is None or not value.size else value.reshape(-1)[0].item()
+def _scalar(xp: Any, value: Any | None, default: float) -> float:
+    return (
+        default
+        if value is None or not xp.size(value)
+        else xp.tolist(xp.reshape(value, (-1,)))[0]
+    )
 
 
 def _corners(boxes: Any, center_point_box: bool) -> Any:

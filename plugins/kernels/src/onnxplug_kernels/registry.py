@@ -1,9 +1,10 @@
 """Finds the kernel of an operator at an opset version, importing one family at most.
 
-A kernel is a plain function ``kernel(xp, *inputs, **attributes)``: *xp* is the array
-namespace (numpy, cupy), inputs are positional in the order of the ONNX operator with
-``None`` for one that is left out, and attributes are keyword-only parameters whose
-defaults are ONNX's.  So a signature *is* the operator's schema.
+A kernel is a plain function ``kernel(xp, *inputs, **attributes)``: *xp* is the
+namespace of an array library (:mod:`onnxplug_kernels.namespaces`), inputs are
+positional in the order of the ONNX operator with ``None`` for one that is left out, and
+attributes are keyword-only parameters whose defaults are ONNX's.  So a signature *is*
+the operator's schema.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from onnxplug_kernels.families import FAMILIES
+from onnxplug_kernels.namespaces import namespace_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -90,9 +92,11 @@ class Kernel(NamedTuple):
     Attributes:
         since: first opset version of *domain* that the function is right for.
         until: last such version; ``None`` when it holds for all later ones.
-        host_only: needs numpy arrays (strings, sequences of Python objects).
+        host_only: needs numpy arrays, and gives them (strings, maps, classical models).
         allowed: the values of attributes of which the function knows some only.
         check: looks at the attributes of a node, and raises UnsupportedAttribute.
+        data_dependent: the shape of an output depends on elements of an input that are
+            no sizes, such as how many are not zero: to find it out, they are looked at.
     """
 
     domain: str
@@ -103,6 +107,7 @@ class Kernel(NamedTuple):
     function: Callable[..., Any]
     allowed: Mapping[str, Collection[object]] = MappingProxyType({})
     check: Callable[[Mapping[str, Any]], None] | None = None
+    data_dependent: bool = False
 
     def bind(
         self,
@@ -116,8 +121,9 @@ class Kernel(NamedTuple):
 
         *output_count* is how many outputs the node asks for, counted to the last one
         that is used; a kernel that can save work takes a parameter of that name.
-        More values than asked for may come back.  *inputs* are the names of the
-        node's, ``None`` for one that is left out, which are checked when given.
+        More values than asked for may come back.  *xp* is an array library, or its
+        :func:`~onnxplug_kernels.namespaces.namespace_of`.  *inputs* are the names of
+        the node's, ``None`` for one that is left out, which are checked when given.
 
         Raises:
             UnsupportedAttribute: the kernel has no parameter for an attribute, does not
@@ -133,7 +139,7 @@ class Kernel(NamedTuple):
                 return functools.partial(_refuse, self.op_type, name, value)
         if form.counts_outputs:
             attributes = {**attributes, OUTPUT_COUNT: output_count}
-        return functools.partial(self.function, xp, **attributes)
+        return functools.partial(self.function, namespace_of(xp), **attributes)
 
     def _check_inputs(self, inputs: Sequence[object], form: _Form) -> None:
         if not form.fewest <= len(inputs) <= form.most:
@@ -187,6 +193,7 @@ def operator(
     host_only: bool = False,
     allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
     check: Callable[[Mapping[str, Any]], None] | None = None,
+    data_dependent: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare the decorated function a kernel of *op_type*.
 
@@ -196,7 +203,17 @@ def operator(
     def declare(function: Function) -> Function:
         kernels = _KERNELS.setdefault((domain, op_type), [])
         kernels.append(
-            Kernel(domain, op_type, since, until, host_only, function, allowed, check)
+            Kernel(
+                domain,
+                op_type,
+                since,
+                until,
+                host_only,
+                function,
+                allowed,
+                check,
+                data_dependent,
+            )
         )
         kernels.sort(key=lambda kernel: kernel.since, reverse=True)
         return function

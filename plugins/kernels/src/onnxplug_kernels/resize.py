@@ -11,7 +11,8 @@ import numpy as np
 
 from onnxplug.ep.bounds import normal_axes
 from onnxplug.ep.bounds import sizes as checked_sizes
-from onnxplug_kernels.arrays import computing_dtype, numbers, require_rank
+from onnxplug_kernels.arrays import numbers, require_rank
+from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.sampling import (
     Pixels,
@@ -60,23 +61,23 @@ def resize(
         mode=mode,
         nearest_mode=nearest_mode,
     )
-    y = x if mode == "nearest" else x.astype(_float_dtype(x.dtype), copy=False)
+    y = x if mode == "nearest" else xp.astype(x, _float_dtype(xp, x.dtype), copy=False)
     y = _along_all(xp, y, resized)
     for axis in resized:
         if axis.beyond is not None:
-            beyond = axis.beyond.reshape(-1, *(1,) * (x.ndim - 1 - axis.axis))
-            y = xp.where(beyond, y.dtype.type(extrapolation_value), y)
+            beyond = xp.reshape(axis.beyond, (-1, *(1,) * (x.ndim - 1 - axis.axis)))
+            y = xp.where(beyond, extrapolation_value, y)
     return _narrowed(xp, y, x.dtype)
 
 
 @operator("Resize", since=10, until=10)
 def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
+    return _resize_by_scales(xp, x, numbers(xp, scales, "scales"), mode)
 
 
 @operator("Upsample", since=9)
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return _resize_by_scales(xp, x, numbers(scales, "scales"), mode)
+    return _resize_by_scales(xp, x, numbers(xp, scales, "scales"), mode)
 
 
 @operator("Upsample", since=7, until=8)
@@ -113,7 +114,7 @@ def grid_sample(
     batch, *output, rank = grid.shape
     channels = x.shape[1]
     if (
-        batch != len(x)
+        batch != x.shape[0]
         or rank != x.ndim - 2
         or mode not in ("linear", "nearest", "cubic")
     ):
@@ -122,8 +123,10 @@ def grid_sample(
             f": expected the same batch, a last axis of {x.ndim - 2}, and 'linear', "
             f"'nearest' or 'cubic'"
         )
-    coordinates = grid.reshape(batch, math.prod(output), rank).astype(
-        computing_dtype(grid.dtype), copy=False
+    coordinates = xp.astype(
+        xp.reshape(grid, (batch, math.prod(output), rank)),
+        xp.computing_dtype(grid.dtype),
+        copy=False,
     )
     axes: list[list[Tap]] = []
     for axis, size in enumerate(x.shape[2:]):
@@ -135,13 +138,13 @@ def grid_sample(
             # infinity has no mirror image; ONNX leaves open what it reads
             points = xp.where(xp.isfinite(points), points, low)
         if mode == "nearest":
-            points = xp.rint(points)
+            points = xp.round(points)
         # the cubic curve goes on beyond the border, as in PyTorch
         if not (mode == "cubic" and padding_mode == "border"):
             points = _padded(xp, points, padding_mode, size, low, high)
         points = within_reach(xp, points, size)
         if mode == "nearest":
-            taps = [(points.astype(xp.int64), xp.ones_like(points))]
+            taps = [(xp.astype(points, xp.int64), xp.ones_like(points))]
         elif mode == "linear":
             taps = linear_taps(xp, points)
         else:
@@ -155,9 +158,9 @@ def grid_sample(
     if mode == "nearest":
         y = Pixels(xp, x).gather([index for ((index, _),) in axes], xp.arange(batch))
     else:
-        pixels = Pixels(xp, x.astype(_float_dtype(x.dtype), copy=False))
+        pixels = Pixels(xp, xp.astype(x, _float_dtype(xp, x.dtype), copy=False))
         y = _narrowed(xp, pixels.read(axes, xp.arange(batch)), x.dtype)
-    return xp.ascontiguousarray(y.reshape(batch, channels, *output))
+    return xp.compact(xp.reshape(y, (batch, channels, *output)))
 
 
 @operator("GridSample", since=16, until=19)
@@ -187,28 +190,30 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
 
     The coordinates of a point are innermost axis first, as GridSample takes them.
     """
-    batch, _, *spatial = checked_sizes(numbers(size, "size"), what="size")
-    wide = computing_dtype(theta.dtype)
+    batch, _, *spatial = checked_sizes(numbers(xp, size, "size"), what="size")
+    wide = xp.computing_dtype(theta.dtype)
     expected = (batch, len(spatial), len(spatial) + 1)
     if theta.shape != expected or len(spatial) not in (2, 3):
         raise ValueError(
-            f"AffineGrid of size {size.tolist()} has theta of shape {theta.shape}; "
+            f"AffineGrid of size {xp.tolist(size)} has theta of shape {theta.shape}; "
             f"expected [N, 2, 3] for [N, C, H, W], or [N, 3, 4] for [N, C, D, H, W]"
         )
-    checked_sizes((batch, *spatial, len(spatial) + 1), itemsize=wide.itemsize)
+    checked_sizes((batch, *spatial, len(spatial) + 1), itemsize=xp.itemsize_of(wide))
     lines = []
     for length in spatial:
         steps = xp.arange(length, dtype=wide)
         if align_corners:
-            lines.append(steps * wide.type(2 / max(length - 1, 1)) - 1)
+            lines.append(steps * (2 / max(length - 1, 1)) - 1)
         else:
-            lines.append((2 * steps + 1) / wide.type(max(length, 1)) - 1)
+            lines.append((2 * steps + 1) / (max(length, 1)) - 1)
     mesh = xp.meshgrid(*lines, indexing="ij")
     ones = xp.ones(spatial, dtype=wide)
-    points = xp.stack([*reversed(mesh), ones], axis=-1).reshape(-1, len(spatial) + 1)
-    moved = xp.matmul(points, theta.astype(wide, copy=False).swapaxes(1, 2))
-    grid = moved.reshape(batch, *spatial, len(spatial))
-    return grid.astype(theta.dtype, copy=False)
+    points = xp.reshape(
+        xp.stack([*reversed(mesh), ones], axis=-1), (-1, len(spatial) + 1)
+    )
+    moved = xp.matmul(points, xp.swapaxes(xp.astype(theta, wide, copy=False), 1, 2))
+    grid = xp.reshape(moved, (batch, *spatial, len(spatial)))
+    return xp.astype(grid, theta.dtype, copy=False)
 
 
 class ResizedAxis(NamedTuple):
@@ -248,17 +253,18 @@ def resized_axes(
     Raises:
         ValueError: inputs or attributes do not say how.
     """
+    xp = namespace_of(xp)
     for name, given in (("roi", roi), ("scales", scales), ("sizes", sizes)):
         if given is not None and given.ndim != 1:
             raise ValueError(f"{name} has shape {given.shape}, expected rank 1")
     rank = len(shape)
     chosen = normal_axes(range(rank) if axes is None else axes, rank)
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    if crops and (roi is None or not roi.size):
+    if crops and (roi is None or not xp.size(roi)):
         raise ValueError(f"Resize in mode {coordinate_transformation_mode} needs a roi")
-    regions = _regions(roi if crops else None, len(chosen))
+    regions = _regions(xp, roi if crops else None, len(chosen))
     targets = _targets(
-        [shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
+        xp, [shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy
     )
     whole = list(shape)
     for axis, (size, _) in zip(chosen, targets, strict=True):
@@ -298,6 +304,7 @@ def upsampled_axes(
     Raises:
         ValueError: as for :func:`resized_axes`.
     """
+    xp = namespace_of(xp)
     if len(scales) != len(shape):
         raise ValueError(f"{len(scales)} scales for an input of shape {shape}")
     _check_result(shape, map(_scaled_length, shape, scales))
@@ -310,7 +317,7 @@ def upsampled_axes(
             mode="linear" if mode in _LINEAR else mode,
             nearest_mode="floor" if scale > 1 else "ceil",
         )
-        points = xp.arange(_scaled_length(length, scale), dtype=np.float64) / scale
+        points = xp.arange(_scaled_length(length, scale), dtype=xp.float64) / scale
         taps = resampling.taps(xp, points, length, scale)
         resized.append(ResizedAxis(axis, taps))
     return resized
@@ -333,7 +340,7 @@ class _Resampling:
         points = within_reach(xp, points, length)
         if self.mode == "nearest":
             index = xp.clip(self._nearest(xp, points), 0, length - 1)
-            return [(index.astype(xp.int64), None)]
+            return [(xp.astype(index, xp.int64), None)]
         return [
             (xp.clip(index, 0, length - 1), weight)
             for index, weight in self._taps(xp, points, length, scale)
@@ -375,7 +382,7 @@ class _Resampling:
 
     def _stretched_taps(self, xp: Any, points: Any, scale: float) -> list[Tap]:
         """The filter stretched over all elements that fall on one of the output."""
-        if not points.size:
+        if not xp.size(points):
             return linear_taps(xp, points)
         radius = 1 if self.mode == "linear" else 2
         low = xp.floor(points)
@@ -388,7 +395,7 @@ class _Resampling:
                 weight = xp.clip(1 - xp.abs(distance), 0, 1)
             else:
                 weight = cubic_weight(xp, distance, self.cubic_a)
-            taps.append((index.astype(xp.int64), weight))
+            taps.append((xp.astype(index, xp.int64), weight))
         return _normalized(xp, taps)
 
 
@@ -398,30 +405,32 @@ def _normalized(xp: Any, taps: list[Tap]) -> list[Tap]:
     return [(index, weight / total) for index, weight in taps]
 
 
-def _regions(roi: Any | None, count: int) -> list[tuple[float, float]]:
+def _regions(xp: Any, roi: Any | None, count: int) -> list[tuple[float, float]]:
     """(start, end) of each axis; the whole axis unless *roi* says."""
-    if roi is None or not roi.size:
+    if roi is None or not xp.size(roi):
         return [(0.0, 1.0)] * count
-    if roi.size != 2 * count:
-        raise ValueError(f"roi has {roi.size} numbers for {count} axes")
-    corners = roi.astype(np.float64).tolist()
-    if not np.isfinite(corners).all():
+    if xp.size(roi) != 2 * count:
+        raise ValueError(f"roi has {xp.size(roi)} numbers for {count} axes")
+    corners = list(map(float, xp.tolist(roi)))
+    if not all(map(math.isfinite, corners)):
         raise ValueError(f"roi is {corners}; expected finite numbers")
     return list(zip(corners[:count], corners[count:], strict=True))
 
 
 def _targets(
-    lengths: Sequence[int], scales: Any | None, sizes: Any | None, policy: str
+    xp: Any, lengths: Sequence[int], scales: Any | None, sizes: Any | None, policy: str
 ) -> list[tuple[int, float]]:
     """(output length, scale) of each resized axis."""
-    if sizes is not None and sizes.size:
-        if scales is not None and scales.size:
+    if sizes is not None and xp.size(sizes):
+        if scales is not None and xp.size(scales):
             raise ValueError("Resize has both sizes and scales; expected one of them")
-        if sizes.min() < 0:
-            raise ValueError(f"sizes are {sizes.tolist()}; expected none below 0")
-        if len(sizes) != len(lengths):
-            raise ValueError(f"sizes has {len(sizes)} numbers for {len(lengths)} axes")
-        wanted = sizes.tolist()
+        wanted = xp.tolist(sizes)
+        if min(wanted) < 0:
+            raise ValueError(f"sizes are {wanted}; expected none below 0")
+        if sizes.shape[0] != len(lengths):
+            raise ValueError(
+                f"sizes has {sizes.shape[0]} numbers for {len(lengths)} axes"
+            )
         ratios = [
             size / length if length else 1.0
             for size, length in zip(wanted, lengths, strict=True)
@@ -439,14 +448,16 @@ def _targets(
                     f"'not_larger' or 'not_smaller'"
                 )
         return [(math.floor(ratio * length + 0.5), ratio) for length in lengths]
-    if scales is None or len(scales) != len(lengths):
+    if scales is None or scales.shape[0] != len(lengths):
         found = (
-            "neither sizes nor scales" if scales is None else f"{len(scales)} scales"
+            "neither sizes nor scales"
+            if scales is None
+            else f"{scales.shape[0]} scales"
         )
         raise ValueError(f"Resize of {len(lengths)} axes has {found}")
     return [
         (_scaled_length(length, scale), scale)
-        for length, scale in zip(lengths, scales.tolist(), strict=True)
+        for length, scale in zip(lengths, xp.tolist(scales), strict=True)
     ]
 
 
@@ -466,7 +477,7 @@ def _source_points(
     region: tuple[float, float],
 ) -> Any:
     """Where in an axis of *length* each of *size* output elements lies."""
-    x = xp.arange(size, dtype=np.float64)
+    x = xp.arange(size, dtype=xp.float64)
     if not size:
         return x
     start, end = region
@@ -503,7 +514,7 @@ def _source_points(
 def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:
     """Resize as it was before opset 11, asymmetric, and all of Upsample."""
     linear = mode in _LINEAR
-    y = x.astype(_float_dtype(x.dtype), copy=False) if linear else x
+    y = xp.astype(x, _float_dtype(xp, x.dtype), copy=False) if linear else x
     resized = upsampled_axes(xp, x.shape, scales, mode)
     return _narrowed(xp, _along_all(xp, y, resized), x.dtype)
 
@@ -516,8 +527,11 @@ def _along_all(xp: Any, x: Any, axes: Iterable[ResizedAxis]) -> Any:
         for index, weight in taps:
             pixels = xp.take(x, index, axis=axis)
             if weight is not None:
-                pixels *= weight.astype(x.dtype).reshape(column)
-            total = pixels if total is None else xp.add(total, pixels, out=total)
+                pixels *= xp.reshape(xp.astype(weight, x.dtype), column)
+            if total is None:
+                total = pixels
+            else:
+                total += pixels
         x = total
     return x
 
@@ -551,7 +565,7 @@ def _reflected(xp: Any, points: Any, low: float, high: float) -> Any:
     span = high - low
     if span == 0:
         return xp.full_like(points, low)
-    around = xp.mod(points - low, 2 * span)
+    around = xp.remainder(points - low, 2 * span)
     return xp.where(around > span, 2 * span - around, around) + low
 
 
@@ -560,26 +574,24 @@ def _padded_index(
 ) -> Any:
     """*index* moved inside likewise; one outside reads zero."""
     if padding_mode == "reflection":
-        index = _reflected(xp, index.astype(np.float64), low, high).astype(xp.int64)
+        index = xp.astype(
+            _reflected(xp, xp.astype(index, xp.float64), low, high), xp.int64
+        )
     if padding_mode != "zeros":
         index = xp.clip(index, 0, size - 1)
     return index
 
 
-def _float_dtype(dtype: Any) -> Any:
+def _float_dtype(xp: Any, dtype: Any) -> Any:
     """The dtype to interpolate values of *dtype* in."""
-    return (
-        np.dtype(np.float64)
-        if np.dtype(dtype).kind in "iub"
-        else computing_dtype(dtype)
-    )
+    return xp.float64 if xp.kind(dtype) in "iub" else xp.computing_dtype(dtype)
 
 
 def _narrowed(xp: Any, y: Any, dtype: Any) -> Any:
     """*y* in *dtype*; integers are rounded, and cut off at their limits."""
     if y.dtype == dtype:
         return y
-    if np.dtype(dtype).kind in "iu":
-        limits = np.iinfo(dtype)
-        y = xp.clip(xp.rint(y), float(limits.min), float(limits.max))
-    return y.astype(dtype)
+    if xp.kind(dtype) in "iu":
+        lowest, largest = xp.limits(dtype)
+        y = xp.clip(xp.round(y), float(lowest), float(largest))
+    return xp.astype(y, dtype)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onnxplug.ep.bounds import at_least
-from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.registry import operator
 
 Activation = Callable[[Any], Any]
@@ -165,7 +164,9 @@ def run_lstm(
         for index, (weights, group) in enumerate(
             zip(layer.weights, groups, strict=True)
         ):
-            peepholes = None if p is None else p[index].astype(layer.x.dtype)
+            peepholes = (
+                None if p is None else layer.xp.astype(p[index, ...], layer.x.dtype)
+            )
             yield _lstm_step(layer.xp, weights, group, peepholes, input_forget)
 
     y, (y_h, y_c) = _run(layer, steps(), (initial_h, initial_c), merged_bias=True)
@@ -233,42 +234,42 @@ class Layer:
                 f"X, W and R have shapes {x.shape}, {w.shape} and {r.shape}; "
                 f"expected rank 3"
             )
-        if directions is None or len(directions) != len(w):
+        if directions is None or len(directions) != w.shape[0]:
             raise ValueError(
-                f"direction is {direction!r} with weights for {len(w)} directions, "
+                f"direction is {direction!r} with weights for {w.shape[0]} directions, "
                 f"expected forward or reverse with 1, or bidirectional with 2"
             )
         hidden = r.shape[2]
-        _require_shape(w, (len(w), gates * hidden, x.shape[2]), "W")
-        _require_shape(r, (len(w), gates * hidden, hidden), "R")
+        _require_shape(w, (w.shape[0], gates * hidden, x.shape[2]), "W")
+        _require_shape(r, (w.shape[0], gates * hidden, hidden), "R")
         if b is not None:
-            _require_shape(b, (len(w), 2 * gates * hidden), "B")
+            _require_shape(b, (w.shape[0], 2 * gates * hidden), "B")
         if hidden_size not in (None, hidden):
             raise ValueError(f"hidden_size is {hidden_size}, but R has {r.shape}")
         if sequence_lens is not None:
             batch, time = x.shape[:2] if layout else (x.shape[1], x.shape[0])
             _require_shape(sequence_lens, (batch,), "sequence_lens")
-            at_least(0, sequence_lens.tolist(), "sequence_lens")
-            if batch and int(sequence_lens.max()) > time:
+            at_least(0, xp.tolist(sequence_lens), "sequence_lens")
+            if batch and int(xp.max(sequence_lens)) > time:
                 raise ValueError(
-                    f"sequence_lens has {int(sequence_lens.max())}, but X has {time} "
+                    f"sequence_lens has {int(xp.max(sequence_lens))}, but X has {time} "
                     f"times"
                 )
-        wide = computing_dtype(x.dtype)
-        w, r = w.astype(wide, copy=False), r.astype(wide, copy=False)
+        wide = xp.computing_dtype(x.dtype)
+        w, r = xp.astype(w, wide, copy=False), xp.astype(r, wide, copy=False)
         rows = w.shape[1]
         if b is None:
-            biases = xp.zeros((len(w), 2 * rows), dtype=wide)
+            biases = xp.zeros((w.shape[0], 2 * rows), dtype=wide)
         else:
-            biases = b.astype(wide, copy=False)
+            biases = xp.astype(b, wide, copy=False)
         weights = [
-            Weights(w[i], r[i], biases[i, :rows], biases[i, rows:])
-            for i in range(len(w))
+            Weights(w[i, ...], r[i, ...], biases[i, :rows], biases[i, rows:])
+            for i in range(w.shape[0])
         ]
-        moved = x.swapaxes(0, 1) if layout else x
+        moved = xp.swapaxes(x, 0, 1) if layout else x
         return cls(
             xp,
-            moved.astype(wide, copy=False),
+            xp.astype(moved, wide, copy=False),
             x.dtype,
             weights,
             directions,
@@ -326,36 +327,38 @@ def _run(
     last = [xp.zeros((count, batch, hidden), dtype=x.dtype) for _ in initial]
     for start, final in zip(initial, last, strict=True):
         if start is not None:
-            start = start.swapaxes(0, 1) if layer.batch_first else start
+            start = xp.swapaxes(start, 0, 1) if layer.batch_first else start
             _require_shape(start, final.shape, "an initial state, directions first,")
-            final[:] = start
+            final[...] = start
     for index, (step, weights) in enumerate(zip(steps, layer.weights, strict=True)):
         bias = weights.input_bias
         if merged_bias:
             bias = bias + weights.recurrent_bias
-        projected = weights.of_input(xp, x.reshape(time * batch, x.shape[2])) + bias
-        projected = projected.reshape(time, batch, len(weights.w))
+        projected = (
+            weights.of_input(xp, xp.reshape(x, (time * batch, x.shape[2]))) + bias
+        )
+        projected = xp.reshape(projected, (time, batch, weights.w.shape[0]))
         times = range(time)
-        states = tuple(final[index] for final in last)
+        states = tuple(final[index, ...] for final in last)
         for t in times if layer.directions[index] == "forward" else reversed(times):
-            new = step(projected[t], states)
+            new = step(projected[t, ...], states)
             if layer.lengths is None:
-                y[t, index] = new[0]
+                y[t, index, ...] = new[0]
             else:
                 # a sequence that has not begun (in reverse) or has ended stays
                 active = (layer.lengths > t)[:, None]
-                y[t, index] = xp.where(active, new[0], 0)
+                y[t, index, ...] = xp.where(active, new[0], 0)
                 new = tuple(
                     xp.where(active, after, before)
                     for after, before in zip(new, states, strict=True)
                 )
             states = new
         for final, state in zip(last, states, strict=True):
-            final[index] = state
-    results = [a.astype(layer.dtype, copy=False) for a in (y, *last)]
+            final[index, ...] = state
+    results = [xp.astype(a, layer.dtype, copy=False) for a in (y, *last)]
     if layer.batch_first:
-        results[0] = results[0].transpose(2, 0, 1, 3)
-        results[1:] = [a.swapaxes(0, 1) for a in results[1:]]
+        results[0] = xp.permute_dims(results[0], (2, 0, 1, 3))
+        results[1:] = [xp.swapaxes(a, 0, 1) for a in results[1:]]
     return results[0], results[1:]
 
 
@@ -373,7 +376,7 @@ def _gru_step(
     xp: Any, weights: Weights, f: Activation, g: Activation, linear_before_reset: bool
 ) -> Step:
     size = weights.hidden
-    gates, hidden = weights.r[: 2 * size].T, weights.r[2 * size :].T
+    gates, hidden = weights.r[: 2 * size, :].T, weights.r[2 * size :, :].T
     everything = weights.r.T
     gate_bias = weights.recurrent_bias[: 2 * size]
     hidden_bias = weights.recurrent_bias[2 * size :]
@@ -469,8 +472,8 @@ def _bound(
 
     def apply(x: Any) -> Any:
         if clip is not None:
-            x = xp.clip(x, x.dtype.type(-clip), x.dtype.type(clip))
-        return function(xp, x, *(x.dtype.type(value) for value in parameters))
+            x = xp.clip(x, -clip, clip)
+        return function(xp, x, *parameters)
 
     return apply
 

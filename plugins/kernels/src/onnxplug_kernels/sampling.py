@@ -33,7 +33,7 @@ def linear_taps(xp: Any, coordinates: Any) -> list[Tap]:
     """The two neighbours of each coordinate, weighted by nearness."""
     low = xp.floor(coordinates)
     fraction = coordinates - low
-    index = low.astype(xp.int64)
+    index = xp.astype(low, xp.int64)
     return [(index, 1 - fraction), (index + 1, fraction)]
 
 
@@ -45,7 +45,7 @@ def cubic_taps(xp: Any, coordinates: Any, a: float) -> list[Tap]:
     """
     low = xp.floor(coordinates)
     fraction = coordinates - low
-    index = low.astype(xp.int64)
+    index = xp.astype(low, xp.int64)
     return [
         (index + step, cubic_weight(xp, fraction - step, a)) for step in range(-1, 3)
     ]
@@ -66,10 +66,12 @@ class Pixels:
         self._xp = xp
         images, channels, *spatial = x.shape
         # a row for each pixel, and one of zeros for what is outside
-        zero = "" if x.dtype == object else 0
-        rows = xp.moveaxis(x, 1, -1).reshape(images * math.prod(spatial), channels)
+        zero = "" if xp.kind(x.dtype) == "O" else 0
+        rows = xp.reshape(
+            xp.moveaxis(x, 1, -1), (images * math.prod(spatial), channels)
+        )
         self._spatial = spatial
-        self._rows = xp.concatenate(
+        self._rows = xp.concat(
             [rows, xp.full((1, channels), zero, dtype=x.dtype)], axis=0
         )
 
@@ -90,8 +92,8 @@ class Pixels:
         position = images[:, None]
         for index, size in zip(indices, self._spatial, strict=True):
             position = position * size + index
-        position = self._xp.where(inside, position, len(self._rows) - 1)
-        return self._xp.moveaxis(self._rows[position], -1, 1)
+        position = self._xp.where(inside, position, self._rows.shape[0] - 1)
+        return self._xp.moveaxis(self._xp.take(self._rows, position, axis=0), -1, 1)
 
     def contributions(
         self, axes: Sequence[Sequence[Tap]], images: Any

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug.ep.bounds import normal_axis
-from onnxplug_kernels.arrays import numbers, numpy_dtype
+from onnxplug_kernels.arrays import element_dtype, numbers
 from onnxplug_kernels.registry import operator
 
 
 @operator("SequenceEmpty", since=11)
 def sequence_empty(xp: Any, *, dtype: int = 1) -> list[Any]:
     # a list does not carry the element type; an undefined one is an error all the same
-    numpy_dtype(dtype)
+    element_dtype(xp, dtype)
     return []
 
 
@@ -28,7 +28,7 @@ def sequence_length(xp: Any, sequence: list[Any]) -> Any:
 
 @operator("SequenceAt", since=11)
 def sequence_at(xp: Any, sequence: list[Any], position: Any) -> Any:
-    return sequence[_index(position, len(sequence), len(sequence) - 1)]
+    return sequence[_index(xp, position, len(sequence), len(sequence) - 1)]
 
 
 @operator("SequenceInsert", since=11)
@@ -37,7 +37,7 @@ def sequence_insert(
 ) -> list[Any]:
     if position is None:
         return [*sequence, tensor]
-    index = _index(position, len(sequence), len(sequence))
+    index = _index(xp, position, len(sequence), len(sequence))
     return [*sequence[:index], tensor, *sequence[index:]]
 
 
@@ -47,7 +47,7 @@ def sequence_erase(xp: Any, sequence: list[Any], position: Any = None) -> list[A
         if not sequence:
             raise IndexError("SequenceErase of the last element of an empty sequence")
         return sequence[:-1]
-    index = _index(position, len(sequence), len(sequence) - 1)
+    index = _index(xp, position, len(sequence), len(sequence) - 1)
     return [*sequence[:index], *sequence[index + 1 :]]
 
 
@@ -59,10 +59,10 @@ def split_to_sequence(
     size = x.shape[axis]
     if split is None:
         parts = [_part(x, start, start + 1, axis) for start in range(size)]
-        return parts if keepdims else [part.squeeze(axis) for part in parts]
+        return parts if keepdims else [xp.squeeze(part, axis) for part in parts]
     if split.ndim:
-        return _parts(x, numbers(split, "split"), axis)
-    length = int(split.item())
+        return _parts(x, numbers(xp, split, "split"), axis)
+    length = int(xp.item(split))
     if length <= 0:
         raise ValueError(f"SplitToSequence into parts of {length}; expected 1 or more")
     starts = range(0, size, length)
@@ -76,13 +76,13 @@ def concat_from_sequence(
     if not sequence:
         raise ValueError("ConcatFromSequence of an empty sequence")
     axis = normal_axis(axis, sequence[0].ndim + (1 if new_axis else 0))
-    join = xp.stack if new_axis else xp.concatenate
+    join = xp.stack if new_axis else xp.concat
     return join(sequence, axis=axis)
 
 
-def _index(position: Any, length: int, last: int) -> int:
+def _index(xp: Any, position: Any, length: int, last: int) -> int:
     """*position* counted from the front, in a sequence of *length* elements."""
-    given = int(position.item())
+    given = int(xp.item(position))
     if not -length <= given <= last:
         raise IndexError(
             f"position {given} in a sequence of {length} elements; "

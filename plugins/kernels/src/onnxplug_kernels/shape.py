@@ -28,25 +28,25 @@ def shape_1(xp: Any, x: Any) -> Any:
 
 @operator("Size", since=1)
 def size(xp: Any, x: Any) -> Any:
-    return xp.asarray(x.size, dtype=xp.int64)
+    return xp.asarray(xp.size(x), dtype=xp.int64)
 
 
 @operator("Reshape", since=14)
 def reshape(xp: Any, x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    requested = numbers(shape, "shape")
+    requested = numbers(xp, shape, "shape")
     if allowzero:
         if 0 in requested and -1 in requested:
             raise ValueError(
                 f"Reshape to {requested} with allowzero: beside a size of 0, -1 may "
                 f"stand for any"
             )
-        return x.reshape(_at_least_minus_one(requested))
-    return x.reshape(_without_zeros(x.shape, requested))
+        return xp.reshape(x, _at_least_minus_one(requested))
+    return xp.reshape(x, _without_zeros(x.shape, requested))
 
 
 @operator("Reshape", since=5, until=13)
 def reshape_5(xp: Any, x: Any, shape: Any) -> Any:
-    return x.reshape(_without_zeros(x.shape, numbers(shape, "shape")))
+    return xp.reshape(x, _without_zeros(x.shape, numbers(xp, shape, "shape")))
 
 
 @operator("Reshape", since=1, until=4)
@@ -57,7 +57,7 @@ def reshape_1(
     shape: Sequence[int] = (),
     consumed_inputs: Sequence[int] = (),
 ) -> Any:
-    return x.reshape(_without_zeros(x.shape, list(shape)))
+    return xp.reshape(x, _without_zeros(x.shape, list(shape)))
 
 
 @operator("Flatten", since=1)
@@ -67,20 +67,22 @@ def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:
             f"Flatten at axis {axis} of an input of rank {x.ndim}; "
             f"expected an axis from {-x.ndim} to {x.ndim}"
         )
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+    return xp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 @operator("Squeeze", since=13)
 def squeeze(xp: Any, x: Any, axes: Any = None) -> Any:
-    return squeeze_1(xp, x, axes=None if axes is None else numbers(axes, "axes"))
+    return squeeze_1(xp, x, axes=None if axes is None else numbers(xp, axes, "axes"))
 
 
 @operator("Squeeze", since=1, until=12)
 def squeeze_1(xp: Any, x: Any, *, axes: Sequence[int] | None = None) -> Any:
     if axes is None:
-        return x.squeeze()
+        return xp.squeeze(
+            x, tuple(axis for axis, size in enumerate(x.shape) if size == 1)
+        )
     try:
-        return x.squeeze(tuple(axes) if x.ndim else normal_axes(axes, 0))
+        return xp.squeeze(x, tuple(axes) if x.ndim else normal_axes(axes, 0))
     except (ValueError, OverflowError):
         normal_axes(axes, x.ndim)
         raise
@@ -88,7 +90,7 @@ def squeeze_1(xp: Any, x: Any, *, axes: Sequence[int] | None = None) -> Any:
 
 @operator("Unsqueeze", since=13)
 def unsqueeze(xp: Any, x: Any, axes: Any) -> Any:
-    return unsqueeze_1(xp, x, axes=numbers(axes, "axes"))
+    return unsqueeze_1(xp, x, axes=numbers(xp, axes, "axes"))
 
 
 @operator("Unsqueeze", since=1, until=12)
@@ -102,20 +104,20 @@ def unsqueeze_1(xp: Any, x: Any, *, axes: Sequence[int]) -> Any:
 
 @operator("Expand", since=8)
 def expand(xp: Any, x: Any, shape: Any) -> Any:
-    common = _broadcast_shape(x.shape, numbers(shape, "shape"))
-    sizes(common, itemsize=x.itemsize, what="the expanded shape")
+    common = _broadcast_shape(x.shape, numbers(xp, shape, "shape"))
+    sizes(common, itemsize=xp.itemsize(x), what="the expanded shape")
     return xp.broadcast_to(x, common)
 
 
 @operator("Tile", since=6)
 def tile(xp: Any, x: Any, repeats: Any) -> Any:
-    return _tile(xp, x, numbers(repeats, "repeats"))
+    return _tile(xp, x, numbers(xp, repeats, "repeats"))
 
 
 @operator("Tile", since=1, until=5)
 def tile_1(xp: Any, x: Any, tiles: Any, axis: Any) -> Any:
     repeats = [1] * x.ndim
-    repeats[normal_axis(int(axis.item()), x.ndim)] = int(tiles.item())
+    repeats[normal_axis(int(xp.item(axis)), x.ndim)] = int(xp.item(tiles))
     return _tile(xp, x, repeats)
 
 
@@ -123,7 +125,7 @@ def _tile(xp: Any, x: Any, repeats: Sequence[int]) -> Any:
     repeats = at_least(0, repeats, "repeats", count=x.ndim)
     # numpy computes the shape without looking for an overflow
     shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
-    sizes(shape, itemsize=x.itemsize, what="the shape of the tiles")
+    sizes(shape, itemsize=xp.itemsize(x), what="the shape of the tiles")
     return xp.tile(x, repeats)
 
 

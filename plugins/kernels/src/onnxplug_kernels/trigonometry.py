@@ -5,12 +5,12 @@ from __future__ import annotations
 from onnxplug_kernels.elementwise import declare, widened, with_consumed_inputs
 
 for _op_type, _function, _since in (
-    ("Acos", "arccos", 7),
-    ("Acosh", "arccosh", 9),
-    ("Asin", "arcsin", 7),
-    ("Asinh", "arcsinh", 9),
-    ("Atan", "arctan", 7),
-    ("Atanh", "arctanh", 9),
+    ("Acos", "acos", 7),
+    ("Acosh", "acosh", 9),
+    ("Asin", "asin", 7),
+    ("Asinh", "asinh", 9),
+    ("Atan", "atan", 7),
+    ("Atanh", "atanh", 9),
     ("Cos", "cos", 7),
     ("Cosh", "cosh", 9),
     ("Sin", "sin", 7),

@@ -55,10 +55,13 @@ class Windows:
         )
 
     def tap(self, axis: int, index: int) -> slice:
-        """Where element *index* of all windows lies along *axis* of a padded input."""
+        """Where element *index* of all windows lies along *axis* of a padded input.
+
+        There is one window at least.
+        """
         first = index * self.dilations[axis]
         stride = self.strides[axis]
-        return slice(first, first + self.count[axis] * stride, stride)
+        return slice(first, first + (self.count[axis] - 1) * stride + 1, stride)
 
     def taps(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
         """(index in the kernel, where it lies for all windows), in row-major order."""
@@ -157,7 +160,7 @@ def pad(xp: Any, x: Any, windows: Windows, fill: Any = 0) -> Any:
         for first, size, last in zip(windows.begin, shape, after, strict=True)
     )
     padded_shape = sizes(
-        (*x.shape[:-rank], *outer), itemsize=x.itemsize, what="the padded shape"
+        (*x.shape[:-rank], *outer), itemsize=xp.itemsize(x), what="the padded shape"
     )
     padded = xp.full(padded_shape, fill, dtype=x.dtype)
     inner = (
@@ -177,9 +180,9 @@ def patches(xp: Any, padded: Any, windows: Windows) -> Any:
         ValueError: a window reaches beyond *padded*.
     """
     rank = len(windows.kernel)
-    shape = sizes(
+    sizes(
         (*padded.shape[:-rank], *windows.kernel, *windows.count),
-        itemsize=padded.itemsize,
+        itemsize=xp.itemsize(padded),
         what="the shape of all windows",
     )
     steps = (*windows.dilations, *windows.strides)
@@ -191,20 +194,8 @@ def patches(xp: Any, padded: Any, windows: Windows) -> Any:
             f"windows span {windows.spans} positions of an input padded to "
             f"{padded.shape[-rank:]}"
         )
-    return xp.lib.stride_tricks.as_strided(
-        padded,
-        shape,
-        (
-            *padded.strides[:-rank],
-            # where there is one element its distance to the next says nothing, and may
-            # be more than an address can be
-            *(
-                stride * step if size > 1 else stride
-                for stride, step, size in zip(
-                    padded.strides[-rank:] * 2, steps, shape[-2 * rank :], strict=True
-                )
-            ),
-        ),
+    return xp.windows(
+        padded, windows.kernel, windows.dilations, windows.strides, windows.count
     )
 
 
@@ -227,18 +218,18 @@ def fold(xp: Any, elements: Any, windows: Windows, spatial_shape: Sequence[int])
         )
     ]
     shape = sizes(
-        (*outer, *canvas), itemsize=elements.itemsize, what="the folded shape"
+        (*outer, *canvas), itemsize=xp.itemsize(elements), what="the folded shape"
     )
     folded = xp.zeros(shape, dtype=elements.dtype)
     if math.prod(windows.count):
         whole = (slice(None),) * len(outer)
         for index, positions in windows.taps():
-            folded[(..., *positions)] += elements[(*whole, *index)]
+            folded[(..., *positions)] += elements[(*whole, *index, ...)]
     kept = (
         slice(first, first + size)
         for first, size in zip(windows.begin, spatial_shape, strict=True)
     )
-    return xp.ascontiguousarray(folded[(..., *kept)])
+    return xp.compact(folded[(..., *kept)])
 
 
 def _place(

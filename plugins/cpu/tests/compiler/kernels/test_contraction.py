@@ -164,6 +164,23 @@ def test_divided(isa: Isa, rows: int, columns: int, depth: int) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 8, 15, 22, 169])
+@pytest.mark.parametrize("columns", [1, 33, 40, 100, 1000])
+def test_what_is_equal_stays_equal(isa: Isa, rows: int, columns: int) -> None:
+    """Whichever tiles compute them, equal rows and columns give the same bits."""
+    rng = np.random.default_rng(12)
+    depth = 700
+    a = np.repeat(normal(rng, 1, depth), rows, 0)
+    b = np.repeat(normal(rng, depth, 1), columns, 1)
+    for constant, workers in itertools.product((False, True), (1, 3)):
+        found, _, _ = multiply(isa, a, b, constant=constant, workers=workers)
+        assert np.all(found == found[0, 0])
+    turned = np.ascontiguousarray(b.T)
+    found, _, _ = multiply(isa, a, turned, change_b=swapped)
+    assert np.all(found == found[0, 0])
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 def test_long_sums_round_as_little_as_short_ones(isa: Isa) -> None:
     rng = np.random.default_rng(4)
     a, b = rng.random((32, 4608), np.float32), rng.random((4608, 32), np.float32)

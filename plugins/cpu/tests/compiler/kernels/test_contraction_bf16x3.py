@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3 import SplitProduct
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue, epilogue
-from onnxplug_cpu.compiler.kernels.contraction.operands import fold
+from onnxplug_cpu.compiler.kernels.contraction.operands import fold, with_line
 from onnxplug_cpu.compiler.target.isa import AMX, Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -35,16 +35,7 @@ def record_product(
     recorder: Recorder, a: View, b: View, out: View, after: Epilogue | None = None
 ) -> None:
     """Record a product by tiles, whatever its sizes; the views have two batch axes."""
-    a, out = (
-        View(
-            view.buffer,
-            view.offset,
-            view.dtype,
-            (*view.shape[:2], 1, *view.shape[2:]),
-            (*view.strides[:2], 0, *view.strides[2:]),
-        )
-        for view in (a, out)
-    )
+    a, out = with_line(a), with_line(out)
     b = b.broadcast_to((*out.shape[:2], *b.shape[2:]))
     a = a.broadcast_to((*out.shape[:2], *a.shape[2:]))
     SplitProduct(recorder, fold(a, b, out, after), "MatMul").record()
@@ -368,7 +359,7 @@ def test_epilogue(
     first, second = (interpreter.output(np.float32, whole) for _ in range(2))
     inputs = [bias.broadcast_to(whole), residual]
     after = epilogue(chain, inputs, [first, second])
-    record_product(recorder, a, b, first, after.reshape((*batch, 1, rows, columns)))
+    record_product(recorder, a, b, first, after.with_line())
     interpreter.run()
     left, right = interpreter.read(a).astype(np.float64), interpreter.read(b)
     exact = left @ right + interpreter.read(bias)

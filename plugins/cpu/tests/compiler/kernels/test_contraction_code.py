@@ -17,6 +17,7 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
 )
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
+    chains_of,
     masked_rows,
     tile_shape,
     wide_vectors,
@@ -32,23 +33,28 @@ TARGETS = [AVX512, AVX2, SSE, NEON]
 _NAMES = {isa: isa.name for isa in TARGETS}
 
 
+def _tile(
+    isa: Isa, rows: int, vectors: int, element: str = "f32", **fields: bool
+) -> TileProduct:
+    chains = chains_of(isa, rows * vectors)
+    return TileProduct(element, rows, vectors, chains, **fields)
+
+
 def tiles(isa: Isa) -> list[Kernel]:
     shape = tile_shape(isa)
     rows = sorted({1, 2, 3, 4, shape.rows // 2, shape.rows - 1, shape.rows})
     products = [
-        TileProduct(element, r, shape.vectors, alone=r < 4, taps=taps)
+        _tile(isa, r, shape.vectors, element, alone=r < 4, taps=taps)
         for element in ("f32", "f64")
         for taps in (False, True)
         for r in rows
         if 0 < r <= shape.rows
     ]
-    products += [
-        TileProduct("f32", r, wide_vectors(isa, r), alone=True) for r in (1, 2)
-    ]
+    products += [_tile(isa, r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
     if most := masked_rows(isa):
         products += [
-            TileProduct("f32", 1, wide_vectors(isa, 1), alone=True, masked=True),
-            TileProduct("f32", most, shape.vectors, alone=True, masked=True),
+            _tile(isa, 1, wide_vectors(isa, 1), alone=True, masked=True),
+            _tile(isa, most, shape.vectors, alone=True, masked=True),
         ]
     return [Kernel(product) for product in products]
 

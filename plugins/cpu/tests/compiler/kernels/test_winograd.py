@@ -281,6 +281,8 @@ def test_what_does_not_fit_is_refused() -> None:
         (16, (1, 56, 56, 64), False),
         (64, (1, 56, 56, 16), False),
         (64, (0, 56, 56, 64), False),
+        (4096, (1, 56, 56, 64), True),
+        (4097, (1, 56, 56, 64), False),
         (64, (1, 5, 1, 64), False),  # tiles of which are mostly beyond the result
     ],
 )

@@ -356,6 +356,14 @@ def test_what_is_joined_is_written_there(joined: str, copied: int) -> None:
     found.check(X, tolerance=1e-4)
 
 
+def test_channels_by_themselves_may_have_several_filters() -> None:
+    body = "a = Conv (x, w) b = Conv <group = 8> (a, u, s) y = Relu (b)"
+    u, s = random((24, 1, 3, 3), (24,))
+    found = net(body, TYPE, w=W, u=u, s=s)
+    assert found.labels()[2:5] == ["Conv + Relu"] * 3
+    found.check(X, tolerance=1e-4)
+
+
 def test_squeeze_and_excitation() -> None:
     body = """
         a = Conv (x, w) r = Relu (a) m = ReduceMean (r, axes) s = Conv (m, v)

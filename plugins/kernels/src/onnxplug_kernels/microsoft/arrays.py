@@ -10,7 +10,7 @@ from onnxplug_kernels.registry import operator
 _DOMAIN = "com.microsoft"
 
 
-@operator("Unique", since=1, domain=_DOMAIN)
+@operator("Unique", since=1, domain=_DOMAIN, data_dependent=True)
 def unique(xp: Any, x: Any) -> tuple[Any, Any, Any]:
     """Distinct elements in the order in which they first occur; each NaN is one.
 
@@ -19,13 +19,7 @@ def unique(xp: Any, x: Any) -> tuple[Any, Any, Any]:
     """
     if x.ndim != 1:
         raise ValueError(f"Unique takes a vector, and not shape {x.shape}")
-    _, first, inverse, counts = xp.unique(
-        x,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-        equal_nan=False,
-    )
+    first, inverse, counts = xp.unique(x, None, equal_nan=False)
     order = xp.argsort(first)
     return x[first[order]], xp.argsort(order)[inverse], counts[order]
 
@@ -37,7 +31,7 @@ def inverse(xp: Any, x: Any) -> Any:
     Raises:
         numpy.linalg.LinAlgError: one has none.
     """
-    return in_computing_dtype(lambda xp, x: xp.linalg.inv(x), xp, x)
+    return in_computing_dtype(lambda xp, x: xp.library.linalg.inv(x), xp, x)
 
 
 @operator(

@@ -12,7 +12,7 @@ from onnxplug_kernels.microsoft.product import matmul_integer_to_float
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
-_LOWEST: Final = np.finfo(np.float32).min
+_LOWEST: Final = float(np.finfo(np.float32).min)
 
 
 @operator(
@@ -67,28 +67,31 @@ def q_attention(
             f"QAttention has weights for {width} columns, which are not queries, keys "
             f"and values of {num_heads} heads"
         )
-    heads = projected.reshape(batch, time, 3, num_heads, size)
-    query, key, value = heads.transpose(2, 0, 3, 1, 4)
+    heads = xp.reshape(projected, (batch, time, 3, num_heads, size))
+    query, key, value = xp.permute_dims(heads, (2, 0, 3, 1, 4))
     if past is not None:
         if past.shape[:3] != (2, batch, num_heads) or past.shape[4:] != (size,):
             raise ValueError(
                 f"past has shape {past.shape}, expected [2, {batch}, {num_heads}, past "
                 f"time, {size}]"
             )
-        key = xp.concatenate((past[0], key), axis=2)
-        value = xp.concatenate((past[1], value), axis=2)
-    scores = xp.matmul(query, key.swapaxes(-1, -2))
-    scores *= scores.dtype.type(scale or 1 / math.sqrt(max(size, 1)))
+        key = xp.concat((past[0], key), axis=2)
+        value = xp.concat((past[1], value), axis=2)
+    scores = xp.matmul(query, xp.swapaxes(key, -1, -2))
+    scores *= scale or 1 / math.sqrt(max(size, 1))
     total = key.shape[2]
     if mask_index is not None:
         scores = scores + _added(xp, mask_index, batch, time, total, mask_filter_value)
     if unidirectional and time > 1:
         later = xp.arange(total) > xp.arange(total - time, total)[:, None]
         scores = xp.where(later, _LOWEST, scores)
-    scores -= xp.max(scores, axis=-1, keepdims=True, initial=_LOWEST)
+    if xp.size(scores):
+        scores -= xp.maximum(xp.max(scores, axis=-1, keepdims=True), _LOWEST)
     weights = xp.exp(scores)
     weights /= xp.sum(weights, axis=-1, keepdims=True)
-    y = xp.matmul(weights, value).swapaxes(1, 2).reshape(batch, time, width // 3)
+    y = xp.reshape(
+        xp.swapaxes(xp.matmul(weights, value), 1, 2), (batch, time, width // 3)
+    )
     return y if output_count == 1 else (y, xp.stack((key, value)))
 
 
@@ -104,9 +107,9 @@ def _added(
     Raises:
         ValueError: it has another shape.
     """
-    if mask.ndim == 1 and mask.size and int(mask.min()) < 0:
+    if mask.ndim == 1 and xp.size(mask) and int(xp.min(mask)) < 0:
         raise ValueError(
-            f"mask_index is {mask.tolist()}; expected ends and beginnings from 0 on"
+            f"mask_index is {xp.tolist(mask)}; expected ends and beginnings from 0 on"
         )
     positions = xp.arange(total)
     if mask.shape == (batch,):
@@ -116,12 +119,12 @@ def _added(
     elif mask.shape in ((batch, total), (batch, time, total)):
         counts = mask > 0
     elif mask.shape in ((batch, 1), (1, 1)):
-        return np.float32(0)
+        return 0
     else:
         raise ValueError(
             f"mask_index has shape {mask.shape}; expected {(batch,)}, {(2 * batch,)}, "
             f"{(batch, total)}, {(batch, time, total)}, {(batch, 1)} or (1, 1)"
         )
     if counts.ndim == 2:
-        counts = counts[:, None]
-    return xp.where(counts, np.float32(0), np.float32(filtered))[:, None]
+        counts = counts[:, None, :]
+    return xp.where(counts, xp.zeros((), dtype=xp.float32), filtered)[:, None, ...]

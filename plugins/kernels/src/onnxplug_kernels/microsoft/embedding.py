@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from onnxplug_kernels.gather import gather
 from onnxplug_kernels.microsoft.linear import dequantized
 from onnxplug_kernels.norm import layer_normalization
@@ -47,25 +45,25 @@ def q_embed_layer_normalization(
     if segment_ids is not None and (segments is None or segments_scale is None):
         raise ValueError("QEmbedLayerNormalization has segment_ids, but no segments")
     time = input_ids.shape[1]
-    if time > len(positions):
+    if time > positions.shape[0]:
         raise ValueError(
             f"QEmbedLayerNormalization of {time} words has embeddings of "
-            f"{len(positions)} positions"
+            f"{positions.shape[0]} positions"
         )
     total = dequantized(
-        gather(xp, words, input_ids), words_scale, words_zero_point
-    ) + dequantized(positions[:time], positions_scale, positions_zero_point)
+        xp, gather(xp, words, input_ids), words_scale, words_zero_point
+    ) + dequantized(xp, positions[:time, ...], positions_scale, positions_zero_point)
     if segment_ids is not None:
         total = total + dequantized(
-            gather(xp, segments, segment_ids), segments_scale, segments_zero_point
+            xp, gather(xp, segments, segment_ids), segments_scale, segments_zero_point
         )
     y = layer_normalization(
         xp,
         total,
-        dequantized(gamma, gamma_scale, gamma_zero_point),
-        dequantized(beta, beta_scale, beta_zero_point),
+        dequantized(xp, gamma, gamma_scale, gamma_zero_point),
+        dequantized(xp, beta, beta_scale, beta_zero_point),
         epsilon=epsilon,
     )
     if mask is None:
-        return y, xp.zeros(len(input_ids), dtype=np.int32)
-    return y, xp.sum(mask == 1, axis=1, dtype=np.int32)
+        return y, xp.zeros(input_ids.shape[0], dtype=xp.int32)
+    return y, xp.sum(xp.astype(mask == 1, xp.int32), axis=1, dtype=xp.int32)

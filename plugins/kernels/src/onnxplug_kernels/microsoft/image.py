@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels import resize
 from onnxplug_kernels.arrays import numbers
@@ -57,14 +55,16 @@ def crop_and_resize(
     A box reaches from the centre of its first to the centre of its last pixel, and 0
     and 1 are those of the image.  Points outside the image have *extrapolation_value*.
     """
-    height, width = at_least(1, numbers(crop_size, "crop_size"), "crop_size", count=2)
+    height, width = at_least(
+        1, numbers(xp, crop_size, "crop_size"), "crop_size", count=2
+    )
     if rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
         raise ValueError(
             f"CropAndResize has rois {rois.shape} and batch_indices "
             f"{batch_indices.shape}; expected [boxes, 4] and [boxes]"
         )
-    require_in_range(batch_indices, len(x), "the batch", least=0)
-    sizes((len(rois), x.shape[1], height, width), itemsize=8)
+    require_in_range(xp, batch_indices, x.shape[0], "the batch", least=0)
+    sizes((rois.shape[0], x.shape[1], height, width), itemsize=8)
     ys = _points(xp, rois[:, 0], rois[:, 2], height, x.shape[2])
     xs = _points(xp, rois[:, 1], rois[:, 3], width, x.shape[3])
     inside = (
@@ -77,7 +77,10 @@ def crop_and_resize(
     image = batch_indices[:, None, None]
 
     def pixels(rows: Any, columns: Any) -> Any:
-        index = rows.astype(xp.int64)[:, :, None], columns.astype(xp.int64)[:, None, :]
+        index = (
+            xp.astype(rows, xp.int64)[:, :, None],
+            xp.astype(columns, xp.int64)[:, None, :],
+        )
         return xp.moveaxis(x[image, :, *index], -1, 1)
 
     if mode == "nearest":
@@ -85,14 +88,14 @@ def crop_and_resize(
         y = pixels(xp.floor(ys + 0.5), xp.floor(xs + 0.5))
     else:
         top, left = xp.floor(ys), xp.floor(xs)
-        down = (ys - top)[:, None, :, None].astype(x.dtype)
-        across = (xs - left)[:, None, None, :].astype(x.dtype)
+        down = xp.astype((ys - top)[:, None, :, None], x.dtype)
+        across = xp.astype((xs - left)[:, None, None, :], x.dtype)
         bottom, right = xp.ceil(ys), xp.ceil(xs)
         above, below = pixels(top, left), pixels(bottom, left)
         above = above + (pixels(top, right) - above) * across
         below = below + (pixels(bottom, right) - below) * across
         y = above + (below - above) * down
-    y = xp.where(inside, y, x.dtype.type(extrapolation_value))
+    y = xp.where(inside, y, extrapolation_value)
     return xp.ascontiguousarray(y)
 
 
@@ -105,8 +108,8 @@ def _points(xp: Any, start: Any, end: Any, count: int, size: int) -> Any:
     last = dtype(size - 1)
     if count == 1:
         # ONNX Runtime multiplies in float64 here
-        middle = 0.5 * (start + end).astype(np.float64) * float(last)
-        return middle.astype(start.dtype)[:, None]
+        middle = 0.5 * xp.astype(start + end, xp.float64) * float(last)
+        return xp.astype(middle, start.dtype)[:, None]
     step = (end - start) * last / dtype(max(count - 1, 1))
     points = (start * last)[:, None] + xp.arange(count, dtype=start.dtype) * step[
         :, None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug.ep.bounds import normal_axis
 from onnxplug_kernels.elementwise import as_array
@@ -13,49 +12,43 @@ from onnxplug_kernels.quantize import quantize_steps
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
-_FLOAT32: Final = np.dtype(np.float32)
-_FLOAT64: Final = np.dtype(np.float64)
 
 
-def scalar(parameter: Any, name: str) -> Any:
+def scalar(xp: Any, parameter: Any, name: str) -> Any:
     """A scale or zero point of a whole tensor, as an array without axes.
 
     Raises:
         ValueError: it has several elements.
     """
-    if parameter.size != 1:
+    if xp.size(parameter) != 1:
         raise ValueError(
             f"{name} has shape {parameter.shape}; expected one number for the tensor"
         )
-    return parameter.reshape(())
+    return xp.reshape(parameter, ())
 
 
-def dequantized(x: Any, scale: Any, zero_point: Any | None) -> Any:
+def dequantized(xp: Any, x: Any, scale: Any, zero_point: Any | None) -> Any:
     """(x - zero point) · scale in float32."""
-    y = x.astype(_FLOAT32)
+    y = xp.astype(x, xp.float32)
     if zero_point is not None:
-        y = y - scalar(zero_point, "the zero point").astype(_FLOAT32)
-    return y * scalar(scale, "the scale")
+        y = y - xp.astype(scalar(xp, zero_point, "the zero point"), xp.float32)
+    return y * scalar(xp, scale, "the scale")
 
 
-def quantized(
-    xp: Any, y: Any, scale: Any, zero_point: Any | None, dtype: np.dtype[Any]
-) -> Any:
+def quantized(xp: Any, y: Any, scale: Any, zero_point: Any | None, dtype: Any) -> Any:
     """*y* in float32, in steps of *scale* rounded to nearest even, and saturated."""
-    steps = y / scalar(scale, "the output's scale")
+    steps = y / scalar(xp, scale, "the output's scale")
     return _with_zero_point(xp, steps, zero_point, dtype)
 
 
-def _with_zero_point(
-    xp: Any, steps: Any, zero_point: Any | None, dtype: np.dtype[Any]
-) -> Any:
+def _with_zero_point(xp: Any, steps: Any, zero_point: Any | None, dtype: Any) -> Any:
     if zero_point is not None:
-        zero_point = scalar(zero_point, "the output's zero point")
+        zero_point = scalar(xp, zero_point, "the output's zero point")
     return quantize_steps(xp, xp.asarray(steps), zero_point, dtype)
 
 
 def quantized_with_zero_point(
-    xp: Any, steps: Any, zero_point: Any | None, dtype: np.dtype[Any]
+    xp: Any, steps: Any, zero_point: Any | None, dtype: Any
 ) -> Any:
     """*steps* rounded to nearest even after the zero point is added.
 
@@ -63,16 +56,16 @@ def quantized_with_zero_point(
     odd; several of these operators round after.
     """
     if zero_point is not None:
-        steps = steps + scalar(zero_point, "the output's zero point").astype(
-            steps.dtype
+        steps = steps + xp.astype(
+            scalar(xp, zero_point, "the output's zero point"), steps.dtype
         )
     return quantize_steps(xp, xp.asarray(steps), None, dtype)
 
 
 def through_table(xp: Any, x: Any, make: Callable[[Any], Any]) -> Any:
     """*make* of the elements of *x*, 8-bit integers, by a table of its 256 results."""
-    table = make(xp.arange(256, dtype=xp.uint8).view(x.dtype))
-    return as_array(xp, xp.take(table, x.view(xp.uint8)))
+    table = make(xp.bits(xp.arange(256, dtype=xp.uint8), x.dtype))
+    return as_array(xp, xp.take(table, xp.bits(x, xp.uint8), axis=0))
 
 
 @operator("QLinearAdd", since=1, domain=_DOMAIN)
@@ -92,27 +85,33 @@ def qlinear_add(
     A product of 8 and 24 bits is exact in float64, and so in effect is its sum with a
     float32; rounded to float32, that is a fused multiply-add.
     """
-    a_ratio = scalar(a_scale, "the scale of a") / scalar(c_scale, "the scale of c")
-    b_ratio = scalar(b_scale, "the scale of b") / scalar(c_scale, "the scale of c")
-    fixed = xp.zeros((), dtype=_FLOAT32)
+    a_ratio = scalar(xp, a_scale, "the scale of a") / scalar(
+        xp, c_scale, "the scale of c"
+    )
+    b_ratio = scalar(xp, b_scale, "the scale of b") / scalar(
+        xp, c_scale, "the scale of c"
+    )
+    fixed = xp.zeros((), dtype=xp.float32)
     if c_zero_point is not None:
-        fixed = fixed + scalar(c_zero_point, "the zero point of c").astype(_FLOAT32)
-    shift = xp.zeros((), dtype=_FLOAT32)
+        fixed = fixed + xp.astype(
+            scalar(xp, c_zero_point, "the zero point of c"), xp.float32
+        )
+    shift = xp.zeros((), dtype=xp.float32)
     if b_zero_point is not None:
-        zero_point = scalar(b_zero_point, "the zero point of b")
-        shift = shift + b_ratio * zero_point.astype(_FLOAT32)
+        zero_point = scalar(xp, b_zero_point, "the zero point of b")
+        shift = shift + b_ratio * xp.astype(zero_point, xp.float32)
     if a_zero_point is not None:
-        zero_point = scalar(a_zero_point, "the zero point of a")
-        shift = _multiply_add(zero_point, a_ratio, shift)
+        zero_point = scalar(xp, a_zero_point, "the zero point of a")
+        shift = _multiply_add(xp, zero_point, a_ratio, shift)
     fixed = fixed - shift
-    total = _multiply_add(a, a_ratio, _multiply_add(b, b_ratio, fixed))
+    total = _multiply_add(xp, a, a_ratio, _multiply_add(xp, b, b_ratio, fixed))
     return quantize_steps(xp, xp.asarray(total), None, a.dtype)
 
 
-def _multiply_add(x: Any, factor: Any, summand: Any) -> Any:
+def _multiply_add(xp: Any, x: Any, factor: Any, summand: Any) -> Any:
     """x · factor + summand in float32, rounded once; *x* holds 8-bit integers."""
-    product = x.astype(_FLOAT64) * factor.astype(_FLOAT64)
-    return (product + summand.astype(_FLOAT64)).astype(_FLOAT32)
+    product = xp.astype(x, xp.float64) * xp.astype(factor, xp.float64)
+    return xp.astype(product + xp.astype(summand, xp.float64), xp.float32)
 
 
 @operator("QLinearMul", since=1, domain=_DOMAIN)
@@ -128,10 +127,14 @@ def qlinear_mul(
     c_zero_point: Any | None = None,
 ) -> Any:
     """The product of the integers is exact in float32; its scaling rounds."""
-    one = np.ones((), dtype=_FLOAT32)
-    product = dequantized(a, one, a_zero_point) * dequantized(b, one, b_zero_point)
-    factor = scalar(a_scale, "the scale of a") * scalar(b_scale, "the scale of b")
-    steps = product * (factor / scalar(c_scale, "the scale of c"))
+    one = xp.ones((), dtype=xp.float32)
+    product = dequantized(xp, a, one, a_zero_point) * dequantized(
+        xp, b, one, b_zero_point
+    )
+    factor = scalar(xp, a_scale, "the scale of a") * scalar(
+        xp, b_scale, "the scale of b"
+    )
+    steps = product * (factor / scalar(xp, c_scale, "the scale of c"))
     return quantized_with_zero_point(xp, steps, c_zero_point, a.dtype)
 
 
@@ -147,8 +150,8 @@ def qlinear_leaky_relu(
     alpha: float = 0.009999999776482582,
 ) -> Any:
     def make(codes: Any) -> Any:
-        values = dequantized(codes, x_scale, x_zero_point)
-        values = xp.where(values >= 0, values, values * np.float32(alpha))
+        values = dequantized(xp, codes, x_scale, x_zero_point)
+        values = xp.where(values >= 0, values, values * alpha)
         return quantized(xp, values, y_scale, y_zero_point, x.dtype)
 
     return through_table(xp, x, make)
@@ -164,8 +167,8 @@ def qlinear_sigmoid(
     y_zero_point: Any | None = None,
 ) -> Any:
     def make(codes: Any) -> Any:
-        values = dequantized(codes, x_scale, x_zero_point).astype(_FLOAT64)
-        values = (1 / (1 + xp.exp(-values))).astype(_FLOAT32)
+        values = xp.astype(dequantized(xp, codes, x_scale, x_zero_point), xp.float64)
+        values = xp.astype(1 / (1 + xp.exp(-values)), xp.float32)
         return quantized(xp, values, y_scale, y_zero_point, x.dtype)
 
     return through_table(xp, x, make)
@@ -192,18 +195,20 @@ def qlinear_softmax(
     axis = normal_axis(axis, x.ndim)
     if opset < 13:
         first = axis
-        x = x.reshape(int(np.prod(shape[:first])), int(np.prod(shape[first:])))
+        x = xp.reshape(x, (math.prod(shape[:first]), math.prod(shape[first:])))
         axis = -1
-    largest = xp.max(x, axis=axis, keepdims=True, initial=np.iinfo(x.dtype).min)
-    below = x.astype(np.int16) - largest.astype(np.int16)
-    scale = scalar(x_scale, "the scale of x").astype(_FLOAT64)
-    table = xp.exp(xp.arange(-255, 1) * scale)
-    exponentials = xp.take(table, below + np.int16(255))
+    if not xp.size(x):
+        return xp.reshape(x, shape)
+    largest = xp.max(x, axis=axis, keepdims=True)
+    below = xp.astype(x, xp.int16) - xp.astype(largest, xp.int16)
+    scale = xp.astype(scalar(xp, x_scale, "the scale of x"), xp.float64)
+    table = xp.exp(xp.arange(-255, 1, dtype=xp.float64) * scale)
+    exponentials = xp.take(table, below + 255, axis=0)
     total = xp.sum(exponentials, axis=axis, keepdims=True)
-    whole = xp.floor(np.float32(1) / scalar(y_scale, "the scale of y"))
-    steps = exponentials * whole.astype(_FLOAT64) / total
+    whole = xp.floor(1 / scalar(xp, y_scale, "the scale of y"))
+    steps = exponentials * xp.astype(whole, xp.float64) / total
     y = _with_zero_point(xp, steps, y_zero_point, x.dtype)
-    return y.reshape(shape)
+    return xp.reshape(y, shape)
 
 
 @operator("QLinearConcat", since=1, domain=_DOMAIN)
@@ -221,7 +226,7 @@ def qlinear_concat(
         _rescaled(xp, x, scale, zero_point, y_scale, y_zero_point)
         for x, scale, zero_point in triples
     ]
-    return xp.concatenate(parts, axis=normal_axis(axis, inputs[0].ndim))
+    return xp.concat(parts, axis=normal_axis(axis, inputs[0].ndim))
 
 
 @operator("QLinearWhere", since=1, domain=_DOMAIN)
@@ -248,7 +253,7 @@ def _rescaled(
     """*x* in the steps of another scale and zero point."""
 
     def make(codes: Any) -> Any:
-        values = dequantized(codes, x_scale, x_zero_point)
+        values = dequantized(xp, codes, x_scale, x_zero_point)
         return quantized(xp, values, y_scale, y_zero_point, x.dtype)
 
     return through_table(xp, x, make)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug_kernels.quantize import dynamic_quantize_linear, exact_dtype
 from onnxplug_kernels.registry import operator
 from onnxplug_kernels.rnn import LSTM_ACTIVATIONS, Layer, Weights, run_lstm
 
 _DOMAIN = "com.microsoft"
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 @operator("DynamicQuantizeLSTM", since=1, domain=_DOMAIN)
@@ -49,8 +46,8 @@ def dynamic_quantize_lstm(
     layer = Layer.of(
         xp,
         x,
-        w.swapaxes(1, 2),
-        r.swapaxes(1, 2),
+        xp.swapaxes(w, 1, 2),
+        xp.swapaxes(r, 1, 2),
         b,
         sequence_lens,
         direction,
@@ -65,15 +62,15 @@ def dynamic_quantize_lstm(
         ("R_scale", r_scale),
         ("R_zero_point", r_zero_point),
     ):
-        if parameter.shape not in ((len(w),), (len(w), 1), (len(w), rows)):
+        if parameter.shape not in ((w.shape[0],), (w.shape[0], 1), (w.shape[0], rows)):
             raise ValueError(
                 f"{name} has shape {parameter.shape}; expected one number for each of "
-                f"{len(w)} directions, or one for each of its {rows} columns"
+                f"{w.shape[0]} directions, or one for each of its {rows} columns"
             )
     weights = [
         _QuantizedWeights(
-            _centred(one.w, w_zero_point[index]),
-            _centred(one.r, r_zero_point[index]),
+            _centred(xp, one.w, w_zero_point[index]),
+            _centred(xp, one.r, r_zero_point[index]),
             one.input_bias,
             one.recurrent_bias,
             w_scale[index],
@@ -88,10 +85,10 @@ def dynamic_quantize_lstm(
     return run_lstm(layer, chosen, initial_h, initial_c, p, bool(input_forget))
 
 
-def _centred(w: Any, zero_point: Any) -> Any:
+def _centred(xp: Any, w: Any, zero_point: Any) -> Any:
     """*w* [rows, columns] less the zero point of each row, in an exact dtype."""
-    dtype = exact_dtype(w.shape[1] * 255 * 255)
-    return w.astype(dtype) - zero_point.astype(dtype).reshape(-1, 1)
+    dtype = exact_dtype(xp, w.shape[1] * 255 * 255)
+    return xp.astype(w, dtype) - xp.reshape(xp.astype(zero_point, dtype), (-1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +107,5 @@ class _QuantizedWeights(Weights):
 
 def _product(xp: Any, x: Any, w: Any, scale: Any) -> Any:
     codes, x_scale, zero_point = dynamic_quantize_linear(xp, x)
-    centred = codes.astype(w.dtype) - zero_point.astype(w.dtype)
-    return xp.matmul(centred, w.T).astype(_FLOAT32) * (x_scale * scale)
+    centred = xp.astype(codes, w.dtype) - xp.astype(zero_point, w.dtype)
+    return xp.astype(xp.matmul(centred, w.T), xp.float32) * (x_scale * scale)

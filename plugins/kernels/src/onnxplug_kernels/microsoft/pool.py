@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug.ep.bounds import normal_axes
 from onnxplug_kernels.microsoft.linear import (
@@ -21,7 +19,6 @@ from onnxplug_kernels.registry import operator
 from onnxplug_kernels.windows import Windows, pad
 
 _DOMAIN = "com.microsoft"
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 @operator("QLinearAveragePool", since=1, domain=_DOMAIN)
@@ -56,22 +53,22 @@ def qlinear_average_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    padded = pad(xp, dequantized(x, x_scale, x_zero_point), windows)
-    total = xp.zeros((*x.shape[:2], *windows.count), dtype=_FLOAT32)
-    for _, positions in windows.taps() if total.size else ():
+    padded = pad(xp, dequantized(xp, x, x_scale, x_zero_point), windows)
+    total = xp.zeros((*x.shape[:2], *windows.count), dtype=xp.float32)
+    for _, positions in windows.taps() if xp.size(total) else ():
         total += padded[(..., *positions)]
     if count_include_pad:
-        total /= np.float32(math.prod(windows.kernel))
+        total /= math.prod(windows.kernel)
     else:
         total /= _elements_inside(xp, windows, x.shape[2:])
-    steps = total / scalar(y_scale, "the scale of y")
+    steps = total / scalar(xp, y_scale, "the scale of y")
     y = quantized_with_zero_point(xp, steps, y_zero_point, x.dtype)
     return xp.ascontiguousarray(xp.moveaxis(y, 1, -1)) if channels_last else y
 
 
 def _elements_inside(xp: Any, windows: Windows, shape: Sequence[int]) -> Any:
     """How many elements of each window lie in the input: float32 [*count]."""
-    inside = xp.ones((1,) * len(shape), dtype=_FLOAT32)
+    inside = xp.ones((1,) * len(shape), dtype=xp.float32)
     for axis, size in enumerate(shape):
         first = (
             xp.arange(windows.count[axis]) * windows.strides[axis] - windows.begin[axis]
@@ -79,7 +76,7 @@ def _elements_inside(xp: Any, windows: Windows, shape: Sequence[int]) -> Any:
         last = xp.minimum(first + windows.kernel[axis], size)
         along = last - xp.maximum(first, 0)
         later = (1,) * (len(shape) - 1 - axis)
-        inside = inside * along.astype(_FLOAT32).reshape(-1, *later)
+        inside = inside * xp.reshape(xp.astype(along, xp.float32), (-1, *later))
     return inside
 
 
@@ -97,13 +94,15 @@ def qlinear_global_average_pool(
     """The sum of the integers is exact; it is scaled by one float32."""
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
     size = math.prod(x.shape[axis] for axis in axes)
-    total = xp.sum(x, axis=axes, keepdims=True, dtype=np.int64)
-    total = total - size * scalar(x_zero_point, "the zero point of x").astype(np.int64)
-    scale = scalar(x_scale, "the scale of x") / (
-        scalar(y_scale, "the scale of y") * np.float32(size)
+    total = xp.sum(x, axis=axes, keepdims=True, dtype=xp.int64)
+    total = total - size * xp.astype(
+        scalar(xp, x_zero_point, "the zero point of x"), xp.int64
     )
-    steps = total.astype(_FLOAT32) * scale
-    zero_point = scalar(y_zero_point, "the zero point of y")
+    scale = scalar(xp, x_scale, "the scale of x") / (
+        scalar(xp, y_scale, "the scale of y") * size
+    )
+    steps = xp.astype(total, xp.float32) * scale
+    zero_point = scalar(xp, y_zero_point, "the zero point of y")
     return quantize_steps(xp, xp.asarray(steps), zero_point, x.dtype)
 
 
@@ -121,6 +120,6 @@ def qlinear_reduce_mean(
 ) -> Any:
     """No axes are all axes."""
     axes = normal_axes(axes, x.ndim)
-    values = dequantized(x, x_scale, x_zero_point)
-    mean = xp.mean(values, axis=axes or None, keepdims=bool(keepdims))
+    values = dequantized(xp, x, x_scale, x_zero_point)
+    mean = xp.mean(xp.asarray(values), axis=axes or None, keepdims=bool(keepdims))
     return quantized(xp, mean, y_scale, y_zero_point, x.dtype)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug_kernels.arrays import require_extent
 from onnxplug_kernels.microsoft.linear import scalar
@@ -16,7 +14,6 @@ from onnxplug_kernels.quantize import (
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 @operator("MatMulIntegerToFloat", since=1, domain=_DOMAIN)
@@ -32,20 +29,20 @@ def matmul_integer_to_float(
 ) -> Any:
     """The product of the integers, scaled; *b* may have a scale for each column."""
     if a_zero_point is not None:
-        a_zero_point = scalar(a_zero_point, "the zero point of a")
+        a_zero_point = scalar(xp, a_zero_point, "the zero point of a")
     product = matmul_integer(xp, a, b, a_zero_point, b_zero_point)
     require_extent(product.shape, b_scale, what="the scale of b")
     if bias is not None and bias.shape != product.shape[-1:]:
         raise ValueError(
             f"the bias has shape {bias.shape}, expected {product.shape[-1:]}"
         )
-    scale = scalar(a_scale, "the scale of a").astype(_FLOAT32) * b_scale.astype(
-        _FLOAT32
+    scale = xp.astype(scalar(xp, a_scale, "the scale of a"), xp.float32) * xp.astype(
+        b_scale, xp.float32
     )
-    y = product.astype(_FLOAT32) * scale
+    y = xp.astype(product, xp.float32) * scale
     if bias is not None:
-        y = y + bias.astype(_FLOAT32)
-    return xp.asarray(y).astype(b_scale.dtype, copy=False)
+        y = y + xp.astype(bias, xp.float32)
+    return xp.astype(xp.asarray(y), b_scale.dtype, copy=False)
 
 
 @operator("DynamicQuantizeMatMul", since=1, domain=_DOMAIN)
@@ -92,23 +89,25 @@ def q_gemm(
         )
     a = a.T if transA else a
     b = b.T if transB else b
-    zero_point = scalar(a_zero_point, "the zero point of a")
+    zero_point = scalar(xp, a_zero_point, "the zero point of a")
     total = matmul_integer(xp, a, b, zero_point, b_zero_point)
     require_extent(total.shape, b_scale, what="the scale of b")
     if c is not None:
         require_extent(total.shape, c, what="c")
         total = total + c
-    scale = np.float32(alpha) * scalar(a_scale, "the scale of a") * b_scale
+    scale = alpha * scalar(xp, a_scale, "the scale of a") * b_scale
     if y_scale is None:
-        return total.astype(_FLOAT32) * scale
-    steps = total.astype(_FLOAT32) * (scale / scalar(y_scale, "the scale of y"))
-    zero_point = scalar(y_zero_point, "the zero point of y")
+        return xp.astype(total, xp.float32) * scale
+    steps = xp.astype(total, xp.float32) * (
+        scale / scalar(xp, y_scale, "the scale of y")
+    )
+    zero_point = scalar(xp, y_zero_point, "the zero point of y")
     return quantize_steps(xp, xp.asarray(steps), zero_point, zero_point.dtype)
 
 
 @operator("MatMulInteger16", since=1, domain=_DOMAIN)
 def matmul_integer_16(xp: Any, a: Any, b: Any) -> Any:
     """Products of 16-bit integers, added up in 32 bits, which may wrap around."""
-    signed = "i" in (a.dtype.kind, b.dtype.kind)
+    signed = "i" in (xp.kind(a.dtype), xp.kind(b.dtype))
     wide = xp.int32 if signed else xp.uint32
-    return xp.matmul(a.astype(wide), b.astype(wide))
+    return xp.matmul(xp.astype(a, wide), xp.astype(b, wide))

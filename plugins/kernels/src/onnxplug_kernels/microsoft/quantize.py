@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from onnxplug.ep.bounds import at_least, normal_axis
 from onnxplug_kernels import quantize
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 @operator("QuantizeLinear", since=1, domain=_DOMAIN)
@@ -61,11 +58,11 @@ def gather_block_quantized(
     packing = 8 // bits if data.dtype == xp.uint8 else 1
     size = data.shape[blocked] * packing
     block = block_size or max(size, 1)
-    _check_blocks(scales, zero_points, data, blocked, -(-size // block))
+    _check_blocks(xp, scales, zero_points, data, blocked, -(-size // block))
     limit = data.shape[gathered]
     inside = (indices >= -limit) & (indices < limit)
     wrapped = xp.where(indices < 0, indices + limit, indices)
-    rows = xp.where(inside, wrapped, 0).astype(xp.int64)
+    rows = xp.astype(xp.where(inside, wrapped, 0), xp.int64)
 
     def taken(parameter: Any) -> Any:
         """What *parameter* has for each element, or that broadcasts to them."""
@@ -85,14 +82,14 @@ def gather_block_quantized(
     values = xp.take(data, rows, axis=gathered)
     if packing > 1:
         values = _unpacked(xp, values, bits)
-    y = values.astype(_FLOAT32)
+    y = xp.astype(values, xp.float32)
     if zero_points is not None:
-        y = y - taken(zero_points).astype(_FLOAT32)
+        y = y - xp.astype(taken(zero_points), xp.float32)
     elif data.dtype == xp.uint8:
-        y = y - np.float32(1 << (bits - 1))
-    y = (y * taken(scales).astype(_FLOAT32)).astype(scales.dtype)
+        y = y - (1 << (bits - 1))
+    y = xp.astype(y * xp.astype(taken(scales), xp.float32), scales.dtype)
     later = (1,) * (data.ndim - 1 - gathered)
-    return xp.where(inside.reshape(indices.shape + later), y, y.dtype.type(0))
+    return xp.where(xp.reshape(inside, (*indices.shape, *later)), y, 0)
 
 
 def _unpacked(xp: Any, packed: Any, bits: int) -> Any:
@@ -100,16 +97,16 @@ def _unpacked(xp: Any, packed: Any, bits: int) -> Any:
     if bits == 8:
         return packed
     shifts = xp.arange(0, 8, bits, dtype=xp.uint8)
-    parts = (packed[..., None] >> shifts) & xp.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], packed.shape[-1] * len(shifts))
+    parts = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return xp.reshape(parts, (*packed.shape[:-1], packed.shape[-1] * shifts.shape[0]))
 
 
 def _check_blocks(
-    scales: Any, zero_points: Any | None, data: Any, blocked: int, blocks: int
+    xp: Any, scales: Any, zero_points: Any | None, data: Any, blocked: int, blocks: int
 ) -> None:
     expected = (*data.shape[:blocked], blocks, *data.shape[blocked + 1 :])
     # scales of small floats may be shared between rows
-    shared = data.dtype.name.startswith("float")
+    shared = not xp.is_integer(data.dtype)
     fits = scales.ndim == len(expected) and all(
         found == size or (shared and found == 1 and axis != blocked)
         for axis, (found, size) in enumerate(zip(scales.shape, expected, strict=True))
@@ -121,6 +118,4 @@ def _check_blocks(
             f"zero points {found}; expected {expected}"
         )
     if zero_points is not None and shared:
-        raise ValueError(
-            f"GatherBlockQuantized of {data.dtype.name} takes no zero points"
-        )
+        raise ValueError(f"GatherBlockQuantized of {data.dtype} takes no zero points")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onnxplug_kernels.arrays import computing_dtype
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "com.microsoft"
@@ -16,10 +15,10 @@ def rfft(
     xp: Any, x: Any, *, normalized: int = 0, onesided: int = 1, signal_ndim: int = 1
 ) -> Any:
     """[…, n] to real and imaginary parts […, n // 2 + 1, 2], over the last axes."""
-    signal = x.astype(computing_dtype(x.dtype), copy=False)
+    signal = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     axes = _last_axes(signal_ndim, x.ndim)
-    spectrum = xp.fft.rfftn(signal, axes=axes)
-    return xp.stack((spectrum.real, spectrum.imag), axis=-1).astype(x.dtype)
+    spectrum = xp.library.fft.rfftn(signal, axes=axes)
+    return xp.astype(xp.stack((xp.real(spectrum), xp.imag(spectrum)), axis=-1), x.dtype)
 
 
 @operator("Irfft", since=1, domain=_DOMAIN, allowed=_ALLOWED)
@@ -32,10 +31,10 @@ def irfft(
             f"Irfft of shape {x.shape}; expected real and imaginary parts in the last "
             f"axis"
         )
-    parts = x.astype(computing_dtype(x.dtype), copy=False)
-    spectrum = parts[..., 0] + 1j * parts[..., 1]
+    parts = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
+    spectrum = xp.complex_of(parts[..., 0], parts[..., 1])
     axes = _last_axes(signal_ndim, spectrum.ndim)
-    return xp.fft.irfftn(spectrum, axes=axes).astype(x.dtype)
+    return xp.astype(xp.library.fft.irfftn(spectrum, axes=axes), x.dtype)
 
 
 def _last_axes(count: int, rank: int) -> tuple[int, ...]:

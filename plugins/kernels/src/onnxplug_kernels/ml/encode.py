@@ -17,21 +17,21 @@ from onnxplug_kernels.registry import operator
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN)
+@operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN, host_only=True)
 def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
     """Columns of *x*; a vector is one row, and so is what is taken of it."""
     rows = xp.atleast_2d(x)
     # from the back, too: converters mark neighbours that are none by -1, and hide them
-    require_in_range(indices, rows.shape[-1], "the features")
+    require_in_range(xp, indices, rows.shape[-1], "the features")
     return xp.take(rows, indices.reshape(-1), axis=-1)
 
 
-@operator("Binarizer", since=1, domain=_DOMAIN)
+@operator("Binarizer", since=1, domain=_DOMAIN, host_only=True)
 def binarizer(xp: Any, x: Any, *, threshold: float = 0.0) -> Any:
     return xp.asarray(x > threshold).astype(x.dtype)
 
 
-@operator("FeatureVectorizer", since=1, domain=_DOMAIN)
+@operator("FeatureVectorizer", since=1, domain=_DOMAIN, host_only=True)
 def feature_vectorizer(
     xp: Any, *tensors: Any, inputdimensions: tuple[int, ...] = ()
 ) -> Any:
@@ -66,7 +66,7 @@ def _matrix(x: Any) -> Any:
     return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
-@operator("Imputer", since=1, domain=_DOMAIN)
+@operator("Imputer", since=1, domain=_DOMAIN, host_only=True)
 def imputer(
     xp: Any,
     x: Any,
@@ -84,7 +84,7 @@ def imputer(
     return xp.where(missing, attribute_array(xp, values, x.dtype), x)
 
 
-@operator("Normalizer", since=1, domain=_DOMAIN)
+@operator("Normalizer", since=1, domain=_DOMAIN, host_only=True)
 def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     """Each row divided by its norm, unless that is zero."""
     x = x.astype(xp.float32 if x.dtype == xp.float32 else xp.float64)
@@ -100,7 +100,7 @@ def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     return (x / xp.where(size == 0, 1, size)).astype(xp.float32)
 
 
-@operator("Scaler", since=1, domain=_DOMAIN)
+@operator("Scaler", since=1, domain=_DOMAIN, host_only=True)
 def scaler(
     xp: Any,
     x: Any,

@@ -16,7 +16,7 @@ from onnxplug_kernels.registry import operator
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("LinearRegressor", since=1, domain=_DOMAIN)
+@operator("LinearRegressor", since=1, domain=_DOMAIN, host_only=True)
 def linear_regressor(
     xp: Any,
     x: Any,

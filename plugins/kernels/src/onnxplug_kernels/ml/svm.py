@@ -20,7 +20,7 @@ from onnxplug_kernels.registry import operator
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("SVMRegressor", since=1, domain=_DOMAIN)
+@operator("SVMRegressor", since=1, domain=_DOMAIN, host_only=True)
 def svm_regressor(
     xp: Any,
     x: Any,

@@ -32,7 +32,7 @@ _AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-@operator("TreeEnsemble", since=5, domain=_DOMAIN)
+@operator("TreeEnsemble", since=5, domain=_DOMAIN, host_only=True)
 def tree_ensemble(
     xp: Any,
     x: Any,
@@ -77,7 +77,7 @@ def tree_ensemble(
     return transformed(xp, scores, transform).astype(x.dtype)
 
 
-@operator("TreeEnsembleRegressor", since=1, domain=_DOMAIN)
+@operator("TreeEnsembleRegressor", since=1, domain=_DOMAIN, host_only=True)
 def tree_ensemble_regressor(
     xp: Any,
     x: Any,

@@ -94,7 +94,7 @@ def _record(
             inputs, results = folded[: len(operands)], folded[len(operands) :]
             after = epilogue(chain, inputs, results)
         if isinstance(part, Depthwise):
-            _record_depthwise(recorder, part, targets[-1], after, label)
+            _record_depthwise(recorder, part, out, after, label)
             continue
         if not isinstance(part, Part):
             _record_transformed(recorder, part, after, label)

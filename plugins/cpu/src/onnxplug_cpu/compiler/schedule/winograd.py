@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.ir.commands import Constant
-from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.winograd.commands import pays
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
+from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.operations.convolution import Geometry
+    from onnxplug_cpu.compiler.schedule.operations.registry import Plan
 
 
 class Transformed(NamedTuple):
@@ -44,15 +47,15 @@ class Transformed(NamedTuple):
 _SPATIAL: Final = 2
 
 
-def is_transformed(
-    recorder: Recorder,
+def transformed(
+    plan: Plan,
     x: View,
     weights: View,
-    shape: tuple[int, ...],
+    shape: Sequence[int],
     geometry: Geometry,
-) -> bool:
-    """Whether to compute a convolution by transforms: if it is one of 3×3 places next
-    to each other, with constant weights, and it pays.
+) -> Transformed | None:
+    """A Conv by transforms, if it is one of 3×3 places next to each other, with
+    constant weights, and that pays; ``None`` if not.
 
     Args:
         x, weights: what is convolved.
@@ -60,10 +63,17 @@ def is_transformed(
         geometry: where windows lie.
     """
     axes = geometry.axes
-    return (
-        len(axes) == _SPATIAL
-        and weights.shape == (shape[1], x.shape[1], TAPS, TAPS)
-        and all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
-        and isinstance(weights.buffer, Constant)
-        and pays(recorder, x.shape[1], (shape[0], *shape[2:], shape[1]))
-    )
+    if (
+        len(axes) != _SPATIAL
+        or weights.shape != (shape[1], x.shape[1], TAPS, TAPS)
+        or not all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
+        or not isinstance(weights.buffer, Constant)
+        or not pays(plan.recorder, x.shape[1], (shape[0], *shape[2:], shape[1]))
+    ):
+        return None
+    if x.strides[1] != 1:
+        copy = channels_last(plan, x.shape)
+        record_copy(plan.recorder, x, copy)
+        x = copy
+    top, left = geometry.before
+    return Transformed(x, weights, (top, left))

@@ -29,7 +29,11 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
     PackPanel,
     panel_way,
 )
-from onnxplug_cpu.compiler.kernels.contraction.tile import TileProduct, tile_shape
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    TileProduct,
+    chains_of,
+    tile_shape,
+)
 from onnxplug_cpu.compiler.kernels.rows import Operand, byte_strides
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
 
@@ -304,9 +308,11 @@ class _Work:
         scratch, distance = recorder.scratch(room)
         low = tile_rows - 1 if tall_tiles < tiles else tile_rows
 
+        chains = chains_of(recorder.isa, tile_rows * shape.vectors)
+
         def tile(rows: int, nbytes: int) -> Code:
             vectors = nbytes // VECTOR_BYTES
-            return Code(Kernel(TileProduct("f32", max(rows, 1), vectors)))
+            return Code(Kernel(TileProduct("f32", max(rows, 1), vectors, chains)))
 
         words: dict[str, Word] = {
             **self._strides("q", self.q),

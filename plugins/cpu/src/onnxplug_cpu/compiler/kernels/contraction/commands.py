@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
-from onnxplug_cpu.compiler.kernels.contraction.operands import fold, once
+from onnxplug_cpu.compiler.kernels.contraction.operands import (
+    fold,
+    once,
+    with_line,
+)
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -120,34 +124,19 @@ def record_matmul(
     Raises:
         ValueError: *out* has strided columns, or shapes do not fit.
     """
-    a, b, out = (_with_batches(view) for view in (a, b, out))
-    batches, rows, columns = out.shape[:2], *out.shape[2:]
-    if 0 not in out.shape and epilogue is not None:
-        epilogue = epilogue.reshape((*batches, 1, rows, columns))
+    for view in (a, b, out):
+        if not 2 <= len(view.shape) <= 4:
+            raise ValueError(
+                "a matrix with at most two batch axes is needed; got the shape "
+                f"{view.shape}"
+            )
+    lead = (1,) * (4 - len(b.shape))
+    shape, strides = lead + b.shape, (0,) * len(lead) + b.strides
     record_contraction(
         recorder,
-        _with_line(a),
-        b,
-        _with_line(out),
-        epilogue=epilogue,
+        with_line(a),
+        View(b.buffer, b.offset, b.dtype, shape, strides),
+        with_line(out),
+        epilogue=None if epilogue is None else epilogue.with_line(),
         label=label,
     )
-
-
-def _with_batches(view: View) -> View:
-    """The view with two batch axes."""
-    if not 2 <= len(view.shape) <= 4:
-        raise ValueError(
-            "a matrix with at most two batch axes is needed; got the shape "
-            f"{view.shape}"
-        )
-    lead = 4 - len(view.shape)
-    shape, strides = (1,) * lead + view.shape, (0,) * lead + view.strides
-    return View(view.buffer, view.offset, view.dtype, shape, strides)
-
-
-def _with_line(view: View) -> View:
-    """Matrices as single lines of rows."""
-    shape = (*view.shape[:2], 1, *view.shape[2:])
-    strides = (*view.strides[:2], 0, *view.strides[2:])
-    return View(view.buffer, view.offset, view.dtype, shape, strides)

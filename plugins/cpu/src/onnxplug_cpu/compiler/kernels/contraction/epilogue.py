@@ -11,6 +11,7 @@ from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.operands import with_line
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -45,15 +46,21 @@ class Epilogue(NamedTuple):
 
     def reshape(self, shape: Sequence[int]) -> Epilogue | None:
         """The same for a result of another shape; ``None`` if a view needs a copy."""
-        operands = [view.reshape(shape) for view in self.operands]
-        outputs = [view.reshape(shape) for view in self.outputs]
-        if None in operands or None in outputs:
-            return None
-        return Epilogue(
-            self.chain,
-            tuple(view for view in operands if view is not None),
-            tuple(view for view in outputs if view is not None),
-        )
+        views = []
+        for view in (*self.operands, *self.outputs):
+            other = view.reshape(shape)
+            if other is None:
+                return None
+            views.append(other)
+        return self._with(views)
+
+    def with_line(self) -> Epilogue:
+        """The same for rows that are those of one line."""
+        return self._with([with_line(view) for view in (*self.operands, *self.outputs)])
+
+    def _with(self, views: Sequence[View]) -> Epilogue:
+        count = len(self.operands)
+        return Epilogue(self.chain, tuple(views[:count]), tuple(views[count:]))
 
     def call(self) -> tuple[Code, Words]:
         """The words of a kernel that applies it: a function, and its first argument.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
@@ -40,6 +39,7 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
+    chains_of,
     masked_rows,
     tile_shape,
     wide_vectors,
@@ -73,8 +73,7 @@ _ROWS_TOGETHER = 32  # of B, packed into all panels in turn: so many streams of 
 _ELEMENTS = {"float32": "f32", "float64": "f64"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Right:
+class _Right(NamedTuple):
     """B as the tiles read it, panel by panel; distances are in bytes.
 
     Attributes:
@@ -100,6 +99,29 @@ class _Right:
     panel: int
     way: str
     pack: View | None = None
+
+
+_BLOCK_PRODUCT: Final = Kernel(BlockProduct())
+
+
+@functools.cache
+def _tile(
+    element: str,
+    rows: int,
+    vectors: int,
+    chains: int,
+    alone: bool,
+    masked: bool,
+    taps: bool,
+) -> Code:
+    return Code(
+        Kernel(TileProduct(element, rows, vectors, chains, alone, masked, taps))
+    )
+
+
+@functools.cache
+def _dot(rows: int) -> Code:
+    return Code(Kernel(DotProducts(rows)))
 
 
 class FmaProduct(Product):
@@ -147,13 +169,13 @@ class FmaProduct(Product):
             **self._tiles(division, right),
             **self._packing(division, right),
         }
-        self.call(Kernel(BlockProduct()), a, division, blocks, words)
+        self.call(_BLOCK_PRODUCT, a, division, blocks, words)
 
     # the division of the work
 
     def _divide(self, right: _Right) -> Division:
         per_panel = right.vectors * VECTOR_BYTES // self.itemsize
-        seconds = max(self.flops / _FLOPS, self.contraction.nbytes / _BYTES)
+        seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.workers)
         row_parts, cached = self._row_parts(), 1
         if row_parts > 1:
@@ -204,20 +226,22 @@ class FmaProduct(Product):
         if division.tall_tiles < division.tiles:
             low_rows -= 1
 
-        def function(rows: int, *, tail: bool) -> Code:
-            if right.way == "dot":
-                return Code(Kernel(DotProducts(rows)))
-            vectors, ends = right.vectors, False
-            if tail:
-                vectors, ends = -(-left // lanes), masked
-            taps = self.taps > 1
-            tile = TileProduct(self.element, rows, vectors, alone, ends, taps)
-            return Code(Kernel(tile))
-
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
         part = left != right.vectors * lanes
         tall, low = division.tile_rows, low_rows
+        most = right.vectors if whole else -(-left // lanes)
+        chains = chains_of(self.recorder.isa, tall * most)
+
+        def function(rows: int, *, tail: bool) -> Code:
+            if right.way == "dot":
+                return _dot(rows)
+            vectors, ends = right.vectors, False
+            if tail:
+                vectors, ends = -(-left // lanes), masked
+            taps = self.taps > 1
+            return _tile(self.element, rows, vectors, chains, alone, ends, taps)
+
         return {
             "tile": function(tall, tail=not whole),
             "tile_low": function(low, tail=not whole),
@@ -307,7 +331,7 @@ class FmaProduct(Product):
         if b.strides[3] == 1 or self.columns == 1:
             if self.rows <= min(WIDE_ROWS, most):
                 vectors = wide_vectors(isa, self.rows)
-                return replace(in_place, vectors=vectors, panel=vectors * VECTOR_BYTES)
+                return in_place._replace(vectors=vectors, panel=vectors * VECTOR_BYTES)
             if self.rows <= most and self.inner * self.columns * size <= BLOCK_BYTES:
                 return in_place
         if (
@@ -318,8 +342,7 @@ class FmaProduct(Product):
         ):
             column = b.strides[3] * size
             per_panel = in_place.vectors * VECTOR_BYTES // size
-            return replace(
-                in_place,
+            return in_place._replace(
                 row=column,
                 tail_row=column,
                 depth=size,
@@ -336,8 +359,7 @@ class FmaProduct(Product):
 
     def _packed_by_chunks(self, b: View) -> _Right:
         size = self.itemsize
-        return replace(
-            self._panels(b.address),
+        return self._panels(b.address)._replace(
             batch0=self.b.strides[0] * size,
             batch1=self.b.strides[1] * size,
             pack=b,
@@ -379,8 +401,7 @@ class FmaProduct(Product):
                 b.dtype, (matrices, matrix // self.itemsize)
             ).address
             self._record_pack(self.recorder, b, address, matrix=matrix)
-        return replace(
-            self._panels(address),
+        return self._panels(address)._replace(
             batch0=0 if b.shape[0] == 1 else matrix * b.shape[1],
             batch1=0 if b.shape[1] == 1 else matrix,
         )

@@ -85,17 +85,14 @@ def fold(
         epilogue: of the shape of *out*, or ``None``.
         lengthens: whether taps that lie next to each other become one longer tap.
     """
-    batch0, batch1, lines, rows, columns = out.shape
-    leads = [(batch0, batch1, 1, lines * rows)]
-    if batch1 == 1 and b.strides[0] == 0:
-        leads.insert(0, (1, 1, 1, batch0 * lines * rows))
-        if lines > 1:
-            leads.append((1, 1, batch0 * lines, rows))
-    for lead in leads:
+    columns = out.shape[4]
+    for lead in _leads(out.shape, repeats=b.strides[0] == 0):
         folded = _with_lead(lead, a, b, out, epilogue)
         if folded is not None:
             a, b, out, epilogue = folded
             break
+    if len(a.shape) == _PLAIN and 0 not in a.shape:
+        return Contraction(a, (), (0,), b, out, epilogue)
     if lengthens:
         a = _fold_depth(a)
     taps, depth = a.shape[4:-1], a.shape[-1]
@@ -105,8 +102,26 @@ def fold(
         taps, offsets, depth = (), (0,), 0
     strides = (*a.strides[:4], a.strides[-1])
     a = View(a.buffer, a.offset, a.dtype, (*a.shape[:4], depth), strides)
-    flat = b.reshape((*b.shape[:2], inner, columns))
+    flat = b.reshape((*b.shape[:2], inner, columns)) if len(b.shape) > 4 else b
     return Contraction(a, taps, offsets, b if flat is None else flat, out, epilogue)
+
+
+def _leads(shape: tuple[int, ...], *, repeats: bool) -> list[tuple[int, ...]]:
+    """The axes before those of K and columns, folded in all ways, the best first.
+
+    Args:
+        shape: of the result.
+        repeats: whether B is the same for all indices of the first axis.
+    """
+    batch0, batch1, lines, rows = shape[:4]
+    leads: list[tuple[int, ...]] = []
+    if batch1 == 1 and repeats and batch0 > 1:
+        leads.append((1, 1, 1, batch0 * lines * rows))
+    if lines > 1:
+        leads.append((batch0, batch1, 1, lines * rows))
+        if batch1 == 1 and repeats and batch0 > 1:
+            leads.append((1, 1, batch0 * lines, rows))
+    return leads
 
 
 def _with_lead(
@@ -148,6 +163,15 @@ def tap_offsets(view: View, axes: Iterable[int]) -> tuple[int, ...]:
         for axis in axes
     ]
     return tuple(sum(steps) * view.dtype.itemsize for steps in itertools.product(*each))
+
+
+def with_line(view: View) -> View:
+    """Matrices with at most two batch axes as single lines of rows of two batches."""
+    lead = (1,) * (4 - len(view.shape))
+    shape = (*lead, *view.shape[:-2], 1, *view.shape[-2:])
+    zeros = (0,) * len(lead)
+    strides = (*zeros, *view.strides[:-2], 0, *view.strides[-2:])
+    return View(view.buffer, view.offset, view.dtype, shape, strides)
 
 
 def once(view: View) -> View:

@@ -28,6 +28,7 @@ class Product:
         taps, depth: elements of K, *depth* for each tap; together *inner*.
         itemsize: bytes of an element.
         flops: floating-point operations.
+        nbytes: that are read and written at least.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Product:
         self.taps, self.depth = len(contraction.offsets), self.a.shape[4]
         self.inner = self.taps * self.depth
         self.itemsize = self.a.dtype.itemsize
+        self.nbytes = contraction.nbytes
         self.flops = 2 * self.batches * self.rows * self.columns * self.inner
 
     def call(
@@ -63,28 +65,30 @@ class Product:
             words: the others of *kernel*.
         """
         contraction, out, size = self.contraction, self.out, self.itemsize
-        names = ("", "_batch0", "_batch1", "_line", "_row")
-        for name, view in (("a", a), ("out", out)):
-            strides = (stride * size for stride in view.strides[:4])
-            values: tuple[Word, ...] = (view.address, *strides)
-            words |= {
-                f"{name}{part}": value
-                for part, value in zip(names, values, strict=True)
-            }
+        words |= {
+            "a": a.address,
+            "a_batch0": a.strides[0] * size,
+            "a_batch1": a.strides[1] * size,
+            "a_line": a.strides[2] * size,
+            "a_row": a.strides[3] * size,
+            "taps": self.taps,
+            "offsets": Words(contraction.offsets),
+            "out": out.address,
+            "out_batch0": out.strides[0] * size,
+            "out_batch1": out.strides[1] * size,
+            "out_line": out.strides[2] * size,
+            "out_row": out.strides[3] * size,
+            "columns": self.columns,
+            "batches1": out.shape[1],
+        }
+        for more in (division, blocks):
+            words.update(zip(more._fields, more, strict=True))
+        words |= contraction.epilogue_words()
         self.recorder.call(
             kernel,
-            {
-                **words,
-                **division._asdict(),
-                **blocks._asdict(),
-                **contraction.epilogue_words(),
-                "taps": self.taps,
-                "offsets": Words(contraction.offsets),
-                "columns": self.columns,
-                "batches1": out.shape[1],
-            },
+            words,
             chunks=self.batches * division.row_parts * division.column_parts,
             label=self.label,
             flops=self.flops,
-            nbytes=contraction.nbytes,
+            nbytes=self.nbytes,
         )

@@ -62,6 +62,13 @@ def wide_vectors(isa: Isa, rows: int) -> int:
     return next((vectors for vectors in (8, 4, 2) if vectors <= room), 1)
 
 
+def chains_of(isa: Isa, vectors: int) -> int:
+    """In how many chains a tile of so many *vectors* adds up an element, so that an
+    addition need not wait for the one before."""
+    room = tile_shape(isa).rows * tile_shape(isa).vectors
+    return next(n for n in (4, 2, 1) if n == 1 or n * vectors <= room)
+
+
 def multiply_add(f: Function, isa: Isa, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, rounded once where the processor has such an instruction."""
     if isa.name == "neon" or isa.has("fma"):
@@ -113,6 +120,8 @@ class TileProduct(Generator):
         element: ``f32`` or ``f64``.
         rows: of the tile.
         vectors: of 64 bytes in a row of the tile.
+        chains: of additions that give an element, from :func:`chains_of`.  All tiles of
+            a result have as many, so that equal rows and equal columns stay equal.
         alone: no other tile reads the same of ``b``; ``next`` does not matter.
         masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
         taps: ``a`` is read at several offsets.
@@ -121,6 +130,7 @@ class TileProduct(Generator):
     element: str
     rows: int
     vectors: int
+    chains: int = 1
     alone: bool = False
     masked: bool = False
     taps: bool = False
@@ -130,14 +140,13 @@ class TileProduct(Generator):
 
 
 def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
-    element, rows, vectors, alone, masked, taps = form
+    element, rows, vectors, chains, alone, masked, taps = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
     result, result_row, following, step, count, offsets = f.parameters[9:]
     scalar = Type(element)
     lanes = VECTOR_BYTES // scalar.nbytes
     vector = scalar.vector(lanes)
-    ways = _ways(isa, rows * vectors)
     distance = _AHEAD_ALONE if alone else _AHEAD
     ahead_in_b = b_row * (distance // (VECTOR_BYTES * vectors))
     strides = [a_row * i for i in range(1, min(_GROUP, rows))]
@@ -194,9 +203,9 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     def sum_up(pointers: list[Value], moving: list[Value]) -> list[Value]:
         """Where B and what is prefetched go on, and the sums, after *k* steps."""
         state = [*pointers, *moving]
-        if ways > 1:
-            whole = k & -ways
-            state = f.loop(whole, turn(ways), state, step=ways)
+        if chains > 1:
+            whole = k & -chains
+            state = f.loop(whole, turn(chains), state, step=chains)
             state = f.loop(k, turn(1), state, start=whole)
         else:
             state = f.loop(k, turn(1), state)
@@ -206,11 +215,11 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
         distance = f.load(f.at(offsets, number, I64), I64)
         return sum_up([offset(f, p, distance) for p in pointers], list(moving))
 
-    zeros = [f.zero(vector)] * (ways * rows * vectors)
+    zeros = [f.zero(vector)] * (chains * rows * vectors)
     state = [b, following, *zeros]
     state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
     targets = [offset(f, c, c_row * row) for row in range(rows)]
-    sums = _sum_ways(state[2:], ways)
+    sums = _sum_chains(state[2:], chains)
 
     def each(value: Callable[[Value, Value], Value]) -> None:
         for row, target in enumerate(targets):
@@ -226,18 +235,11 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     f.finish()
 
 
-def _ways(isa: Isa, accumulators: int) -> int:
-    """How many steps have sums of their own, so that an addition need not wait for the
-    one before."""
-    room = tile_shape(isa).rows * tile_shape(isa).vectors
-    return next(ways for ways in (4, 2, 1) if ways == 1 or ways * accumulators <= room)
-
-
-def _sum_ways(sums: list[Value], ways: int) -> list[Value]:
-    while ways > 1:
+def _sum_chains(sums: list[Value], chains: int) -> list[Value]:
+    while chains > 1:
         half = len(sums) // 2
         sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
-        ways //= 2
+        chains //= 2
     return sums
 
 

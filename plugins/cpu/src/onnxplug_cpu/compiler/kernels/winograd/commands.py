@@ -13,7 +13,11 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.division import chunks_for
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_collide
-from onnxplug_cpu.compiler.kernels.contraction.tile import TileProduct, tile_shape
+from onnxplug_cpu.compiler.kernels.contraction.tile import (
+    TileProduct,
+    chains_of,
+    tile_shape,
+)
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     POINTS,
@@ -33,6 +37,9 @@ chains, whose results are in the first-level cache, take no longer."""
 LEAST_CHANNELS: Final = 32
 """Below these, transforms cost more than products save."""
 
+MOST_CHANNELS: Final = 4096
+"""Of the input: each thread has memory for all points of a block of tiles."""
+
 _WEIGHT_PRODUCTS: Final = 13
 """Multiplications that take as long as reading a transformed weight."""
 
@@ -46,6 +53,7 @@ _GROUP_COLUMNS: Final = 64
 """Columns of products that wait for their transform."""
 
 _FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
+_PACKED_BYTES: Final = 1e9  # likewise, of transformed weights
 
 
 def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
@@ -58,7 +66,7 @@ def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
         shape: of the result, [images, lines, pixels, columns].
     """
     images, lines, pixels, columns = shape
-    if min(depth, columns) < LEAST_CHANNELS or 0 in shape:
+    if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
         return False
     if recorder.isa.tiles and recorder.may_split():
         return False
@@ -133,11 +141,11 @@ def record_winograd(
     products = transformed + POINTS * point_bytes
     scratch, distance = recorder.scratch(products + POINTS * products_point)
     left = columns - (panels - 1) * vectors * LANES
-    alone = block_tiles == rows
+    alone, chains = block_tiles == rows, chains_of(recorder.isa, rows * vectors)
 
     def tile(of_last: bool) -> Code:
         wide = -(-left // LANES) if of_last else vectors
-        return Code(Kernel(TileProduct("f32", rows, wide, alone)))
+        return Code(Kernel(TileProduct("f32", rows, wide, chains, alone)))
 
     code, more = epilogue.call()
     sizes = x.dtype.itemsize
@@ -239,6 +247,3 @@ def _packed(recorder: Recorder, weights: View, panel: int) -> Address:
 
     layout = f"winograd({weights.offset},{weights.shape},{weights.strides},{panel})"
     return recorder.packed(weights, layout, nbytes, record)
-
-
-_PACKED_BYTES: Final = 1e9  # of transformed weights, a second

@@ -45,6 +45,9 @@ _MOST_PADDED: Final = 4
 _FEW_CHANNELS: Final = 4
 """Of a group, that are summed apart where they lie apart."""
 
+_MOST_FILTERS: Final = 4
+"""Of a channel convolved by itself, that are computed one after another."""
+
 _ALWAYS_PADDED: Final = 1 << 16
 
 
@@ -259,21 +262,25 @@ class Part(NamedTuple):
 
 
 class Depthwise(NamedTuple):
-    """All of a convolution whose groups have one channel and one filter.
+    """A convolution of each channel by itself: one filter of those that each has.
 
     Attributes:
         x: [N, C, *spatial], without zeros around it.
         weights: [C, 1, *kernel].
         geometry: where its windows lie.
+        number: of the filter among those of a channel.
+        filters: how many each channel has.
     """
 
     x: View
     weights: View
     geometry: Geometry
+    number: int
+    filters: int
 
     def fold(self, view: View) -> View:
-        """A view of the result's shape as the kernels take it."""
-        return view
+        """The part's elements of a view of the result's shape, [N, C, *spatial]."""
+        return _every(view, 1, self.number, self.filters)
 
 
 class Convolution(NamedTuple):
@@ -300,10 +307,18 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
     parts: Sequence[Part | Depthwise | Transformed] = ()
-    if call.op_type == "Conv" and groups == w.shape[0] == x.shape[1] > 1:
-        parts = [Depthwise(x, w, geometry)]
-    elif call.op_type == "Conv" and _is_transformed(plan, x, w, shape, geometry):
-        parts = [_transformed(plan, x, w, geometry)]
+    filters = shape[1] // groups
+    if (
+        call.op_type == "Conv"
+        and groups == x.shape[1] > 1
+        and 0 < filters <= _MOST_FILTERS
+    ):
+        parts = [
+            Depthwise(x, _every(w, 0, number, filters), geometry, number, filters)
+            for number in range(filters)
+        ]
+    elif whole := _transformed(plan, call, x, w, shape, geometry):
+        parts = [whole]
     elif 0 not in shape:
         in_rows = _is_in_rows(x, groups)
         padded = _with_halo(plan, names[0], x, geometry)
@@ -317,22 +332,14 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     return Convolution(shape, finish, parts)
 
 
-def _is_transformed(
-    plan: Plan, x: View, w: View, shape: tuple[int, ...], geometry: Geometry
-) -> bool:
-    if not plan.recorder.may_transform:
-        return False  # mostly, and without the modules
-    from onnxplug_cpu.compiler.schedule.winograd import is_transformed
+def _transformed(
+    plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
+) -> Transformed | None:
+    if not plan.recorder.may_transform or call.op_type != "Conv":
+        return None  # mostly, and without the modules
+    from onnxplug_cpu.compiler.schedule.winograd import transformed
 
-    return is_transformed(plan.recorder, x, w, shape, geometry)
-
-
-def _transformed(plan: Plan, x: View, w: View, geometry: Geometry) -> Transformed:
-    from onnxplug_cpu.compiler.schedule.winograd import Transformed
-
-    top, left = geometry.before
-    still = geometry._replace(before=(0, 0), after=(0, 0))
-    return Transformed(_padded(plan, x, still, in_rows=False), w, (top, left))
+    return transformed(plan, x, w, shape, geometry)
 
 
 def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
@@ -421,6 +428,19 @@ def channels_last(plan: Plan, shape: Sequence[int]) -> View:
     whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
     rank = len(spatial)
     return whole.transpose((0, rank + 1, *range(1, rank + 1)))
+
+
+def _every(view: View, axis: int, start: int, step: int) -> View:
+    """Each *step*-th element along *axis*, from *start* on."""
+    if step == 1:
+        return view
+    starts, sizes, steps = (
+        [0] * len(view.shape),
+        list(view.shape),
+        [1] * len(view.shape),
+    )
+    starts[axis], sizes[axis], steps[axis] = start, view.shape[axis] // step, step
+    return view.slice(starts, sizes, steps)
 
 
 def _weights(call: Call, w: View, groups: int) -> View:

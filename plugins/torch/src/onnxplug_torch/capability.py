@@ -1,0 +1,109 @@
+"""Which nodes torch computes as ONNX says, and why not the others."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from onnxplug import ep
+from onnxplug.ep import DataType
+from onnxplug_kernels import UnsupportedAttribute, WrongInputs
+from onnxplug_torch.dtypes import TENSOR_TYPES, torch_dtype
+from onnxplug_torch.operators import Operator, find_operator
+
+LACKING = {"mps": frozenset({DataType.FLOAT64, DataType.COMPLEX128})}
+"""Element types that kinds of devices do not compute."""
+
+
+def judge(torch: Any, graph: ep.Graph, node: ep.Node, device: Any) -> ep.Reason | None:
+    """Why *node* is not taken on *device*; ``None``: it is."""
+    found = _find(graph, node)
+    if isinstance(found, ep.Reason):
+        return found
+    reason = _wrong_types(graph, node, found, device)
+    if reason is not None:
+        return reason
+    bound = _bind(torch, graph, node, found, device)
+    if isinstance(bound, ep.Reason):
+        return bound
+    return None if found.check is None else found.check(graph, node)
+
+
+def find_function(
+    torch: Any, graph: ep.Graph, node: ep.Node, device: Any
+) -> tuple[Operator, Callable[..., Any]]:
+    """What computes *node*, which was claimed, and the function of its inputs."""
+    found = _find(graph, node)
+    if not isinstance(found, ep.Reason):
+        bound = _bind(torch, graph, node, found, device)
+        if not isinstance(bound, ep.Reason):
+            return found, bound
+        found = bound
+    raise RuntimeError(f"{ep.describe(node)} was claimed, and now is not: {found}")
+
+
+def _find(graph: ep.Graph, node: ep.Node) -> Operator | ep.Reason:
+    found = find_operator(node.domain, node.op_type, node.since_version)
+    if found is None:
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        return ep.Reason(ep.RefusalCode.OP, f"{name}-{node.since_version}")
+    return found
+
+
+def _wrong_types(
+    graph: ep.Graph, node: ep.Node, found: Operator, device: Any
+) -> ep.Reason | None:
+    lacking = LACKING.get(device.type, frozenset())
+    for position, name in enumerate(node.inputs):
+        if name is None:
+            continue
+        dtype = graph.value(name).dtype
+        takes = found.other.get(position, found.types)
+        if position in found.host:
+            takes = TENSOR_TYPES
+        if dtype not in takes or (dtype in lacking and position not in found.host):
+            what = dtype or "not a tensor of known type"
+            listed = ", ".join(sorted(takes - lacking))
+            return ep.Reason(
+                ep.RefusalCode.DTYPE, f"{name!r} is {what}; takes {listed}"
+            )
+    for name in filter(None, node.outputs):
+        dtype = graph.value(name).dtype
+        if dtype is None or dtype not in TENSOR_TYPES - lacking:
+            return ep.Reason(
+                ep.RefusalCode.DTYPE, f"{name!r} is {dtype or 'of unknown type'}"
+            )
+    return None
+
+
+def _bind(
+    torch: Any, graph: ep.Graph, node: ep.Node, found: Operator, device: Any
+) -> Callable[..., Any] | ep.Reason:
+    wanted = [n for n, name in enumerate(node.outputs, 1) if name]
+    try:
+        bound = found.kernel.bind(
+            torch,
+            node.attributes,
+            output_count=max(wanted, default=1),
+            inputs=node.inputs,
+        )
+    except UnsupportedAttribute as error:
+        return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))
+    except WrongInputs as error:
+        return ep.Reason(ep.RefusalCode.OTHER, str(error))
+    wants = _wants(found.kernel.function)
+    if "device" in wants:
+        bound = partial(bound, device=device)
+    if "dtype" in wants and node.op_type == "Range":
+        dtype = graph.value(node.outputs[0] or "").dtype
+        if dtype is not None:
+            bound = partial(bound, dtype=torch_dtype(torch, dtype))
+    return bound
+
+
+@cache
+def _wants(function: Callable[..., Any]) -> frozenset[str]:
+    """What of its surroundings a function takes."""
+    return frozenset(inspect.signature(function).parameters) & {"device", "dtype"}

@@ -1,0 +1,10 @@
+"""ONNX's operators by torch's functions."""
+
+from onnxplug_torch.operators.registry import (
+    Operator,
+    all_operators,
+    find_operator,
+    operators_of,
+)
+
+__all__ = ["Operator", "all_operators", "find_operator", "operators_of"]
