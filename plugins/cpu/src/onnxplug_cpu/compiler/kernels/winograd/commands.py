@@ -59,7 +59,7 @@ _PACKED_BYTES: Final = 1e9  # likewise, of transformed weights
 def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
     """Whether a convolution clearly takes less time by transforms than without.
 
-    Tiles of bfloat16, where there are any, are as fast and more exact.
+    Tiles of bfloat16, where there are any, are about as fast and more exact.
 
     Args:
         depth: channels of the input.
