@@ -58,7 +58,7 @@ FAMILIES: Final = (
     {"movement", "reduction", "normalization"},
     {"elementwise", "spatial"},
     {"contraction"},
-    {"attention", "window"},
+    {"attention", "window", "winograd"},
 )
 """The same of what is in ``kernels``."""
 

@@ -30,6 +30,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         threads: of a run; 0 for as many as there are cores.
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
+        transforms: compute convolutions by transforms of tiles where that is faster.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -41,6 +42,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         *,
         compiles: bool = True,
         splits: bool = True,
+        transforms: bool = False,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -51,6 +53,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         self.threads = threads
         self.compiles = compiles
         self.splits = splits
+        self.transforms = transforms
         self._compiler: Compiler | None = None
 
     def find_kernel(
@@ -97,6 +100,7 @@ class CpuProvider(ep.KernelExecutionProvider):
                 self._compiler = Compiler.for_threads(
                     self.threads,
                     splits=self.splits,
+                    transforms=self.transforms,
                     arenas=self._arenas,
                     weights=self._weights,
                 )

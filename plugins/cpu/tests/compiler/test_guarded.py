@@ -88,3 +88,7 @@ def test_contractions_of_windows_stay_within_their_buffers() -> None:
 
 def test_pools_and_depthwise_convolutions_stay_within_their_buffers() -> None:
     ran("-X", "faulthandler", "-m", f"{MODULE}_pools", "0:40")
+
+
+def test_convolutions_by_transforms_stay_within_their_buffers() -> None:
+    ran("-X", "faulthandler", "-m", f"{MODULE}_winograd", "0:30")

@@ -52,7 +52,7 @@ class Compiler(Record):
         workers: threads of a run.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
-        may_split: see :class:`~.ir.recorder.Recorder`.
+        may_split, may_transform: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
     """
 
@@ -62,6 +62,7 @@ class Compiler(Record):
     arenas: Arenas
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
+    may_transform: bool = False
 
     @property
     def packed_bytes(self) -> int:
@@ -80,6 +81,7 @@ class Compiler(Record):
         threads: int,
         *,
         splits: bool = False,
+        transforms: bool = False,
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
     ) -> Compiler:
@@ -88,6 +90,8 @@ class Compiler(Record):
         Args:
             threads: of a run; 0 for as many as there are cores.
             splits: compute products of float32 from bfloat16 terms where that is
+                faster.
+            transforms: compute convolutions by transforms of tiles where that is
                 faster.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
@@ -102,7 +106,7 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        return cls(library, workers, {}, arenas, may_split, weights)
+        return cls(library, workers, {}, arenas, may_split, weights, transforms)
 
 
 class LinkedPlan(Record):
@@ -263,6 +267,7 @@ class Segment:
             compiler.workers,
             compiler.packed,
             compiler.may_split,
+            may_transform=compiler.may_transform,
         )
         inputs = [
             Abstract(dtype or _OF_ANY_TYPE, shape)

@@ -51,6 +51,7 @@ class Recorder:
         nodes: indices of the nodes that are being recorded.
         may_split: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
+        may_transform: whether convolutions may be computed by transforms of tiles.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Recorder:
         workers: int,
         packed: PackedConstants | None = None,
         may_split: Callable[[], bool] = bool,
+        *,
+        may_transform: bool = False,
     ) -> None:
         self.isa = isa
         self.workers = workers
@@ -66,6 +69,7 @@ class Recorder:
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
         self.may_split = may_split
+        self.may_transform = may_transform
         self._packed = {} if packed is None else packed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
@@ -149,7 +153,13 @@ class Recorder:
 
     def part(self) -> Recorder:
         """A recorder of commands that are to be made into one of this recorder's."""
-        part = Recorder(self.isa, self.workers, self._packed, self.may_split)
+        part = Recorder(
+            self.isa,
+            self.workers,
+            self._packed,
+            self.may_split,
+            may_transform=self.may_transform,
+        )
         part.nodes, part.checks = self.nodes, self.checks
         return part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.fusion import Group
@@ -25,6 +26,9 @@ from onnxplug_cpu.compiler.schedule.operations.convolution import (
     convolution_of,
 )
 from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.schedule.winograd import Transformed
 
 
 def record_convolution(
@@ -92,16 +96,30 @@ def _record(
         if isinstance(part, Depthwise):
             _record_depthwise(recorder, part, out, after, label)
             continue
+        if not isinstance(part, Part):
+            _record_transformed(recorder, part, after, label)
+            continue
         if after is not None:
             # not written to, it takes no memory
             out = recorder.temporary(F32, out.shape)
         record_contraction(recorder, part.a, part.b, out, epilogue=after, label=label)
 
 
-def _can_write(part: Part | Depthwise, out: View) -> bool:
+def _can_write(part: Part | Depthwise | Transformed, out: View) -> bool:
     """Whether results can be written to *out* without an epilogue."""
-    columns = out.shape[-1] < 2 or out.strides[-1] == 1
-    return columns or isinstance(part, Depthwise)
+    if not isinstance(part, Part):
+        return isinstance(part, Depthwise)
+    return out.shape[-1] < 2 or out.strides[-1] == 1
+
+
+def _record_transformed(
+    recorder: Recorder, part: Transformed, after: Epilogue | None, label: str
+) -> None:
+    # asked for by an option
+    from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
+
+    assert after is not None
+    record_winograd(recorder, part.x, part.weights, part.pads, after, label=label)
 
 
 def _record_depthwise(

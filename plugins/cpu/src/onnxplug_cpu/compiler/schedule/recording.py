@@ -245,7 +245,13 @@ class _PieceRecorder(Recorder):
     """Collects the commands of a piece."""
 
     def __init__(self, recording: Recording, given: Recorder) -> None:
-        super().__init__(given.isa, given.workers, {}, given.may_split)
+        super().__init__(
+            given.isa,
+            given.workers,
+            {},
+            given.may_split,
+            may_transform=given.may_transform,
+        )
         self._recording: Recording | None = recording
         recording.recorders.append(self)
 

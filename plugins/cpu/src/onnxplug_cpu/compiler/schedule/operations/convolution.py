@@ -32,6 +32,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
 )
 
 if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.schedule.winograd import Transformed
     from onnxplug_kernels.windows import Windows
 
 MOST_PARTS: Final = 64
@@ -293,7 +294,7 @@ class Convolution(NamedTuple):
 
     shape: tuple[int, ...]
     finish: Finish
-    parts: Sequence[Part | Depthwise]
+    parts: Sequence[Part | Depthwise | Transformed]
 
 
 def convolution_of(plan: Plan, call: Call) -> Convolution:
@@ -305,7 +306,7 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     geometry = geometry_of(call, x.shape, w.shape, shape)
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
-    parts: Sequence[Part | Depthwise] = ()
+    parts: Sequence[Part | Depthwise | Transformed] = ()
     filters = shape[1] // groups
     if (
         call.op_type == "Conv"
@@ -316,6 +317,8 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
             Depthwise(x, _every(w, 0, number, filters), geometry, number, filters)
             for number in range(filters)
         ]
+    elif whole := _transformed(plan, call, x, w, shape, geometry):
+        parts = [whole]
     elif 0 not in shape:
         in_rows = _is_in_rows(x, groups)
         padded = _with_halo(plan, names[0], x, geometry)
@@ -327,6 +330,16 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
             for part in _parts(padded, weights, geometry, groups)
         ]
     return Convolution(shape, finish, parts)
+
+
+def _transformed(
+    plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
+) -> Transformed | None:
+    if not plan.recorder.may_transform or call.op_type != "Conv":
+        return None  # mostly, and without the modules
+    from onnxplug_cpu.compiler.schedule.winograd import transformed
+
+    return transformed(plan, x, w, shape, geometry)
 
 
 def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:

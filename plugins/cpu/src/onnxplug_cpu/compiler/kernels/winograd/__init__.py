@@ -1,0 +1,1 @@
+"""Convolutions of 3×3 with fewer multiplications, by transforms of tiles (Winograd)."""

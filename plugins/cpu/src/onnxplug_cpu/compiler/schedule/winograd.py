@@ -1,0 +1,79 @@
+"""Convolutions of 3×3 that are computed by transforms of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onnxplug_cpu.compiler.ir.commands import Constant
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.winograd.commands import pays
+from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
+from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.schedule.operations.convolution import Geometry
+    from onnxplug_cpu.compiler.schedule.operations.registry import Plan
+
+
+class Transformed(NamedTuple):
+    """All of a convolution of 3×3.
+
+    Attributes:
+        x: [N, C, H, W], without zeros around it.
+        weights: [M, C, 3, 3].
+        pads: zeros before the first line and pixel.
+    """
+
+    x: View
+    weights: View
+    pads: tuple[int, int]
+
+    def fold(self, view: View) -> View:
+        """A view of the result's shape as [N, 1, lines, pixels, M]."""
+        last = view.transpose((0, 2, 3, 1))
+        images, *rest = last.shape
+        image, *strides = last.strides
+        return View(
+            view.buffer,
+            view.offset,
+            view.dtype,
+            (images, 1, *rest),
+            (image, 0, *strides),
+        )
+
+
+_SPATIAL: Final = 2
+
+
+def transformed(
+    plan: Plan,
+    x: View,
+    weights: View,
+    shape: Sequence[int],
+    geometry: Geometry,
+) -> Transformed | None:
+    """A Conv by transforms, if it is one of 3×3 places next to each other, with
+    constant weights, and that pays; ``None`` if not.
+
+    Args:
+        x, weights: what is convolved.
+        shape: of the result.
+        geometry: where windows lie.
+    """
+    axes = geometry.axes
+    if (
+        len(axes) != _SPATIAL
+        or weights.shape != (shape[1], x.shape[1], TAPS, TAPS)
+        or not all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
+        or not isinstance(weights.buffer, Constant)
+        or not pays(plan.recorder, x.shape[1], (shape[0], *shape[2:], shape[1]))
+    ):
+        return None
+    if x.strides[1] != 1:
+        copy = channels_last(plan, x.shape)
+        record_copy(plan.recorder, x, copy)
+        x = copy
+    top, left = geometry.before
+    return Transformed(x, weights, (top, left))

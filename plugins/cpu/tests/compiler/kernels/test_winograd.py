@@ -1,0 +1,299 @@
+"""Convolutions by transforms of tiles against numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from onnxplug_cpu.compiler.ir.commands import Address, Packed
+from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
+from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
+from onnxplug_cpu.compiler.kernels.winograd.commands import pays, record_winograd
+from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
+from onnxplug_cpu.compiler.target.isa import AMX, AVX512, Isa
+
+from ..interpreter import ISAS, Interpreter
+from .test_window import PLACINGS, Placing, backward, channels_last, rows
+
+Array = np.ndarray[Any, Any]
+EPSILON = float(np.finfo(np.float32).eps)
+each_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+
+COPY = Chain(("f32",), (), (), (0,))
+RELU_OF_SUM = Chain(
+    ("f32", "f32", "f32"),
+    (),
+    (Step("Add", (0, 1), "f32"), Step("Add", (3, 2), "f32"), Step("Relu", (4,), "f32")),
+    (5,),
+)
+
+
+class Sizes(NamedTuple):
+    """Of a convolution; *pads* at the beginnings, and then at the ends."""
+
+    images: int
+    depth: int
+    height: int
+    width: int
+    columns: int
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        top, left, bottom, right = self.pads
+        height, width = self.height + top + bottom - 2, self.width + left + right - 2
+        return self.images, height, width, self.columns
+
+    def random(self, seed: int = 0) -> tuple[Array, Array]:
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((self.images, self.depth, self.height, self.width))
+        weights = rng.standard_normal((self.columns, self.depth, 3, 3))
+        return x.astype(np.float32), weights.astype(np.float32)
+
+
+def exact(x: Array, weights: Array, pads: tuple[int, int, int, int]) -> Array:
+    """The convolution in float64, [N, lines, pixels, M]."""
+    top, left, bottom, right = pads
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(x.astype(np.float64), around)
+    every = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.einsum(
+        "nchwij,mcij->nhwm", every, weights.astype(np.float64), optimize=True
+    )
+
+
+def run(
+    isa: Isa,
+    x: Array,
+    weights: Array,
+    pads: tuple[int, int, int, int],
+    *,
+    placing: Placing = channels_last,
+    workers: int = 1,
+    lasts: bool = True,
+) -> Array:
+    interpreter = Interpreter(isa, workers)
+    recorder = interpreter.recorder
+    sizes = Sizes(*x.shape, len(weights), pads)
+    out = result(interpreter, sizes, lasts=lasts)
+    record_winograd(
+        recorder,
+        placing(interpreter, x),
+        recorder.constant(weights),
+        pads[:2],
+        epilogue(COPY, [], [out]),
+    )
+    interpreter.run()
+    return interpreter.read(out)[:, 0]
+
+
+def result(interpreter: Interpreter, sizes: Sizes, *, lasts: bool) -> View:
+    """[N, 1, lines, pixels, M], its channels last in memory or not."""
+    images, lines, pixels, columns = sizes.result
+    if lasts:
+        return interpreter.output(np.float32, (images, 1, lines, pixels, columns))
+    shape = (images, 1, columns, lines, pixels)
+    return interpreter.output(np.float32, shape).transpose((0, 1, 3, 4, 2))
+
+
+def rms(array: Array) -> float:
+    return float(np.sqrt((array.astype(np.float64) ** 2).mean()))
+
+
+CASES = [
+    Sizes(1, 32, 8, 8, 32),
+    Sizes(1, 1, 1, 1, 1, (1, 1, 1, 1)),
+    Sizes(2, 37, 9, 11, 50),
+    Sizes(1, 64, 20, 13, 65, (0, 0, 0, 0)),
+    Sizes(3, 16, 5, 30, 100, (2, 0, 1, 2)),
+    Sizes(1, 400, 6, 6, 33, (0, 2, 2, 1)),
+    Sizes(1, 20, 40, 41, 17, (1, 2, 0, 1)),
+    Sizes(1, 1024, 3, 4, 40),
+    Sizes(2, 5, 2, 3, 129, (7, 5, 6, 9)),
+]
+
+
+@each_isa
+@pytest.mark.parametrize("placing", [p for p in PLACINGS if p not in (rows, backward)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_is_near_the_convolution(isa: Isa, placing: Placing, workers: int) -> None:
+    for number, sizes in enumerate(CASES):
+        x, weights = sizes.random(number)
+        found = run(
+            isa,
+            x,
+            weights,
+            sizes.pads,
+            placing=placing,
+            workers=workers,
+            lasts=number % 2 == 0,
+        )
+        expected = exact(x, weights, sizes.pads)
+        assert found.shape == expected.shape
+        # of sums of so many products of normal numbers
+        size = np.sqrt(9 * sizes.depth)
+        assert abs(found - expected).max() <= 150 * EPSILON * size, sizes
+        assert rms(found - expected) <= 12 * EPSILON * size, sizes
+
+
+@each_isa
+def test_the_error_is_a_few_times_that_of_sums_of_products(isa: Isa) -> None:
+    sizes = Sizes(1, 64, 28, 28, 64)
+    x, weights = sizes.random()
+    expected = exact(x, weights, sizes.pads)
+    found = run(isa, x, weights, sizes.pads)
+    # 3·10⁻⁷ is what sums of as many products have
+    assert rms(found - expected) <= 1e-6 * rms(expected)
+
+
+@each_isa
+def test_what_follows_is_applied_to_each_tile(isa: Isa) -> None:
+    sizes = Sizes(2, 33, 10, 7, 70)
+    x, weights = sizes.random(3)
+    bias, residual = (
+        np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+        for shape in ((70,), sizes.result)
+    )
+    interpreter = Interpreter(isa, 2)
+    recorder = interpreter.recorder
+    out = result(interpreter, sizes, lasts=True)
+    images, *rest = sizes.result
+    shape = (images, 1, *rest)
+    operands = [
+        recorder.constant(bias).broadcast_to(shape),
+        interpreter.input(residual.reshape(shape)),
+    ]
+    record_winograd(
+        recorder,
+        channels_last(interpreter, x),
+        recorder.constant(weights),
+        (1, 1),
+        epilogue(RELU_OF_SUM, operands, [out]),
+    )
+    interpreter.run()
+    expected = np.maximum(exact(x, weights, sizes.pads) + bias + residual, 0)
+    np.testing.assert_allclose(interpreter.read(out)[:, 0], expected, 1e-4, 3e-4)
+
+
+@each_isa
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_told(isa: Isa, special: float) -> None:
+    """Where the convolution is not finite, so is the result; beyond the tiles that
+    such an element is in, nothing changes."""
+    sizes = Sizes(1, 16, 17, 18, 20)
+    x, weights = sizes.random()
+    plain = run(isa, x, weights, sizes.pads)
+    x[0, 3, 6, 9] = special
+    found = run(isa, x, weights, sizes.pads)
+    with np.errstate(all="ignore"):
+        expected = exact(x, weights, sizes.pads)
+    assert not np.isfinite(found[~np.isfinite(expected)]).any()
+    # its tiles' places of the result: lines 4 to 7, pixels 8 to 11
+    reached = np.zeros(found.shape, bool)
+    reached[:, 4:8, 8:12] = True
+    np.testing.assert_array_equal(found[~reached], plain[~reached])
+
+
+@each_isa
+def test_denormal_numbers(isa: Isa) -> None:
+    sizes = Sizes(1, 16, 8, 8, 16)
+    x, weights = sizes.random()
+    x *= np.float32(1e-40)
+    found = run(isa, x, weights, sizes.pads)
+    expected = exact(x, weights, sizes.pads)
+    assert abs(found - expected).max() <= 1e-41
+
+
+@each_isa
+def test_weights_are_packed_once(isa: Isa) -> None:
+    """For a session and, however many threads runs have, for others."""
+    sizes = Sizes(1, 32, 8, 8, 200)
+    x, weights = sizes.random()
+    names: set[str | None] = set()
+    for workers in (1, 3):
+        interpreter = Interpreter(isa, workers)
+        recorder = interpreter.recorder
+        constant = recorder.constant(weights)
+        for _ in range(2):
+            record_winograd(
+                recorder,
+                channels_last(interpreter, x),
+                constant,
+                (1, 1),
+                epilogue(COPY, [], [result(interpreter, sizes, lasts=True)]),
+            )
+        (packed,) = {
+            word.buffer
+            for command in recorder.commands
+            for word in command.words
+            if isinstance(word, Address) and isinstance(word.buffer, Packed)
+        }
+        assert packed.source is not None
+        names.add(layout_name(packed.fill, packed.source, packed, isa))
+    assert len(names) == 1
+    assert None not in names
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    sizes = Sizes(1, 8, 6, 6, 8)
+    x, weights = sizes.random()
+    interpreter = Interpreter()
+    recorder = interpreter.recorder
+    after = epilogue(COPY, [], [result(interpreter, sizes, lasts=True)])
+    with pytest.raises(ValueError, match="apart"):
+        record_winograd(
+            recorder,
+            rows(interpreter, x),
+            recorder.constant(weights),
+            (1, 1),
+            after,
+        )
+    for wrong in (weights[:7], weights[:, :7], weights[..., :2]):
+        with pytest.raises(ValueError, match="does not give"):
+            record_winograd(
+                recorder,
+                channels_last(interpreter, x),
+                recorder.constant(np.ascontiguousarray(wrong)),
+                (1, 1),
+                after,
+            )
+    with pytest.raises(ValueError, match="does not give"):
+        record_winograd(
+            recorder,
+            channels_last(interpreter, x),
+            interpreter.input(weights),
+            (1, 1),
+            after,
+        )
+
+
+@pytest.mark.parametrize(
+    ("depth", "shape", "expected"),
+    [
+        (64, (1, 56, 56, 64), True),
+        (128, (1, 28, 28, 128), True),
+        (256, (1, 14, 14, 256), True),
+        (512, (1, 7, 7, 512), False),  # whose weights take longer to read
+        (512, (4, 7, 7, 512), True),
+        (16, (1, 56, 56, 64), False),
+        (64, (1, 56, 56, 16), False),
+        (64, (0, 56, 56, 64), False),
+        (4096, (1, 56, 56, 64), True),
+        (4097, (1, 56, 56, 64), False),
+        (64, (1, 5, 1, 64), False),  # tiles of which are mostly beyond the result
+    ],
+)
+def test_when_it_pays(depth: int, shape: tuple[int, ...], expected: bool) -> None:
+    recorder = Interpreter(AVX512).recorder
+    assert pays(recorder, depth, shape) is expected
+
+
+def test_tiles_of_bfloat16_are_preferred() -> None:
+    recorder = Interpreter(AMX).recorder
+    recorder.may_split = lambda: True
+    assert not pays(recorder, 64, (1, 56, 56, 64))
+    recorder.may_split = lambda: False
+    assert pays(recorder, 64, (1, 56, 56, 64))

@@ -1,0 +1,73 @@
+"""The machine code of transforms of tiles: no spills, no calls of the process."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
+from onnxplug_cpu.compiler.kernels.winograd.transforms import (
+    POINTS,
+    REACH,
+    TILE,
+    InputTransform,
+    OutputTransform,
+    TransformWeights,
+)
+from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
+
+from ..interpreter import assembly
+from .test_contraction_code import loops, vectors_on_stack
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+TARGETS = [AVX512, AVX2, NEON, SSE]
+_NAMES = {isa: isa.name for isa in TARGETS}
+
+
+@pytest.mark.parametrize("isa", [AVX512, AVX2, SSE], ids=_NAMES.get)
+def test_the_transform_of_the_input_stays_in_registers(isa: Isa) -> None:
+    whole = [
+        "\n".join(body)
+        for body in loops(assembly(Kernel(InputTransform()), isa))
+        # where there are no masks, a part of a vector goes through the stack
+        if len(body) > POINTS and not any("movss" in line for line in body)
+    ]
+    assert len(whole) == 1
+    assert not vectors_on_stack(whole[0])
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_the_transform_of_products_stays_in_registers(isa: Isa) -> None:
+    assert not vectors_on_stack(assembly(Kernel(OutputTransform()), isa))
+
+
+@pytest.mark.parametrize(
+    ("transform", "outer"), [(InputTransform(), REACH), (OutputTransform(), TILE)]
+)
+def test_elements_are_written_once(transform: Generator, outer: int) -> None:
+    """To memory between the two axes, and to the target."""
+    text = assembly(Kernel(transform), AVX512)
+    (body,) = (body for body in loops(text) if len(body) > POINTS)
+    stores = [line for line in body if re.search(r"vmovup[sd]\t%zmm\d+, ", line)]
+    assert len(stores) == outer * REACH + outer * outer
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_no_symbol_is_needed(isa: Isa) -> None:
+    for generator in (
+        InputTransform(),
+        OutputTransform(),
+        TransformWeights(),
+        WinogradBlocks(),
+    ):
+        called = re.findall(
+            r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)",
+            assembly(Kernel(generator), isa),
+            re.M,
+        )
+        assert not called, (generator, called)
