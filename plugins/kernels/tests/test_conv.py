@@ -101,6 +101,13 @@ def test_conv_of_no_images(group: int) -> None:
 
 
 @pytest.mark.parametrize("group", [1, 2])
+def test_conv_of_no_channels_is_the_bias(group: int) -> None:
+    x, w, b = values(2, 0, 4, 5), values(4, 0, 2, 3), values(4)
+    y = run("Conv", x, w, b, group=group)
+    np.testing.assert_array_equal(y, spelled_out(x, w, b, group))
+
+
+@pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("elements", [1, 250, 700])
 def test_conv_in_parts(
     group: int, elements: int, monkeypatch: pytest.MonkeyPatch

@@ -73,7 +73,7 @@ def convolve(xp: Any, x: Any, w: Any, windows: Windows, group: int = 1) -> Any:
     check_channels(x, w, group)
     filters, depth, *kernel = w.shape
     batch = x.shape[0]
-    if not batch or not math.prod(windows.count) or not filters:
+    if not batch or not math.prod(windows.count) or not filters or not depth:
         return xp.zeros((batch, filters, *windows.count), dtype=x.dtype)
     padded = pad(xp, x, windows)
     if depth == 1 and group > 1:

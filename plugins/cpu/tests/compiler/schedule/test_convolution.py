@@ -356,6 +356,21 @@ def test_what_is_joined_is_written_there(joined: str, copied: int) -> None:
     found.check(X, tolerance=1e-4)
 
 
+def test_what_is_joined_may_be_joined_again_many_times() -> None:
+    """More often than functions may call each other."""
+    count = 600
+    body = "\n".join(
+        [
+            "a = Conv (x, w) j0 = Conv (a, s)",
+            *[f"j{n + 1} = Concat <axis = 1> (j{n}, b)" for n in range(count)],
+            f"r = Relu (j{count}) y = GlobalAveragePool (r)",
+        ]
+    )
+    body = body.replace("j0 =", "b = Conv (a, s) j0 =", 1)
+    found = net(body, TYPE, w=W, s=random((1, 8, 1, 1))[0])
+    found.check(X, tolerance=1e-4)
+
+
 def test_channels_by_themselves_may_have_several_filters() -> None:
     body = "a = Conv (x, w) b = Conv <group = 8> (a, u, s) y = Relu (b)"
     u, s = random((24, 1, 3, 3), (24,))

@@ -23,12 +23,11 @@ from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
 from onnxplug_cpu.compiler.schedule.memo import Memo
 from onnxplug_cpu.compiler.schedule.planner import (
-    Latest,
     Planned,
     Planner,
     Result,
 )
-from onnxplug_cpu.compiler.schedule.structure import Structure, facts_of
+from onnxplug_cpu.compiler.schedule.structure import Latest, Structure, facts_of
 
 MOST_STRUCTURES: Final = 16
 """Structures that a segment keeps."""

@@ -39,6 +39,7 @@ from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
 from onnxplug_cpu.compiler.schedule.recording import Recording
 from onnxplug_cpu.compiler.schedule.structure import (
+    Latest,
     Part,
     Structure,
     slot_of,
@@ -72,25 +73,6 @@ class Planned(Record):
 
     work: Work
     results: tuple[Result, ...]
-
-
-class Latest(Record):
-    """A plan from which the next one of its structure differs in a few parts.
-
-    Attributes:
-        inferred: what was known of its values.
-        state, buffers, offsets, targets, made, written: as of its planner.
-        placed: its pieces, by the part.
-    """
-
-    inferred: Inferred
-    state: list[Any]
-    buffers: list[Buffer | None]
-    offsets: list[int]
-    targets: dict[int, Place]
-    made: dict[int, Buffer]
-    written: set[str]
-    placed: list[Placed | None]
 
 
 class Planner:
@@ -440,13 +422,26 @@ class Planner:
         if place is not None:
             return place
         structure = self._structure
-        whole = structure.wholes.get(name)
-        if whole is not None:
+        # what it lies in may lie in another, and so on, thousands of times
+        within: list[tuple[str, int, int, str]] = []
+        while place is None and (whole := structure.wholes.get(name)) is not None:
+            within.append((name, slot, wanted, whole))
+            name, slot, apart = whole, self._plans.slots[whole], False
+            wanted = target_number(slot, apart)
+            self._share(wanted)
+            place = self._targets.get(wanted)
+        if place is None:
+            place = self._targets[wanted] = self._place_alone(name, slot, apart)
+        for name, slot, wanted, whole in reversed(within):
             place = self._targets[wanted] = self._place_within(name, slot, whole)
-            return place
+        return place
+
+    def _place_alone(self, name: str, slot: int, apart: bool) -> Place:
+        """The place of a value that lies in no other."""
+        structure = self._structure
         if structure.latest is None:  # and maybe there will never be another plan
-            place = self._targets[wanted] = self._place_anew(name, slot, apart)
-            return place
+            return self._place_anew(name, slot, apart)
+        wanted = target_number(slot, apart)
         target = structure.target(wanted)
         written = self._placement.written
         known = not written or written.isdisjoint(target.chain)
@@ -482,7 +477,6 @@ class Planner:
             self._state[2 * self._count + slot] = place
             if also:
                 written.update(also)
-        self._targets[wanted] = place
         return place
 
     def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
@@ -491,15 +485,17 @@ class Planner:
         self._made[slot] = view.buffer
         return place
 
-    def _place_within(self, name: str, slot: int, whole: str) -> Place:
-        """The place of a value where its channels are those of *whole*."""
-        within = self._plans.slots[whole]
-        wanted = target_number(within, apart=False)
+    def _share(self, wanted: int) -> None:
+        """Let others lie in a value from now on, and not where that was in another
+        plan if its shape has changed."""
         if wanted not in self._shared:
             if wanted in self._targets:
                 self._drop(wanted)
             self._shared.add(wanted)
-        self._target(whole, within, apart=False)
+
+    def _place_within(self, name: str, slot: int, whole: str) -> Place:
+        """The place of a value where its channels are those of *whole*, which has
+        one."""
         start = 0
         for other in self._structure.joined[whole]:
             if other == name:

@@ -12,15 +12,18 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import Facts, Question
 from onnxplug_cpu.compiler.frontend.fusion import Group, fuse
 from onnxplug_cpu.compiler.frontend.patterns.rewriting import rewrite
-from onnxplug_cpu.compiler.ir.pieces import Place
+from onnxplug_cpu.compiler.ir.commands import Buffer
+from onnxplug_cpu.compiler.ir.pieces import Place, Placed
 from onnxplug_cpu.compiler.layout.halos import halo_for
 from onnxplug_cpu.compiler.layout.orders import CHANNELS, orders
 from onnxplug_cpu.compiler.schedule.constants import Constants
+from onnxplug_cpu.compiler.schedule.inference import Inferred
 from onnxplug_cpu.compiler.schedule.memo import Branch, Memo
 
 MOST_VIEWS: Final = 32
@@ -169,6 +172,25 @@ class Target:
             self._found[key] = where, number(output), wrote
 
 
+class Latest(Record):
+    """A plan from which the next one of its structure differs in a few parts.
+
+    Attributes:
+        inferred: what was known of its values.
+        state, buffers, offsets, targets, made, written: as of its planner.
+        placed: its pieces, by the part.
+    """
+
+    inferred: Inferred
+    state: list[Any]
+    buffers: list[Buffer | None]
+    offsets: list[int]
+    targets: dict[int, Place]
+    made: dict[int, Buffer]
+    written: set[str]
+    placed: list[Placed | None]
+
+
 class Structure:
     """The groups of a segment in the order in which they are computed.
 
@@ -226,7 +248,7 @@ class Structure:
             for question, names, answer in facts.varying()
         ]
         self.outlines: dict[Any, Any] = {}
-        self.latest: Any = None
+        self.latest: Latest | None = None
         self._forms = forms
         self._targets: dict[int, Target] = {}
         self._found: dict[Hashable, dict[Any, Any]] = {}
