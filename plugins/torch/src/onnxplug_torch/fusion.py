@@ -7,7 +7,7 @@ else reads what is between, they are one step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,16 +96,21 @@ class _Finder:
         names = [name for name in (q, k, v, mask) if name]
         if not all(self._has_rank(name, 4) for name in (q, k, v)):
             return None
-        if mask is not None and not self._fits(mask):
+        if mask is not None and (self._rank(mask) or 9) > 4:
             return None
         if len({self._partition.value(name).dtype for name in names}) > 1:
             return None
         if self._partition.value(q or "").dtype not in FLOATS:
             return None
-        attend = self._torch.nn.functional.scaled_dot_product_attention
+        torch = self._torch
+        attend = torch.nn.functional.scaled_dot_product_attention
 
         def function(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-            return attend(q, k.transpose(-1, -2), v, mask, scale=scale)
+            if _is_fused(q.shape, k.shape, v.shape, mask):
+                return attend(q, k.transpose(-1, -2), v, mask, scale=scale)
+            scores = torch.matmul(q, k) * scale
+            scores = scores if mask is None else scores + mask
+            return torch.matmul(torch.softmax(scores, -1), v)
 
         return Fusion(function, tuple(names), frozenset(replaced))
 
@@ -163,10 +168,6 @@ class _Finder:
     def _has_rank(self, name: str | None, rank: int) -> bool:
         return self._rank(name) == rank
 
-    def _fits(self, mask: str) -> bool:
-        """Whether a mask broadcasts to the scores, and does not make these larger."""
-        return (self._rank(mask) or 9) <= 4
-
     def _is_constant(self, name: str | None, rank: int) -> bool:
         value = self._partition.value(name or "")
         return value.is_constant and self._has_rank(name, rank)
@@ -180,6 +181,17 @@ class _Finder:
         if content is None or content.size != 1 or content.ndim > 4:
             return None
         return float(np.asarray(content, np.float64).reshape(()))
+
+
+def _is_fused(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Any) -> bool:
+    """Whether torch's fused attention takes these sizes as the nodes do."""
+    if k[3] != v[2]:
+        return False
+    if mask is None:
+        return True
+    images = (k[n] if q[n] == 1 else q[n] for n in (0, 1))
+    scores = (*images, q[2], k[3])[4 - mask.ndim :]
+    return all(have in (1, want) for have, want in zip(mask.shape, scores, strict=True))
 
 
 def _is(node: ep.Node, op_type: str) -> bool:

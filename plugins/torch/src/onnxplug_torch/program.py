@@ -136,7 +136,7 @@ class _Builder:
             if not shapes.are_plain(made):
                 continue
             if _reads_shape(node) or (
-                shapes.find_function(node) is not None
+                shapes.find_function(node, made[0].dtype if made else None) is not None
                 and shapes.are_plain([partition.value(name) for name in names])
                 and all(name in able or self._is_small(name) for name in names)
             ):
@@ -231,7 +231,8 @@ class _Builder:
             function = _shape_function(node, kinds[0])
         else:
             kinds = ["numbers"] * len(node.inputs)
-            found = shapes.find_function(node)
+            dtype = self.partition.value(next(filter(None, names))).dtype
+            found = shapes.find_function(node, dtype)
             assert found is not None  # as it was feasible
             function = found
         inputs = tuple(

@@ -26,14 +26,23 @@ KEPT: Final = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL})
 _MOST: Final = 64
 """Elements of constants that are worth being taken as sizes."""
 
+_MOST_MADE: Final = 1 << 20
+"""Elements of what may be made of a few numbers: no tensor has nearly as many axes."""
+
 
 def is_small(array: Any) -> bool:
     """Whether a constant may take part."""
     return bool(array.ndim <= 1 and array.size <= _MOST)
 
 
-def find_function(node: ep.Node) -> Callable[..., Numbers] | None:
-    """What computes *node* of numbers, but Shape and Size, which take tensors."""
+def find_function(
+    node: ep.Node, dtype: DataType | None
+) -> Callable[..., Numbers] | None:
+    """What computes *node* of numbers, but Shape and Size, which take tensors.
+
+    Args:
+        dtype: the element type of its results.
+    """
     if node.domain:
         return None
     function = _FUNCTIONS.get(node.op_type)
@@ -44,6 +53,10 @@ def find_function(node: ep.Node) -> Callable[..., Numbers] | None:
     }
     if len(attributes) != len(node.attributes):
         return None
+    if node.op_type in _GROWING and dtype in (DataType.INT32, DataType.INT64):
+        half = 1 << (dtype.bits - 1)
+        wrap = _each(lambda number: (number + half) % (2 * half) - half)
+        return lambda *values: wrap(function(*values, **attributes))
     return lambda *values: function(*values, **attributes)
 
 
@@ -107,14 +120,7 @@ def _slice(
     steps: Numbers = None,
 ) -> Numbers:
     step = 1 if steps is None else _only(steps)
-    return x[slice(*_bounds(_only(starts), _only(ends), step, len(x)), step)]
-
-
-def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int | None]:
-    """As of a slice in Python, but that an end before the first element is meant."""
-    if step < 0 and end < -size:
-        return start, None
-    return start, end
+    return x[slice(_only(starts), _only(ends), step)]
 
 
 def _only(value: Numbers) -> Any:
@@ -124,11 +130,13 @@ def _only(value: Numbers) -> Any:
 
 
 def _unsqueeze(x: Numbers, axes: Numbers) -> Numbers:
-    return x if isinstance(x, list) else [x]
+    return x if isinstance(x, list) or axes == [] else [x]
 
 
 def _squeeze(x: Numbers, axes: Numbers = None) -> Numbers:
-    return _only(x) if isinstance(x, list) and axes != [] else x
+    if not isinstance(x, list) or axes == [] or (axes is None and len(x) != 1):
+        return x
+    return _only(x)
 
 
 def _reshape(x: Numbers, shape: Numbers, *, allowzero: int = 0) -> Numbers:
@@ -157,7 +165,10 @@ def _total(x: Numbers, axes: Numbers = None, *, keepdims: int = 1) -> Numbers:
 
 
 def _range(start: Numbers, limit: Numbers, delta: Numbers) -> Numbers:
-    return list(range(_only(start), _only(limit), _only(delta)))
+    numbers = range(_only(start), _only(limit), _only(delta))
+    if len(numbers) > _MOST_MADE:
+        raise MemoryError(f"{len(numbers)} numbers, which are wanted as sizes")
+    return list(numbers)
 
 
 def _split(x: Numbers, split: Numbers, *, axis: int = 0) -> Numbers:
@@ -222,6 +233,9 @@ _OLDEST: Final[Mapping[str, int]] = MappingProxyType(
     }
 )  # fmt: skip
 """The oldest version of an operator that its function computes."""
+
+_GROWING: Final = frozenset("Abs Add Cast Div Mul Neg ReduceProd ReduceSum Sub".split())
+"""What gives numbers beyond their type, and then wraps, as it does in tensors."""
 
 _READ: Final = frozenset({"allowzero", "axis", "fmod", "keepdims", "to"})
 """Attributes that functions take; a node with another is computed elsewhere."""

@@ -43,7 +43,7 @@ def divide(torch: Any, x: Any, y: Any) -> Any:
     if x.dtype.is_floating_point:
         return torch.div(x, y)
     if x.dtype == torch.uint64:
-        return _unsigned_quotient(torch, x, y)
+        return unsigned_quotient(torch, x, y)
     return in_signed(torch, functools.partial(_quotient, torch), x, y)
 
 
@@ -56,7 +56,8 @@ def _quotient(torch: Any, x: Any, y: Any) -> Any:
     return torch.where(y == -1, -x, found) if y.dtype.is_signed else found
 
 
-def _unsigned_quotient(torch: Any, x: Any, y: Any) -> Any:
+def unsigned_quotient(torch: Any, x: Any, y: Any) -> Any:
+    """The quotient in uint64 of what has the bits of uint64; of 0, where *y* is 0."""
     # Hacker's Delight, 9-3: half of the dividend is not negative; then correct by one
     a, b = torch.broadcast_tensors(x.to(torch.int64), y.to(torch.int64))
     safe = torch.where(b == 0, 1, b)
@@ -78,8 +79,9 @@ def modulo(torch: Any, x: Any, y: Any, *, fmod: int = 0) -> Any:
     if x.dtype.is_floating_point:
         return function(x, y)
     if x.dtype == torch.uint64:
-        quotient = _unsigned_quotient(torch, x, y)
-        return subtract(torch, x, multiply(torch, quotient, y))
+        quotient = unsigned_quotient(torch, x, y)
+        rest = subtract(torch, x, multiply(torch, quotient, y))
+        return torch.where(y.to(torch.int64) == 0, torch.zeros_like(rest), rest)
 
     def of_integers(x: Any, y: Any) -> Any:
         edge = (y == 0) | (y == -1) if y.dtype.is_signed else y == 0
@@ -100,7 +102,14 @@ def power(torch: Any, x: Any, y: Any) -> Any:
             return torch.pow(x, y)
         return torch.pow(x.to(wide), y.to(wide)).to(dtype)
     base, exponent = x.to(torch.int64), y.to(torch.int64)
-    return torch.pow(base, exponent).to(dtype)
+    if y.dtype != torch.uint64:
+        return torch.pow(base, exponent).to(dtype)
+    # torch would take the upper half of the exponents for negative ones
+    found = torch.ones_like(base + exponent)
+    for bit in range(64):
+        found = torch.where((exponent >> bit) & 1 == 1, found * base, found)
+        base = base * base
+    return found.to(dtype)
 
 
 def _each(op_type: str, name: str, types: Any, since: int = 1) -> None:

@@ -62,6 +62,12 @@ def attention(
     q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
     if past_key is not None:
         k, v = torch.cat((past_key, k), 2), torch.cat((past_value, v), 2)
+    # torch reads as many rows of the values as there are keys
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0]:
+        raise ValueError(
+            f"queries, keys and values {list(q.shape)}, {list(k.shape)} and "
+            f"{list(v.shape)} [batch, heads, length, size]; expected as many of each"
+        )
     queries, keys = q.shape[2], k.shape[2]
     mask = attn_mask
     if mask is not None and mask.shape[-1] < keys:

@@ -66,3 +66,31 @@ def in_float32(torch: Any, function: Callable[..., Any], *tensors: Any) -> Any:
         return function(*tensors)
     wide = [None if each is None else each.float() for each in tensors]
     return function(*wide).to(dtype)
+
+
+def within(torch: Any, index: Any, size: int) -> Any:
+    """*index*, in int64, with negative ones counted from the end.
+
+    Raises:
+        IndexError: there are no elements to be named.
+    """
+    index = index.to(torch.int64)
+    if index.device.type == "cpu":
+        index = torch.where(index < 0, index + size, index)
+    return guarded(torch, index, size)
+
+
+def guarded(torch: Any, index: Any, size: int) -> Any:
+    """*index* as it is on the host, where torch raises for what is outside.
+
+    On a device that would end all work there for good, so an index that is outside
+    comes in again at the other end.
+
+    Raises:
+        IndexError: there are no elements to be named.
+    """
+    if not size and index.numel():
+        raise IndexError("an index of an axis without elements")
+    if index.device.type == "cpu" or not size:
+        return index
+    return torch.remainder(index, size)

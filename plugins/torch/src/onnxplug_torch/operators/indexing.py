@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug_torch.dtypes import BOOL, INTEGERS, NUMBERS, POSITIONS, TENSOR_TYPES
-from onnxplug_torch.operators.computing import as_carrier, in_order, moved, out_of_order
+from onnxplug_torch.operators.computing import (
+    as_carrier,
+    guarded,
+    in_order,
+    moved,
+    out_of_order,
+    within,
+)
 from onnxplug_torch.operators.movement import numbers
 from onnxplug_torch.operators.registry import operator
 
 _AT_1 = {1: POSITIONS}
-
-
-def within(torch: Any, index: Any, size: int) -> Any:
-    """*index*, in int64, with negative ones counted from the end.
-
-    On the host torch raises for what is outside.  On a device it would end all work
-    there for good, so an index that is outside comes in again at the other end.
-    """
-    index = index.to(torch.int64)
-    if index.device.type == "cpu":
-        return torch.where(index < 0, index + size, index)
-    return torch.remainder(index, max(size, 1))
 
 
 @operator("Gather", types=TENSOR_TYPES, other=_AT_1)
@@ -164,6 +159,10 @@ def nonzero(torch: Any, x: Any) -> Any:
 def compress(torch: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = x.reshape(-1), 0
+    if condition.shape[0] > x.shape[axis]:
+        raise ValueError(
+            f"{condition.shape[0]} conditions for axis {axis} of {list(x.shape)}"
+        )
     rows = torch.nonzero(condition).reshape(-1)
     return moved(torch, lambda x: torch.index_select(x, axis, rows), x)
 
@@ -187,5 +186,5 @@ def tensor_scatter(
         rows = rows % past.shape[axis]
     shape = [1] * past.ndim
     shape[0], shape[axis] = rows.shape
-    index = rows.reshape(shape).expand(update.shape)
+    index = guarded(torch, rows, past.shape[axis]).reshape(shape).expand(update.shape)
     return _scatter(torch, past, axis, index, update, "none")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnxplug_torch.dtypes import BOOL, NUMBERS, POSITIONS, TENSOR_TYPES
-from onnxplug_torch.operators.computing import moved
+from onnxplug_torch.operators.computing import guarded, moved
 from onnxplug_torch.operators.registry import operator
 
 
@@ -174,7 +174,8 @@ def slice_axis(torch: Any, x: Any, axis: int, begin: Any, end: Any, step: int) -
     low = first + (count - 1) * step
     index = [slice(None)] * x.ndim
     index[axis] = slice(low, first + 1, -step)
-    return torch.flip(x[tuple(index)], (axis % x.ndim,))
+    rank = x.ndim
+    return moved(torch, lambda x: torch.flip(x, (axis % rank,)), x[tuple(index)])
 
 
 @operator("Expand", since=8, types=TENSOR_TYPES, host=(1,))
@@ -238,11 +239,12 @@ def moved_pad(torch: Any, x: Any, flat: Sequence[int], fill: Any) -> Any:
         return x
     if not fill:
         return moved(torch, lambda x: torch.nn.functional.pad(x, flat), x)
-    if x.dtype.is_floating_point or x.dtype in (torch.int32, torch.int64):
+    # which takes the value as a float64
+    if x.dtype.is_floating_point or x.dtype == torch.int32:
         return torch.nn.functional.pad(x, flat, value=fill)
     mask = torch.nn.functional.pad(torch.ones_like(x, dtype=torch.bool), flat)
     padded = moved(torch, lambda x: torch.nn.functional.pad(x, flat), x)
-    scalar = torch.tensor(fill, device=x.device).to(x.dtype)
+    scalar = torch.tensor(fill, dtype=x.dtype, device=x.device)
     return torch.where(mask, padded, scalar)
 
 
@@ -275,11 +277,19 @@ def depth_to_space(torch: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> 
     return parts.reshape(n, depth, h * b, w * b)
 
 
-@operator("SpaceToDepth", types=TENSOR_TYPES)
-def space_to_depth(torch: Any, x: Any, *, blocksize: int) -> Any:
+@operator("SpaceToDepth", until=27, types=TENSOR_TYPES)
+def space_to_depth_1(torch: Any, x: Any, *, blocksize: int) -> Any:
+    return space_to_depth(torch, x, blocksize=blocksize)
+
+
+@operator("SpaceToDepth", since=28, types=TENSOR_TYPES)
+def space_to_depth(torch: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    orders = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
+    if mode not in orders:
+        raise ValueError(f"SpaceToDepth has no mode {mode!r}")
     n, c, h, w = x.shape
     b = blocksize
-    parts = x.reshape(n, c, h // b, b, w // b, b).permute(0, 3, 5, 1, 2, 4)
+    parts = x.reshape(n, c, h // b, b, w // b, b).permute(orders[mode])
     return parts.reshape(n, c * b * b, h // b, w // b)
 
 
@@ -302,6 +312,7 @@ def reverse_sequence(
     steps = steps.reshape([-1, 1] if time_axis == 0 else [1, -1])
     lengths = lengths.reshape([1, -1] if time_axis == 0 else [-1, 1])
     index = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    index = guarded(torch, index, x.shape[time_axis])
     index = index.reshape([*index.shape, *[1] * (x.ndim - 2)]).expand(x.shape)
     return moved(torch, lambda x: torch.gather(x, time_axis, index), x)
 

@@ -62,7 +62,7 @@ def _by_channel(
 def instance_normalize(
     torch: Any, x: Any, scale: Any, b: Any, *, epsilon: float = _EPSILON
 ) -> Any:
-    if x.ndim > 2 and math.prod(x.shape[2:]) > 1:
+    if x.numel() and x.ndim > 2 and math.prod(x.shape[2:]) > 1:
         return torch.nn.functional.instance_norm(
             x, weight=scale, bias=b, use_input_stats=True, eps=epsilon
         )

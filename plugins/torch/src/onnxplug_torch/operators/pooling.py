@@ -11,7 +11,7 @@ from onnxplug.ep import DataType
 from onnxplug_kernels.pool import pooling_windows
 from onnxplug_kernels.windows import Windows, per_axis, split_pads
 from onnxplug_torch.dtypes import FLOATS, POSITIONS
-from onnxplug_torch.operators.computing import in_float32
+from onnxplug_torch.operators.computing import guarded, in_float32
 from onnxplug_torch.operators.convolution import function_for, padded
 from onnxplug_torch.operators.movement import numbers
 from onnxplug_torch.operators.registry import operator
@@ -155,14 +155,15 @@ def average_pool(
     if not math.prod(windows.count) or not x.numel():
         return x.new_zeros((*x.shape[:2], *windows.count))
     if _is_plain(windows, x.shape[2:]) and set(windows.dilations) == {1}:
-        return function(
-            x,
-            windows.kernel,
-            windows.strides,
-            windows.begin,
-            False,
-            bool(count_include_pad),
+        plain = functools.partial(
+            function,
+            kernel_size=windows.kernel,
+            stride=windows.strides,
+            padding=windows.begin,
+            count_include_pad=bool(count_include_pad),
         )
+        # of three axes torch has no function of narrow floats on the host
+        return in_float32(torch, plain, x) if rank == 3 else plain(x)
     ones = torch.ones((1, 1, *x.shape[2:]), device=x.device)
     if count_include_pad:
         ones = padded(torch, ones, windows.begin, windows.end, 1.0)
@@ -268,8 +269,7 @@ def max_unpool(
     shape = [*x.shape[:2], *spatial]
     size = math.prod(shape)
     places = indices.reshape(-1)
-    if x.device.type != "cpu":  # where an index outside would end all work for good
-        places = torch.remainder(places, max(size, 1))
+    places = guarded(torch, places, size)
     flat = x.new_zeros(size).scatter(0, places, x.reshape(-1))
     whole = flat.reshape(shape)
     if output_shape is None:

@@ -46,9 +46,17 @@ def _reordered(torch: Any, x: Any, order: Sequence[int]) -> Any:
 
 
 class Weights(NamedTuple):
-    """What torch's layers take, of constants in ONNX's order of gates."""
+    """What torch's layers take, of constants in ONNX's order of gates.
+
+    Attributes:
+        shape: of the weights of the input, as ONNX has them.
+    """
 
     weights: list[Any]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"weights{list(self.shape)}"
 
 
 def _weights(
@@ -63,9 +71,15 @@ def _weights(
     return [part[n] for n in range(w.shape[0]) for part in ordered]
 
 
+def _check_shape(what: str, given: Any | None, wanted: tuple[int, ...]) -> None:
+    """Refuse what is not as large as torch's layers take for granted and read."""
+    if given is not None and tuple(given.shape) != wanted:
+        raise ValueError(f"{what} has shape {tuple(given.shape)}; expected {wanted}")
+
+
 def _preparing(order: Sequence[int]) -> Callable[..., Weights]:
     def prepare(torch: Any, w: Any, r: Any, b: Any | None = None) -> Weights:
-        return Weights(_weights(torch, order, w, r, b))
+        return Weights(_weights(torch, order, w, r, b), tuple(w.shape))
 
     return prepare
 
@@ -88,14 +102,23 @@ def _run(
     states: Sequence[Any | None],
     direction: str,
     layout: int,
+    hidden_size: int | None,
 ) -> tuple[Any, ...]:
     if layout:
         x = x.transpose(0, 1)
         states = [None if each is None else each.transpose(0, 1) for each in states]
     if direction == "reverse":
         x = torch.flip(x, (0,))
-    count, hidden = r.shape[0], r.shape[-1]
+    count, hidden = 2 if direction == "bidirectional" else 1, r.shape[-1]
     batch = x.shape[1]
+    if hidden_size not in (None, hidden):
+        raise ValueError(f"hidden_size is {hidden_size}; the weights have {hidden}")
+    steps = len(order) * hidden
+    _check_shape("W", w, (count, steps, x.shape[2]))
+    _check_shape("R", r, (count, steps, hidden))
+    _check_shape("B", b, (count, 2 * steps))
+    for state in states:
+        _check_shape("a state", state, (count, batch, hidden))
     weights = w.weights if isinstance(w, Weights) else _weights(torch, order, w, r, b)
     begin = [
         x.new_zeros((count, batch, hidden)) if each is None else each.contiguous()
@@ -142,7 +165,9 @@ def lstm(
     layout: int = 0,
 ) -> Any:  # fmt: skip
     states = (initial_h, initial_c)
-    return _run(torch, torch.lstm, _LSTM, x, w, r, b, states, direction, layout)
+    return _run(
+        torch, torch.lstm, _LSTM, x, w, r, b, states, direction, layout, hidden_size
+    )
 
 
 @operator(
@@ -165,7 +190,10 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> Any:  # fmt: skip
-    return _run(torch, torch.gru, _GRU, x, w, r, b, (initial_h,), direction, layout)
+    states = (initial_h,)
+    return _run(
+        torch, torch.gru, _GRU, x, w, r, b, states, direction, layout, hidden_size
+    )
 
 
 @operator(
@@ -189,4 +217,7 @@ def rnn(
 ) -> Any:  # fmt: skip
     rectified = bool(activations) and activations[0].lower() == "relu"
     function = torch.rnn_relu if rectified else torch.rnn_tanh
-    return _run(torch, function, _RNN, x, w, r, b, (initial_h,), direction, layout)
+    states = (initial_h,)
+    return _run(
+        torch, function, _RNN, x, w, r, b, states, direction, layout, hidden_size
+    )

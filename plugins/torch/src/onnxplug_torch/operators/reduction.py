@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxplug_torch.dtypes import BOOL, FLOATS, NUMBERS, POSITIONS
+from onnxplug_torch.operators.arithmetic import unsigned_quotient
 from onnxplug_torch.operators.computing import (
     in_float32,
     in_order,
@@ -69,6 +70,8 @@ def _mean(torch: Any, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         return torch.mean(x, axes, keep)
     count = math.prod(x.shape[axis] for axis in axes)
     total = torch.sum(x.to(torch.int64), axes, keep)
+    if x.dtype == torch.uint64:
+        return unsigned_quotient(torch, total, torch.full_like(total, count))
     return torch.div(total, max(count, 1), rounding_mode="trunc").to(x.dtype)
 
 
@@ -195,15 +198,17 @@ def _running(op_type: str, name: str, since: int, start: int) -> None:
         if not -x.ndim <= place < x.ndim:
             raise ValueError(f"there is no axis {place}; the rank is {x.ndim}")
         place %= x.ndim
-        if reverse:
-            x = torch.flip(x, (place,))
-        if exclusive and x.shape[place]:
-            first = torch.full_like(x.narrow(place, 0, 1), start)
-            x = torch.cat((first, x.narrow(place, 0, x.shape[place] - 1)), place)
-        found = in_signed(
-            torch, lambda x: getattr(torch, name)(x, place, dtype=x.dtype), x
-        )
-        return torch.flip(found, (place,)) if reverse else found
+
+        def run(x: Any) -> Any:
+            if reverse:
+                x = torch.flip(x, (place,))
+            if exclusive and x.shape[place]:
+                first = torch.full_like(x.narrow(place, 0, 1), start)
+                x = torch.cat((first, x.narrow(place, 0, x.shape[place] - 1)), place)
+            found = getattr(torch, name)(x, place, dtype=x.dtype)
+            return torch.flip(found, (place,)) if reverse else found
+
+        return in_signed(torch, run, x)
 
     operator(op_type, since=since, types=NUMBERS, other={1: POSITIONS}, host=(1,))(
         function

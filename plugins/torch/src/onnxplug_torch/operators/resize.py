@@ -1,7 +1,8 @@
 """Resampling: Resize and GridSample.
 
-An axis is resampled by a matrix, or by an index where elements are taken as they are;
-both follow from sizes alone, and are made once by the kernel on numpy's arrays.
+An axis is resampled by a matrix, or, where elements are taken as they are or a matrix
+would be large, by the indices and weights of its taps.  Both follow from sizes alone,
+and are made once by the kernel on numpy's arrays.
 """
 
 from __future__ import annotations
@@ -9,32 +10,59 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep import DataType
-from onnxplug_kernels import find_kernel
+from onnxplug_kernels.resize import resized_axes
 from onnxplug_torch.dtypes import FLOATS, TENSOR_TYPES
 from onnxplug_torch.operators.computing import moved
 from onnxplug_torch.operators.registry import operator
 
+_MOST = 1 << 19
+"""Elements of the largest matrix that resamples an axis, of 4 MiB; what is larger is
+resampled tap by tap."""
 
-@functools.lru_cache(maxsize=256)
+Taps: TypeAlias = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]]
+
+
+@functools.lru_cache(maxsize=32)
 def _axis(
     length: int, size: int, scale: float | None, attributes: tuple[tuple[str, Any], ...]
-) -> np.ndarray[Any, Any]:
-    """How *size* elements are made of *length*: an index, or [length, size]."""
-    kernel = find_kernel("", "Resize", 19)
-    assert kernel is not None
-    resize = kernel.bind(np, {**dict(attributes), "axes": (1,)}, output_count=1)
+) -> np.ndarray[Any, Any] | Taps:
+    """How *size* elements are made of *length*: a matrix [length, size], or taps."""
     scales = None if scale is None else np.array([scale], np.float64)
     sizes = np.array([size], np.int64) if scale is None else None
-    nearest = dict(attributes)["mode"] == "nearest"
-    source = np.arange(length)[None] if nearest else np.eye(length)
-    found: np.ndarray[Any, Any] = resize(source, None, scales, sizes)
-    return found[0] if nearest else found
+    (axis,) = resized_axes(np, (length,), None, scales, sizes, **dict(attributes))
+    if axis.taps[0][1] is None or length * size > _MOST:
+        return axis.taps
+    matrix = np.zeros((length, size))
+    for index, weight in axis.taps:
+        assert weight is not None  # as the first has one
+        np.add.at(matrix, (index, np.arange(size)), weight)
+    return matrix
+
+
+def _along(torch: Any, x: Any, axis: int, how: np.ndarray[Any, Any] | Taps) -> Any:
+    """*x* resampled along *axis* as :func:`_axis` says."""
+    if isinstance(how, np.ndarray):
+        matrix = torch.from_numpy(how).to(x.device, x.dtype)
+        return torch.movedim(torch.movedim(x, axis, -1) @ matrix, -1, axis)
+    total = None
+    for places, weight in how:
+        index = torch.from_numpy(places).to(x.device)
+        taken = moved(
+            torch, functools.partial(torch.index_select, dim=axis, index=index), x
+        )
+        if weight is not None:
+            column = [-1, *[1] * (x.ndim - 1 - axis)]
+            taken = taken * torch.from_numpy(weight).to(x.device, x.dtype).reshape(
+                column
+            )
+        total = taken if total is None else total + taken
+    return total
 
 
 def _plan_refusal(graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
@@ -114,16 +142,7 @@ def resize(
         if not size:
             y = y.narrow(axis, 0, 0)
             continue
-        made = torch.from_numpy(_axis(x.shape[axis], size, scale, attributes))
-        made = made.to(x.device)
-        if mode == "nearest":
-            y = moved(
-                torch,
-                functools.partial(torch.index_select, dim=axis, index=made),
-                y,
-            )
-        else:
-            y = torch.movedim(torch.movedim(y, axis, -1) @ made.to(y.dtype), -1, axis)
+        y = _along(torch, y, axis, _axis(x.shape[axis], size, scale, attributes))
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
