@@ -236,7 +236,7 @@ def test_recurrent_layers_read_nothing_beyond_their_weights(
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(arrays[name], name) for name in held
     )
-    with pytest.raises(NodeError, match="expected|hidden_size"):
+    with pytest.raises(NodeError, match=r"expected|hidden_size"):
         alone(model).run(None, {name: arrays[name] for name in fed})
 
 

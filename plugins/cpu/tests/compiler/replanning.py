@@ -21,7 +21,7 @@ from onnxplug_cpu.compiler.ir.commands import (
 from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.schedule.plan import Plans
-from onnxplug_cpu.compiler.schedule.planner import Planned
+from onnxplug_cpu.compiler.schedule.planned import Planned
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from onnxplug_cpu.compiler.runtime.out_of_memory import out_of_memory
 from onnxplug_cpu.compiler.runtime.program import PackingRefused, Program
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.plan import Plans
-from onnxplug_cpu.compiler.schedule.planner import Planned, Result
+from onnxplug_cpu.compiler.schedule.planned import Planned, Result
 from onnxplug_cpu.compiler.target.cores import default_workers
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -22,11 +22,8 @@ from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.inference import Inference, Inferred, Tokens
 from onnxplug_cpu.compiler.schedule.memo import Memo
-from onnxplug_cpu.compiler.schedule.planner import (
-    Planned,
-    Planner,
-    Result,
-)
+from onnxplug_cpu.compiler.schedule.planned import Planned, Result
+from onnxplug_cpu.compiler.schedule.planner import Planner
 from onnxplug_cpu.compiler.schedule.structure import Latest, Structure, facts_of
 
 MOST_STRUCTURES: Final = 16

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_cpu.compiler.ir.commands import (
     Buffer,
@@ -37,6 +33,7 @@ from onnxplug_cpu.compiler.schedule.memo import (
 )
 from onnxplug_cpu.compiler.schedule.operations.registry import Results
 from onnxplug_cpu.compiler.schedule.placement import Placement
+from onnxplug_cpu.compiler.schedule.planned import Planned, Result
 from onnxplug_cpu.compiler.schedule.recording import Recording
 from onnxplug_cpu.compiler.schedule.structure import (
     Latest,
@@ -48,31 +45,6 @@ from onnxplug_cpu.compiler.schedule.structure import (
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.plan import Plans
-
-
-class Result(Record):
-    """One output of a plan.
-
-    Attributes:
-        dtype, shape: of the array that the caller provides.
-        content: the output itself, when it does not depend on what is fed.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    content: np.ndarray[Any, Any] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-class Planned(Record):
-    """A segment for one set of input shapes."""
-
-    work: Work
-    results: tuple[Result, ...]
 
 
 class Planner:
