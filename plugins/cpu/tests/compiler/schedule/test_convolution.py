@@ -356,6 +356,17 @@ def test_what_is_joined_is_written_there(joined: str, copied: int) -> None:
     found.check(X, tolerance=1e-4)
 
 
+def test_what_is_joined_in_one_pixel_is_written_there() -> None:
+    """Also where channels first and last are the same."""
+    body = """
+        a = Conv (x, w) g = GlobalAveragePool (a) b = Conv (g, v) c = Neg (b)
+        j = Concat <axis = 1> (b, c) y = Conv (j, t)
+    """
+    found = net(body, TYPE, w=W, v=V, t=random((8, 16, 1, 1))[0])
+    assert "Concat" not in found.labels()
+    found.check(X, tolerance=1e-4)
+
+
 def test_what_is_joined_may_be_joined_again_many_times() -> None:
     """More often than functions may call each other."""
     count = 600

@@ -55,7 +55,7 @@ def _record_concat(plan: Plan, call: Call) -> None:
     axis = normal_axis(int(call.attributes.get("axis", 1)), len(shape))
     names = [name for name in call.inputs if name is not None]
     target = plan.target(output)
-    if axis != CHANNELS or target.is_contiguous:
+    if axis != CHANNELS:
         sources = [plan.view(name) for name in names]
         record_concat(plan.recorder, sources, target, axis)
         return
