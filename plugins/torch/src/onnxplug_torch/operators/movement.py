@@ -160,13 +160,17 @@ def slice_tensor(
 
 
 def slice_axis(torch: Any, x: Any, axis: int, begin: Any, end: Any, step: int) -> Any:
-    """As ``x[begin:end:step]`` along *axis*, with numbers beyond its ends."""
+    """As ``x[begin:end:step]`` along *axis*, with numbers beyond its ends.
+
+    Backwards from before its first element is from that, other than in Python.
+    """
     size = x.shape[axis]
     if step > 0:
+        first, last, _ = slice(begin, end, step).indices(size)
         index = [slice(None)] * x.ndim
-        index[axis] = slice(begin, end, step)
+        index[axis] = slice(first, max(first, last), step)
         return x[tuple(index)]
-    first, last, _ = slice(begin, end, step).indices(size)
+    first, last, _ = slice(max(begin, -size), end, step).indices(size)
     count = len(range(first, last, step))
     if not count:
         return x.narrow(axis, 0, 0)
