@@ -327,6 +327,15 @@ def test_slices_of_tensors_and_of_sizes(
     assert z.shape == tuple(x.shape[n] for n in numbers(4))
 
 
+def test_no_rows_are_reshaped(alone: Alone, parse: Parse) -> None:
+    model = parse(
+        "y = Reshape (x, sizes)", "float[a, 2, 4] x", "float[a, b] y",
+        weights="int64[2] sizes = {0, -1}",
+    )  # fmt: skip
+    x = np.ones((0, 2, 4), np.float32)
+    assert alone(model).run(None, {"x": x})[0].shape == (0, 8)
+
+
 def test_normalisation_of_no_images(alone: Alone, parse: Parse) -> None:
     model = parse(
         "y = InstanceNormalization (x, s, s)", "float[n, 4, l] x", "float[n, 4, l] y",
