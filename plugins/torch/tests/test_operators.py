@@ -292,6 +292,50 @@ def test_masks_that_make_the_scores_larger(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("start", [-10, -4, -1, 2, 10])
+@pytest.mark.parametrize("end", [-(2**63), -2, 0, 2**63 - 1])
+@pytest.mark.parametrize("step", [-2, -1, 1, 3])
+def test_slices_of_tensors_and_of_sizes(
+    alone: Alone, parse: Parse, start: int, end: int, step: int
+) -> None:
+    model = parse(
+        """
+        y = Slice (x, start, end, axis, step)
+        shape = Shape (x)
+        part = Slice (shape, start, end, axis, step)
+        z = ConstantOfShape (part)
+        """,
+        "float[3, 4, 5, 6] x",
+        "float[a, b, c, d] y, float z",
+        weights=f"int64[1] start = {{{start}}}, int64[1] end = {{{end}}}, "
+        f"int64[1] axis = {{0}}, int64[1] step = {{{step}}}",
+    )
+    x = np.arange(360, dtype=np.float32).reshape(3, 4, 5, 6)
+
+    def numbers(size: int) -> list[int]:
+        # the formula of ONNX's text
+        first = start + size if start < 0 else start
+        last = end + size if end < 0 else end
+        if step < 0:
+            return list(
+                range(min(max(first, 0), size - 1), min(max(last, -1), size - 1), step)
+            )
+        return list(range(min(max(first, 0), size), min(max(last, 0), size), step))
+
+    y, z = alone(model).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x[numbers(3)])
+    assert z.shape == tuple(x.shape[n] for n in numbers(4))
+
+
+def test_no_rows_are_reshaped(alone: Alone, parse: Parse) -> None:
+    model = parse(
+        "y = Reshape (x, sizes)", "float[a, 2, 4] x", "float[a, b] y",
+        weights="int64[2] sizes = {0, -1}",
+    )  # fmt: skip
+    x = np.ones((0, 2, 4), np.float32)
+    assert alone(model).run(None, {"x": x})[0].shape == (0, 8)
+
+
 def test_normalisation_of_no_images(alone: Alone, parse: Parse) -> None:
     model = parse(
         "y = InstanceNormalization (x, s, s)", "float[n, 4, l] x", "float[n, 4, l] y",

@@ -41,12 +41,12 @@ def reshape(xp: Any, x: Any, shape: Any, *, allowzero: int = 0) -> Any:
                 f"stand for any"
             )
         return xp.reshape(x, _at_least_minus_one(requested))
-    return xp.reshape(x, _without_zeros(x.shape, requested))
+    return xp.reshape(x, without_zeros(x.shape, requested))
 
 
 @operator("Reshape", since=5, until=13)
 def reshape_5(xp: Any, x: Any, shape: Any) -> Any:
-    return xp.reshape(x, _without_zeros(x.shape, numbers(xp, shape, "shape")))
+    return xp.reshape(x, without_zeros(x.shape, numbers(xp, shape, "shape")))
 
 
 @operator("Reshape", since=1, until=4)
@@ -57,7 +57,7 @@ def reshape_1(
     shape: Sequence[int] = (),
     consumed_inputs: Sequence[int] = (),
 ) -> Any:
-    return xp.reshape(x, _without_zeros(x.shape, list(shape)))
+    return xp.reshape(x, without_zeros(x.shape, list(shape)))
 
 
 @operator("Flatten", since=1)
@@ -129,7 +129,7 @@ def _tile(xp: Any, x: Any, repeats: Sequence[int]) -> Any:
     return xp.tile(x, repeats)
 
 
-def _without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:
+def without_zeros(shape: Sequence[int], requested: list[int]) -> list[int]:
     """*requested* with the size that *shape* has in place of each 0."""
     _at_least_minus_one(requested)
     if 0 not in requested:

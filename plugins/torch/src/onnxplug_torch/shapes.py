@@ -120,7 +120,9 @@ def _slice(
     steps: Numbers = None,
 ) -> Numbers:
     step = 1 if steps is None else _only(steps)
-    return x[slice(_only(starts), _only(ends), step)]
+    start = _only(starts)
+    # backwards from before the first number is from that, other than in Python
+    return x[slice(max(start, -len(x)) if step < 0 else start, _only(ends), step)]
 
 
 def _only(value: Numbers) -> Any:

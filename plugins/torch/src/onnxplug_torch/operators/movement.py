@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug_kernels.shape import without_zeros
 from onnxplug_torch.dtypes import BOOL, NUMBERS, POSITIONS, TENSOR_TYPES
 from onnxplug_torch.operators.computing import guarded, moved
 from onnxplug_torch.operators.registry import operator
@@ -24,9 +25,7 @@ def identity(torch: Any, x: Any) -> Any:
 @operator("Reshape", since=5, types=TENSOR_TYPES, host=(1,))
 def reshape(torch: Any, x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     sizes = numbers(shape)
-    if not allowzero:
-        sizes = [x.shape[n] if size == 0 else size for n, size in enumerate(sizes)]
-    return x.reshape(sizes)
+    return x.reshape(sizes if allowzero else without_zeros(tuple(x.shape), sizes))
 
 
 @operator("Flatten", types=TENSOR_TYPES)
@@ -160,13 +159,17 @@ def slice_tensor(
 
 
 def slice_axis(torch: Any, x: Any, axis: int, begin: Any, end: Any, step: int) -> Any:
-    """As ``x[begin:end:step]`` along *axis*, with numbers beyond its ends."""
+    """As ``x[begin:end:step]`` along *axis*, with numbers beyond its ends.
+
+    Backwards from before its first element is from that, other than in Python.
+    """
     size = x.shape[axis]
     if step > 0:
+        first, last, _ = slice(begin, end, step).indices(size)
         index = [slice(None)] * x.ndim
-        index[axis] = slice(begin, end, step)
+        index[axis] = slice(first, max(first, last), step)
         return x[tuple(index)]
-    first, last, _ = slice(begin, end, step).indices(size)
+    first, last, _ = slice(max(begin, -size), end, step).indices(size)
     count = len(range(first, last, step))
     if not count:
         return x.narrow(axis, 0, 0)
