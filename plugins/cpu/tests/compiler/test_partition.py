@@ -15,10 +15,12 @@ import pytest
 
 import onnxplug
 from onnxplug.errors import LoadCancelled, NodeError, OutputMismatch, RunCancelled
-from onnxplug_cpu.compiler import segment
+from onnxplug_cpu.compiler import partition, segment
 from onnxplug_cpu.compiler.frontend.call import NotCompiled
+from onnxplug_cpu.compiler.partition import MOST_IN_VAIN
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, Library
 from onnxplug_cpu.compiler.schedule.operations import rows
+from onnxplug_cpu.compiler.schedule.planner import Planner
 
 from .differential import COMPILE, session
 from .lowered import events, graph, lowered, random
@@ -191,6 +193,9 @@ def test_an_output_that_is_bound_to_an_input() -> None:
 # what is not compiled
 
 
+FOR_SOME = "on arrays for inputs of some shapes"
+
+
 def refuse_softmax_of(count: int) -> Any:
     """A patch: softmax has no kernel for so many rows."""
     record = rows.record_softmax
@@ -208,12 +213,35 @@ def test_a_call_that_is_not_compiled_for_some_shape_is_on_arrays_then() -> None:
         found = lowered(TEXT)
         found.check(*feeds(1, 5).values())
         assert "array" not in found.tiers()
+        for sizes in ((1, 3), (2, 3), (2, 5), (1, 3)):
+            found.check(*feeds(*sizes).values())
+            assert "array" not in found.tiers()
+            (note,) = found.notes()
+            assert note == f"{FOR_SOME}: there is no kernel for 3 rows"
+    with mock.patch.object(Planner, "make", side_effect=AssertionError("planned")):
         found.check(*feeds(1, 3).values())
-        assert found.tiers()["array"] == 1
-        assert found.tiers()["compiled"] > 1
-        assert found.notes() == ["there is no kernel for 3 rows"]
         found.check(*feeds(2, 5).values())
-        found.check(*feeds(1, 3).values())
+
+
+def test_a_call_that_is_compiled_for_no_shape_is_not_tried_for_ever() -> None:
+    with refuse_softmax_of(3):
+        found = lowered(TEXT)
+        for batch in range(1, MOST_IN_VAIN + 1):
+            assert "array" not in found.tiers()
+            found.check(*feeds(batch, 3).values())
+    assert found.tiers()["array"] == 1
+    assert found.notes() == ["there is no kernel for 3 rows"]
+    found.check(*feeds(1, 5).values())
+
+
+def test_what_is_kept_of_refusals_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "MOST_APART", 2)
+    monkeypatch.setattr(partition, "MOST_VARIANTS", 1)
+    with refuse_softmax_of(3):
+        found = lowered(TEXT)
+        for batch, length in ((1, 5), (1, 3), (2, 3), (3, 3), (4, 3), (1, 3), (1, 5)):
+            found.check(*feeds(batch, length).values())
+    assert "array" not in found.tiers()
 
 
 def test_a_call_that_is_never_compiled_is_found_when_the_session_opens() -> None:
@@ -392,7 +420,7 @@ def test_a_call_is_refused_while_others_run() -> None:
         for thread in threads:
             thread.join()
     assert not errors, errors[0]
-    assert found.tiers()["array"] == 1
+    assert found.notes() == [f"{FOR_SOME}: there is no kernel for 4 rows"]
 
 
 def test_a_refusal_of_nothing_in_particular_is_an_error() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,19 @@ FindFunction: TypeAlias = (
 MOST_REFUSED: Final = 16
 """Nodes of one operator that may turn out, one after the other, not to be compilable;
 then all are taken for that, as each time the whole is planned, or run, anew."""
+
+MOST_VARIANTS: Final = 8
+"""Sets of nodes that are on arrays for inputs of some shapes only, of which the latest
+are kept."""
+
+MOST_APART: Final = 256
+"""Shapes of inputs of which it is known that nodes are not compiled for them."""
+
+MOST_IN_VAIN: Final = 4
+"""Shapes for which a partition that was never compiled whole is tried so."""
+
+Shapes: TypeAlias = tuple["tuple[int, ...] | None", ...]
+"""Of inputs, in order."""
 
 
 class ProgramPartition(ep.CompiledPartition):
@@ -70,6 +84,8 @@ class ProgramPartition(ep.CompiledPartition):
             name: numpy_dtype(partition, name)
             for name in (*read, *partition.outputs, *partition.inputs)
         }
+        self._apart: OrderedDict[Shapes, _Built] = OrderedDict()
+        self._variants: OrderedDict[frozenset[int], _Built] = OrderedDict()
         self._take(self._build({}))
 
     def _build(self, refused: Mapping[int, str]) -> _Built:
@@ -115,6 +131,8 @@ class ProgramPartition(ep.CompiledPartition):
         self.tiers = {tier: count for tier, count in tiers.items() if count}
         # one attribute, as other threads may be about to run
         self._built = built
+        self._variants.clear()
+        self._apart = OrderedDict()
 
     def _split(self, refused: Mapping[int, str]) -> tuple[list[Unit], Analysis]:
         partition = self._partition
@@ -201,7 +219,11 @@ class ProgramPartition(ep.CompiledPartition):
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
         """How many structures and plans there are for the shapes that were met, and
         what the session's weights take in the layouts that their kernels want."""
-        segments = self._built.segments
+        segments = [
+            segment
+            for built in (self._built, *tuple(self._variants.values()))
+            for segment in built.segments
+        ]
         made = {
             "structures": sum(segment.structures for segment in segments),
             "plans": sum(segment.plans for segment in segments),
@@ -211,8 +233,9 @@ class ProgramPartition(ep.CompiledPartition):
 
     def close(self) -> None:
         """Give up what runs need."""
-        for segment in self._built.segments:
-            segment.close()
+        for built in (self._built, *self._variants.values()):
+            for segment in built.segments:
+                segment.close()
 
     def run(
         self,
@@ -222,6 +245,8 @@ class ProgramPartition(ep.CompiledPartition):
     ) -> Sequence[Any]:
         """Run the units in order."""
         built = self._built
+        if self._apart:
+            built = self._apart.get(_shapes_of(inputs), built)
         try:
             return self._run(built, inputs, outputs, context)
         except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
@@ -251,27 +276,64 @@ class ProgramPartition(ep.CompiledPartition):
     ) -> Sequence[Any]:
         """Run with more and more calls on arrays, until the run succeeds.
 
-        What was found out is kept then. A run that fails on arrays, too, says nothing
-        of other shapes: calls that it moved to arrays are compiled in the next run.
+        What was found out is kept for inputs of these shapes and says nothing of
+        others, but for machine code that is not to be had.
         """
         while True:
             try:
                 with self._lock:
-                    if built is not self._built and self._built.refuses_more(built):
-                        built = self._built  # another thread found out as much
-                    else:
-                        built = self._build(self._without(built.refused, refusal))
+                    refused = self._without(built.refused, refusal)
                     if isinstance(refusal, KernelUnavailable):
                         warn_of_arrays(str(refusal))
-                        self._take(built)
+                        if not self._built.refuses(refused):
+                            self._take(self._build(refused))
+                        built = self._built
+                    else:
+                        built = self._variant(refused)
                 results = self._run(built, inputs, outputs, context)
             except (NotCompiled, KernelUnavailable, ep.NodeError) as error:
                 refusal = _refusal(error)
                 continue
             with self._lock:
-                if not self._built.refuses(built):
-                    self._take(built)
+                if built is not self._built:
+                    self._keep(built, _shapes_of(inputs))
             return results
+
+    def _variant(self, refused: Mapping[int, str]) -> _Built:
+        """The partition without these nodes, which other shapes may have wanted."""
+        key = frozenset(refused)
+        built = self._variants.get(key)
+        if built is None:
+            built = self._build(refused)
+            key = frozenset(built.refused)
+        self._variants[key] = built
+        self._variants.move_to_end(key)
+        return built
+
+    def _keep(self, built: _Built, shapes: Shapes) -> None:
+        """Run *built* for inputs of these shapes from now on; for all, if there were
+        many and the partition has never run otherwise."""
+        apart = self._apart.copy()  # others may be reading it
+        apart[shapes] = built
+        apart.move_to_end(shapes)
+        while len(self._variants) > MOST_VARIANTS:
+            self._variants.popitem(last=False)
+        kept = list(self._variants.values())
+        apart = OrderedDict(
+            (each, way) for each, way in apart.items() if any(way is k for k in kept)
+        )
+        while len(apart) > MOST_APART:
+            apart.popitem(last=False)
+        self._apart = apart
+        never = any(not segment.plans for segment in self._built.segments)
+        if never and len(apart) >= MOST_IN_VAIN:
+            self._take(built)
+            return
+        found = {
+            self._places[node]: f"on arrays for inputs of some shapes: {reason}"
+            for node, reason in built.refused.items()
+        }
+        self.notes = {**found, **self.notes}
 
 
 class _Built(Record):
@@ -291,13 +353,14 @@ class _Built(Record):
     analysis: Analysis
     segments: Sequence[Segment]
 
-    def refuses(self, other: _Built) -> bool:
-        """Whether it refuses all that *other* refuses."""
-        return self.refused.keys() >= other.refused.keys()
+    def refuses(self, nodes: Iterable[int]) -> bool:
+        """Whether it refuses all these nodes."""
+        return self.refused.keys() >= set(nodes)
 
-    def refuses_more(self, other: _Built) -> bool:
-        """Whether it refuses all that *other* refuses, and something else."""
-        return self.refused.keys() > other.refused.keys()
+
+def _shapes_of(inputs: Sequence[Any]) -> Shapes:
+    """The shapes of what is fed; ``None`` for what has none."""
+    return tuple([getattr(value, "shape", None) for value in inputs])
 
 
 def _refusal(error: Exception) -> NotCompiled | KernelUnavailable:
