@@ -90,12 +90,15 @@ def _conditions(report: Report) -> str:
     options = settings["onnxplug's options"]
     if "fp32_matmul" in options:
         precision = f"`fp32_matmul={options['fp32_matmul']}`"
-    peaks = report.threads[next(iter(report.threads))]["peaks"]
+    threads = next(iter(report.threads))
+    peaks = report.threads[threads]["peaks"]
+    used = "one thread" if int(threads) == 1 else f"{threads} threads"
+    cores = "one core" if machine["cores"] == 1 else f"{machine['cores']} cores"
     peers = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in report.peers)
     return (
-        f"{machine['processor']}, {machine['cores']} cores, load before of "
+        f"{machine['processor']}, {cores}, load before of "
         f"{machine['load'][0]}; float32 by {precision}. At most "
-        f"{peaks['GFLOP/s']:.0f} GFLOP/s and {peaks['GB/s']:.0f} GB/s with one thread. "
+        f"{peaks['GFLOP/s']:.0f} GFLOP/s and {peaks['GB/s']:.0f} GB/s with {used}. "
         f"Beside {peers}. onnxplug at `{machine['commit']}`, Python "
         f"{machine['python']}. {settings['repeats']} × "
         f"{settings['seconds per runtime and repeat']:g} s"
