@@ -296,7 +296,7 @@ class ProgramPartition(ep.CompiledPartition):
                 continue
             with self._lock:
                 if built is not self._built:
-                    self._keep(built, _shapes_of(inputs))
+                    self._keep(built, {**built.refused, **refused}, _shapes_of(inputs))
             return results
 
     def _variant(self, refused: Mapping[int, str]) -> _Built:
@@ -310,9 +310,10 @@ class ProgramPartition(ep.CompiledPartition):
         self._variants.move_to_end(key)
         return built
 
-    def _keep(self, built: _Built, shapes: Shapes) -> None:
-        """Run *built* for inputs of these shapes from now on; for all, if there were
-        many and the partition has never run otherwise."""
+    def _keep(self, built: _Built, refused: Mapping[int, str], shapes: Shapes) -> None:
+        """Run *built*, without nodes that are *refused*, for inputs of these shapes
+        from now on; for all, if there were many and the partition has never run
+        otherwise."""
         apart = self._apart.copy()  # others may be reading it
         apart[shapes] = built
         apart.move_to_end(shapes)
@@ -331,7 +332,7 @@ class ProgramPartition(ep.CompiledPartition):
             return
         found = {
             self._places[node]: f"on arrays for inputs of some shapes: {reason}"
-            for node, reason in built.refused.items()
+            for node, reason in refused.items()
         }
         self.notes = {**found, **self.notes}
 

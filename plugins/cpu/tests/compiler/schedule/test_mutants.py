@@ -104,7 +104,7 @@ def grows() -> None:
     found = lowered(decoder(2))
     for batch, length, past in ((1, 2, 3), (1, 2, 4), (1, 1, 5), (2, 3, 5), (2, 3, 6)):
         found.check(*feeds(batch, length, past, 2))
-        assert set(found.tiers()) == {"compiled"}
+        assert set(found.tiers()) == {"compiled"} and not found.notes()
 
 
 def works(text: str, *cases: Sequence[tuple[int, ...]]) -> Callable[[], None]:
@@ -114,7 +114,7 @@ def works(text: str, *cases: Sequence[tuple[int, ...]]) -> Callable[[], None]:
         found = lowered(text)
         for case in cases:
             found.check(*random(*case), tolerance=1e-4)
-            assert set(found.tiers()) == {"compiled"}
+            assert set(found.tiers()) == {"compiled"} and not found.notes()
 
     return work
 

@@ -530,7 +530,7 @@ def test_what_is_computed_for_one_plan_has_a_limit(
     found = lowered(text)
     (result,) = found.session.run(None, {"s0": np.zeros(1000, np.float32)})
     assert (result == sum(range(20))).all()
-    assert found.session.explain().partitions[0].tiers["array"] > 1
+    assert len(found.notes()) > 1
     (again,) = found.session.run(None, {"s0": np.zeros(10, np.float32)})
     assert (again == sum(range(20))).all()
 
