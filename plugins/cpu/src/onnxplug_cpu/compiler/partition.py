@@ -308,6 +308,8 @@ class ProgramPartition(ep.CompiledPartition):
             key = frozenset(built.refused)
         self._variants[key] = built
         self._variants.move_to_end(key)
+        while len(self._variants) > MOST_VARIANTS:
+            self._variants.popitem(last=False)
         return built
 
     def _keep(self, built: _Built, refused: Mapping[int, str], shapes: Shapes) -> None:
@@ -317,8 +319,6 @@ class ProgramPartition(ep.CompiledPartition):
         apart = self._apart.copy()  # others may be reading it
         apart[shapes] = built
         apart.move_to_end(shapes)
-        while len(self._variants) > MOST_VARIANTS:
-            self._variants.popitem(last=False)
         kept = list(self._variants.values())
         apart = OrderedDict(
             (each, way) for each, way in apart.items() if any(way is k for k in kept)
