@@ -75,6 +75,8 @@ def address(kernel: Kernel, isa: Isa) -> int:
 
 
 def _function(kernel: Kernel, isa: Isa) -> Callable[[int, int, int], object]:
+    # an instruction that the processor lacks would end the process
+    assert isa == host_isa() or isa.name in [one.name for one in ISAS], isa.name
     place = address(kernel, isa)
     if isa.name == NEON.name and isa != _HOST:
         return emulator.function(place)

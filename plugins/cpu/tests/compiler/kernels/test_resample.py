@@ -150,7 +150,7 @@ def test_a_long_row_is_divided_among_workers() -> None:
     generator = np.random.default_rng(6)
     x = generator.standard_normal((1, 50_000)).astype(np.float32)
     axis = taps(generator, 1, 50_000, 100_003, 2)
-    run = Interpreter(AVX512, 4)
+    run = Interpreter(workers=4)
     out = run.output(np.float32, (1, 100_003))
     record_resample(run.recorder, run.input(x), out, [axis])
     assert run.recorder.commands[0].chunks > 1
