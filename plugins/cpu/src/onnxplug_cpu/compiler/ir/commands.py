@@ -210,6 +210,7 @@ class Command(Record):
         flops: floating-point operations, or 0 when memory is what counts.
         nbytes: bytes that must be read and written at least.
         nodes: indices of the graph's nodes that it computes.
+        note: what is to be said of how it does that.
     """
 
     kernel: Kernel
@@ -219,6 +220,7 @@ class Command(Record):
     flops: int
     nbytes: int
     nodes: tuple[int, ...]
+    note: str = ""
 
 
 LONGEST_CHUNK: Final = 20e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
@@ -37,11 +38,20 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.contraction.schedule import (
+    PANELS,
+    ROWS,
+    SUGGESTED,
+    Schedule,
+    other_divisions,
+)
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
+    TileShape,
     chains_of,
     masked_rows,
     tile_shape,
+    wide_tiles,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
@@ -132,16 +142,25 @@ class FmaProduct(Product):
     """A contraction by fused multiply-adds while it is recorded."""
 
     def __init__(
-        self, recorder: Recorder, contraction: Contraction, label: str
+        self,
+        recorder: Recorder,
+        contraction: Contraction,
+        label: str,
+        schedule: Schedule = SUGGESTED,
     ) -> None:
-        super().__init__(recorder, contraction, label)
+        super().__init__(recorder, contraction, label, schedule)
         self.element = _ELEMENTS[self.a.dtype_name]
-        self.tile = tile_shape(recorder.isa)
+        self.usual = tile_shape(recorder.isa)
+        self.tile = TileShape(*(schedule.tile or self.usual))
+        if self.tile.rows * self.tile.vectors > self.usual.rows * self.usual.vectors:
+            raise ValueError(f"{self.tile} is larger than {self.usual}, which has room")
 
     def record(self) -> None:
         """Record the commands."""
         a, right = self._rows_of_a(), self._right()
-        division = self._divide(right)
+        # tiles of B in place are as wide as few rows leave room for
+        rows = self.tile.rows if right.way == "panels" else self.usual.rows
+        division = self._divide(TileShape(rows, right.vectors))
         blocks = self._blocks(division, right)
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
@@ -179,8 +198,19 @@ class FmaProduct(Product):
 
     # the division of the work
 
-    def _divide(self, right: _Right) -> Division:
-        per_panel = right.vectors * VECTOR_BYTES // self.itemsize
+    def schedules(self) -> Iterable[Schedule]:
+        """Other tiles, other parts of the matrix, and other orders of loops."""
+        usual = self.usual
+        for rows in range(usual.rows - 1, usual.rows // 2, -1 - usual.rows // 8):
+            yield Schedule(tile=(rows, usual.vectors))
+        if self._chains(usual.vectors) == 1:
+            yield from (Schedule(tile=shape) for shape in wide_tiles(self.recorder.isa))
+        yield from (Schedule(order=order) for order in (ROWS, PANELS))
+        yield from (Schedule(passes=passes) for passes in (1, 2, 4))
+        yield from other_divisions(self._divide(usual), self.recorder.workers)
+
+    def _divide(self, tile: TileShape) -> Division:
+        per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.workers)
         row_parts, cached = self._row_parts(), 1
@@ -191,11 +221,11 @@ class FmaProduct(Product):
             self.lines,
             self.line_rows,
             -(-self.columns // per_panel),
-            most_rows=self.tile.rows,
+            most_rows=tile.rows,
             together=1,
-            row_parts=row_parts,
-            column_parts=cached,
-            chunks=-(-wanted // self.batches),
+            row_parts=self.schedule.row_parts or row_parts,
+            column_parts=self.schedule.column_parts or cached,
+            chunks=self.schedule.chunks or -(-wanted // self.batches),
         )
 
     def _row_parts(self) -> int:
@@ -215,11 +245,14 @@ class FmaProduct(Product):
             cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
             passes = max(1, -(-self.depth // cached))
         most = TAPS_DEPTH if self.taps > 1 else BLOCK_DEPTH
-        return divide_depth(self.taps, self.depth, most=most, passes=passes)
+        blocks = divide_depth(self.taps, self.depth, most=most, passes=passes)
+        return blocks.in_passes(self.schedule.passes or blocks.outer_blocks)
 
     def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
+        if self.schedule.order:
+            return self.schedule.order == ROWS
         panel = depth * right.vectors * VECTOR_BYTES
         return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 
@@ -237,8 +270,8 @@ class FmaProduct(Product):
         whole = division.panels > 1 or left == right.vectors * lanes
         part = left != right.vectors * lanes
         tall, low = division.tile_rows, low_rows
-        most = right.vectors if whole else -(-left // lanes)
-        chains = chains_of(self.recorder.isa, tall * most)
+        panels = right.way == "panels"
+        chains = self._chains(self.usual.vectors if panels else right.vectors)
 
         def function(rows: int, *, tail: bool) -> Code:
             if right.way == "dot":
@@ -255,6 +288,13 @@ class FmaProduct(Product):
             "tile_tail": function(tall, tail=part),
             "tile_low_tail": function(low, tail=part),
         }
+
+    def _chains(self, vectors: int) -> int:
+        """In how many chains an element is added up: by every schedule as many as by
+        the usual tiles, of so many vectors."""
+        vectors = min(vectors, -(-self.columns * self.itemsize // VECTOR_BYTES))
+        tiles = -(-self.line_rows // self.usual.rows)
+        return chains_of(self.recorder.isa, -(-self.line_rows // tiles) * vectors)
 
     def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""
@@ -323,16 +363,16 @@ class FmaProduct(Product):
             b.address,
             self.b.strides[0] * size,
             self.b.strides[1] * size,
-            self.tile.vectors,
+            self.usual.vectors,
             b.strides[2] * size,
             b.strides[2] * size,
             b.strides[2] * size,
             b.strides[2] * size,
-            self.tile.vectors * VECTOR_BYTES,
+            self.usual.vectors * VECTOR_BYTES,
             "rows",
         )
         isa = self.recorder.isa
-        most = self.tile.rows
+        most = self.usual.rows
         if self.columns * size % VECTOR_BYTES:
             most = masked_rows(isa)
         if b.strides[3] == 1 or self.columns == 1:

@@ -47,6 +47,11 @@ def tile_shape(isa: Isa) -> TileShape:
     return TileShape(max(1, (isa.registers - 1 - per_vector) // per_vector), 1)
 
 
+def wide_tiles(isa: Isa) -> tuple[TileShape, ...]:
+    """Lower tiles of more vectors, which some matrices are computed faster by."""
+    return (TileShape(9, 3), TileShape(6, 4)) if isa.name == "avx512" else ()
+
+
 def masked_rows(isa: Isa) -> int:
     """The most rows of a tile that reads B with a mask; 0 where that is slow."""
     if isa.name == "avx512":
