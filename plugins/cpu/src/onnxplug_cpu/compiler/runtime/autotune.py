@@ -29,7 +29,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Words,
 )
 from onnxplug_cpu.compiler.ir.recorder import Choose, Recorder, Way
-from onnxplug_cpu.compiler.runtime.arena import Arenas, allocate, round_up
+from onnxplug_cpu.compiler.runtime.arena import ALIGNMENT, Arenas, allocate, round_up
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.time_slices import Part
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
@@ -101,6 +101,7 @@ class Tuner:
         budget: seconds to measure at most.
 
     Attributes:
+        library: that given.
         measured: what was asked for and is known, by its name.
         unmeasured: names of what was not measured, as no time was left.
     """
@@ -108,7 +109,7 @@ class Tuner:
     def __init__(
         self, library: Library, workers: int, budget: float | None = None
     ) -> None:
-        self._library = library
+        self.library = library
         self._workers = workers
         self._left = BUDGET if budget is None else budget
         self.measured: dict[str, Choice] = {}
@@ -163,7 +164,7 @@ class Tuner:
                 if found is not None:
                     # another process may have been first: then all do the same
                     found = self._stored(name, ways) or found
-                    self._library.remember(name, json.dumps(found).encode())
+                    self.library.remember(name, json.dumps(found).encode())
         if found is None:
             return first, ""
         chosen[name] = self.measured[name] = found
@@ -172,7 +173,7 @@ class Tuner:
     def _commands(
         self, way: Way, record: Callable[[Recorder, Way], None]
     ) -> list[Command]:
-        recorder = Recorder(self._library.isa, self._workers)
+        recorder = Recorder(self.library.isa, self._workers)
         record(recorder, way)
         return recorder.commands
 
@@ -187,7 +188,7 @@ class Tuner:
         return self._stored(name, ways) if found is None else found
 
     def _stored(self, name: str, ways: Sequence[Way]) -> Choice | None:
-        content = self._library.recall(name)
+        content = self.library.recall(name)
         return None if content is None else _read(content, ways)
 
     def _measured(
@@ -212,7 +213,7 @@ class Tuner:
             different.setdefault(_described(commands), (way, commands))
         if len(different) == 1:
             return Choice({}, 0, 0)
-        bench = Bench(self._library, self._workers, [*different.values()], read, check)
+        bench = Bench(self.library, self._workers, [*different.values()], read, check)
         bench.measure(bench.ways, 1)  # which takes misses of the TLB and of branches
         bench.forget()
         bench.measure(bench.ways, _ROUNDS[0])
@@ -430,7 +431,8 @@ def _described(commands: Sequence[Command]) -> str:
 
     def of(word: Word) -> object:
         if isinstance(word, Address):
-            return "at", numbers[word.buffer], word.buffer.nbytes, word.offset
+            # how it is aligned is all that an offset is worth
+            return "at", numbers[word.buffer], word.offset % ALIGNMENT
         if isinstance(word, Words):
             return [of(each) for each in word.words]
         return word.kernel.key if isinstance(word, Code) else int(word)

@@ -159,9 +159,11 @@ class FmaProduct(Product):
         """Record the commands."""
         a, right = self._rows_of_a(), self._right()
         # tiles of B in place are as wide as few rows leave room for
-        rows = self.tile.rows if right.way == "panels" else self.usual.rows
-        division = self._divide(TileShape(rows, right.vectors))
-        blocks = self._blocks(division, right)
+        usual = tile = self.usual._replace(vectors=right.vectors)
+        if right.way == "panels":
+            usual, tile = self.usual, self.tile
+        division = self._divide(tile, self.schedule)
+        blocks = self._blocks(self._divide(usual), right)
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
@@ -209,7 +211,7 @@ class FmaProduct(Product):
         yield from (Schedule(passes=passes) for passes in (1, 2, 4))
         yield from other_divisions(self._divide(usual), self.recorder.workers)
 
-    def _divide(self, tile: TileShape) -> Division:
+    def _divide(self, tile: TileShape, schedule: Schedule = SUGGESTED) -> Division:
         per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.workers)
@@ -223,9 +225,9 @@ class FmaProduct(Product):
             -(-self.columns // per_panel),
             most_rows=tile.rows,
             together=1,
-            row_parts=self.schedule.row_parts or row_parts,
-            column_parts=self.schedule.column_parts or cached,
-            chunks=self.schedule.chunks or -(-wanted // self.batches),
+            row_parts=schedule.row_parts or row_parts,
+            column_parts=schedule.column_parts or cached,
+            chunks=schedule.chunks or -(-wanted // self.batches),
         )
 
     def _row_parts(self) -> int:
@@ -236,6 +238,8 @@ class FmaProduct(Product):
         return max(1, round(kept / ROWS_BYTES))
 
     def _blocks(self, division: Division, right: _Right) -> Blocks:
+        """Blocks as the suggested *division* wants them, whatever the schedule: they
+        say how sums are rounded."""
         if right.way == "dot":
             return divide_depth(1, self.depth, most=max(1, self.depth))
         passes = 1
