@@ -32,6 +32,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Words,
 )
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
+from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from . import tiled
@@ -241,6 +242,34 @@ def test_originals_are_given_up_one_after_the_other(tmp_path: Path) -> None:
         assert left == 0
     assert len(copies) >= count
     assert max(alive) == 1
+
+
+def test_small_weights_are_packed_by_one_program() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (DEPTH, 40)} | {f"w{n}": (40, 40) for n in range(5)}
+    weights = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    values = ["x", *(f"v{n}" for n in range(5)), "y"]
+    proto = model(
+        [
+            helper.make_node("MatMul", [values[n], name], [values[n + 1]])
+            for n, name in enumerate(weights)
+        ],
+        dict(weights),
+    )
+    expected = X.astype(np.float64)
+    for each in weights.values():
+        expected = expected @ each
+    programs: list[int] = []
+    init = Program.__init__
+
+    def noted(self: Program, commands: Any, *given: Any, **named: Any) -> None:
+        programs.append(len(named.get("targets", ())))
+        init(self, commands, *given, **named)
+
+    with mock.patch.object(Program, "__init__", noted):
+        first = session(proto)
+        np.testing.assert_allclose(run(first), expected, 1e-3, 1)
+    assert sorted(programs) == [0, len(weights)]
 
 
 # what must not be mixed up
@@ -529,7 +558,8 @@ def private():
 
 small, large = sys.argv[1:]
 x = {n: np.ones((64, n), np.float32) for n in (96, 2048)}
-onnxplug.InferenceSession(small).run(None, {"x": x[96]})
+for model, size in ((small, 96), (large, 2048)):  # kernels are compiled
+    onnxplug.InferenceSession(model).run(None, {"x": x[size]})
 gc.collect()
 used, kept = [private()], []
 for _ in range(3):
