@@ -13,6 +13,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Constant,
     Word,
     Words,
+    chunks_for,
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -20,7 +21,6 @@ from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
-    chunks_for,
     divide,
     divide_depth,
 )
@@ -196,7 +196,16 @@ class FmaProduct(Product):
             row_parts=row_parts,
             column_parts=cached,
             chunks=-(-wanted // self.batches),
+            rows_first=cached <= 1 and self._rows_first(),
         )
+
+    def _rows_first(self) -> bool:
+        """Whether each thread should have some rows, and read all of B.
+
+        What other threads wrote is read more slowly than what nobody writes.  If rows
+        of the result are divided as those of A were, a thread has both in its cache.
+        """
+        return self.inner * self.columns * self.itemsize < self.nbytes // 2
 
     def _row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""

@@ -7,10 +7,15 @@ from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
+from onnxplug_cpu.compiler.ir.commands import (
+    Address,
+    Code,
+    Constant,
+    Word,
+    chunks_for,
+)
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.division import chunks_for
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_collide
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
