@@ -17,7 +17,10 @@ from onnxplug_cpu.compiler.ir.commands import (
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.block import (
+    STRIP_BYTES,
+    BlockProduct,
+)
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
@@ -147,6 +150,10 @@ class FmaProduct(Product):
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
         a_row = abs(a.strides[3]) * self.itemsize
+        strip = 1
+        by_rows = self._by_rows(division, right, -(-self.inner // outer))
+        if by_rows and outer == 1 and right.way != "dot":
+            strip = max(1, min(division.chunk_panels, STRIP_BYTES // tile_bytes))
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -165,8 +172,9 @@ class FmaProduct(Product):
             "depth": self.depth,
             "element": self.itemsize,
             "panel_bytes": panel_bytes,
-            "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
-            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner)),
+            "by_rows": int(by_rows),
+            "strip": strip,
+            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner * strip)),
             "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
