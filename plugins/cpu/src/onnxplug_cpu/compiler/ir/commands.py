@@ -235,3 +235,28 @@ def fewest_chunks(seconds: float) -> int:
         seconds: about how long it takes one thread.
     """
     return max(1, int(seconds / LONGEST_CHUNK))
+
+
+CHUNK: Final = 20e-6
+"""Seconds that a chunk should take at least, if each worker has one: long beside a
+claim."""
+
+SHORTEST_CHUNK: Final = 3e-6
+"""The same of the only chunk of a worker: long beside the start of a job."""
+
+CHUNKS_PER_WORKER: Final = 4
+"""For the work of a worker that the system puts aside to go to others."""
+
+
+def chunks_for(seconds: float, workers: int) -> int:
+    """Into how many chunks to divide a command, if it can be divided: as many for each
+    worker, so that none waits for another's.
+
+    Args:
+        seconds: about how long it takes one thread.
+        workers: how many threads there are.
+    """
+    if workers < 2 or seconds < workers * SHORTEST_CHUNK:
+        return fewest_chunks(seconds)
+    each = min(CHUNKS_PER_WORKER, max(1, round(seconds / (workers * CHUNK))))
+    return max(workers * each, fewest_chunks(seconds))

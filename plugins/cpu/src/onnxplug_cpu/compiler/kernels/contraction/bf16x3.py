@@ -9,7 +9,14 @@ import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word, Words
+from onnxplug_cpu.compiler.ir.commands import (
+    Address,
+    Code,
+    Constant,
+    Word,
+    Words,
+    chunks_for,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
@@ -30,7 +37,6 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
-    chunks_for,
     divide,
     divide_depth,
 )

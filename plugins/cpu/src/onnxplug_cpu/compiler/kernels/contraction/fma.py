@@ -14,14 +14,17 @@ from onnxplug_cpu.compiler.ir.commands import (
     Constant,
     Word,
     Words,
+    chunks_for,
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.block import (
+    STRIP_BYTES,
+    BlockProduct,
+)
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
-    chunks_for,
     divide,
     divide_depth,
 )
@@ -168,6 +171,10 @@ class FmaProduct(Product):
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
         a_row = abs(a.strides[3]) * self.itemsize
+        strip = 1
+        by_rows = self._by_rows(division, right, -(-self.inner // outer))
+        if by_rows and outer == 1 and right.way != "dot":
+            strip = max(1, min(division.chunk_panels, STRIP_BYTES // tile_bytes))
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -186,8 +193,9 @@ class FmaProduct(Product):
             "depth": self.depth,
             "element": self.itemsize,
             "panel_bytes": panel_bytes,
-            "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
-            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner)),
+            "by_rows": int(by_rows),
+            "strip": strip,
+            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner * strip)),
             "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
@@ -228,7 +236,16 @@ class FmaProduct(Product):
             row_parts=schedule.row_parts or row_parts,
             column_parts=schedule.column_parts or cached,
             chunks=schedule.chunks or -(-wanted // self.batches),
+            rows_first=cached <= 1 and self._rows_first(),
         )
+
+    def _rows_first(self) -> bool:
+        """Whether each thread should have some rows, and read all of B.
+
+        What other threads wrote is read more slowly than what nobody writes.  If rows
+        of the result are divided as those of A were, a thread has both in its cache.
+        """
+        return self.inner * self.columns * self.itemsize < self.nbytes // 2
 
     def _row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""
