@@ -84,7 +84,12 @@ def test_what_the_model_tells() -> None:
     assert meta.custom_metadata_map == {"key": "value"}
     assert session.get_providers() == [CPU]
     assert session.get_provider_options() == {
-        CPU: {"compile": "True", "fp32_matmul": "auto", "winograd": "False"}
+        CPU: {
+            "compile": "True",
+            "fp32_matmul": "auto",
+            "winograd": "False",
+            "autotune": "False",
+        }
     }
 
 

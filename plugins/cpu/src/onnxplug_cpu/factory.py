@@ -35,6 +35,11 @@ class CpuFactory(ep.EpFactory):
             doc="compute compiled convolutions of 3×3 with fewer multiplications where "
             "that is faster; errors are two to three times as large",
         ),
+        "autotune": ep.Option(
+            default=False,
+            doc="measure schedules of compiled products and convolutions, for at most "
+            "20 seconds of a session, and keep the fastest; results are the same bits",
+        ),
     }
 
     def supported_devices(
@@ -66,6 +71,7 @@ class CpuFactory(ep.EpFactory):
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
             transforms=bool(options["winograd"]),
+            tunes=bool(options["autotune"]),
             supplied=session.find_kernel,
             weights=session.weights(ep.HOST),
         )

@@ -31,6 +31,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         transforms: compute convolutions by transforms of tiles where that is faster.
+        tunes: measure schedules of products and convolutions.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -43,6 +44,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         transforms: bool = False,
+        tunes: bool = False,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -54,6 +56,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         self.compiles = compiles
         self.splits = splits
         self.transforms = transforms
+        self.tunes = tunes
         self._compiler: Compiler | None = None
 
     def find_kernel(
@@ -101,6 +104,7 @@ class CpuProvider(ep.KernelExecutionProvider):
                     self.threads,
                     splits=self.splits,
                     transforms=self.transforms,
+                    tunes=self.tunes,
                     arenas=self._arenas,
                     weights=self._weights,
                 )

@@ -32,6 +32,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Words,
 )
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
+from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from . import tiled
@@ -563,3 +564,31 @@ def test_sessions_of_one_matrix_have_it_once(tmp_path: Path, external: bool) -> 
     assert one - before < 1.5 * matrix + 6
     assert two - one < 4 and three - two < 4
     assert none - before < 6
+
+
+def test_small_weights_are_packed_by_one_program() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (DEPTH, 40)} | {f"w{n}": (40, 40) for n in range(5)}
+    weights = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    values = ["x", *(f"v{n}" for n in range(5)), "y"]
+    proto = model(
+        [
+            helper.make_node("MatMul", [values[n], name], [values[n + 1]])
+            for n, name in enumerate(weights)
+        ],
+        dict(weights),
+    )
+    expected = X.astype(np.float64)
+    for each in weights.values():
+        expected = expected @ each
+    programs: list[int] = []
+    init = Program.__init__
+
+    def noted(self: Program, commands: Any, *given: Any, **named: Any) -> None:
+        programs.append(len(named.get("targets", ())))
+        init(self, commands, *given, **named)
+
+    with mock.patch.object(Program, "__init__", noted):
+        first = session(proto)
+        np.testing.assert_allclose(run(first), expected, 1e-3, 1)
+    assert sorted(programs) == [0, len(weights)]

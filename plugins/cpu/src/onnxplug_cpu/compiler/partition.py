@@ -56,8 +56,6 @@ class ProgramPartition(ep.CompiledPartition):
         find_function: the array tier's function of a node.
         threads: of what runs on arrays; 0 for no limit.
 
-    Attributes:
-        notes: why a node, by its position, is not compiled.
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
-        self.notes = {
+        self._notes = {
             self._places[node]: reason
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
@@ -229,7 +227,23 @@ class ProgramPartition(ep.CompiledPartition):
             "plans": sum(segment.plans for segment in segments),
         }
         nbytes = self._compiler.packed_bytes
-        return made | ({"bytes of packed weights": nbytes} if nbytes else {})
+        if nbytes:
+            made["bytes of packed weights"] = nbytes
+        tuner = self._compiler.tuner
+        return made | (tuner.counts if tuner is not None else {})
+
+    @property
+    def notes(self) -> Mapping[int, str]:  # type: ignore[override]
+        """Why nodes are not compiled, and how those are that are not as usual."""
+        if self._compiler.tuner is None:
+            return self._notes
+        found = {
+            self._places[node]: note
+            for segment in self._built.segments
+            for node, note in segment.notes.items()
+            if node in self._places
+        }
+        return found | self._notes
 
     def close(self) -> None:
         """Give up what runs need."""
@@ -334,7 +348,7 @@ class ProgramPartition(ep.CompiledPartition):
             self._places[node]: f"on arrays for inputs of some shapes: {reason}"
             for node, reason in refused.items()
         }
-        self.notes = {**found, **self.notes}
+        self._notes = {**found, **self._notes}
 
 
 class _Built(Record):

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.plan import Plans
 from onnxplug_cpu.compiler.schedule.planned import Planned, Result
 from onnxplug_cpu.compiler.target.cores import default_workers
+
+if TYPE_CHECKING:
+    from onnxplug_cpu.compiler.runtime.autotune import Tuner
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -54,6 +57,7 @@ class Compiler(Record):
         arenas: memory of runs.
         may_split, may_transform: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
+        tuner: measures schedules; ``None`` if none are.
     """
 
     library: Library
@@ -63,6 +67,7 @@ class Compiler(Record):
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
     may_transform: bool = False
+    tuner: Tuner | None = None
 
     @property
     def packed_bytes(self) -> int:
@@ -82,6 +87,7 @@ class Compiler(Record):
         *,
         splits: bool = False,
         transforms: bool = False,
+        tunes: bool = False,
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
     ) -> Compiler:
@@ -93,6 +99,7 @@ class Compiler(Record):
                 faster.
             transforms: compute convolutions by transforms of tiles where that is
                 faster.
+            tunes: measure schedules.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
         """
@@ -106,7 +113,12 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        return cls(library, workers, {}, arenas, may_split, weights, transforms)
+        tuner = None
+        if tunes:
+            from onnxplug_cpu.compiler.runtime.autotune import Tuner
+
+            tuner = Tuner(library, workers)
+        return cls(library, workers, {}, arenas, may_split, weights, transforms, tuner)
 
 
 class LinkedPlan(Record):
@@ -246,6 +258,17 @@ class Segment:
         """How many plans it has made."""
         return self._made
 
+    @property
+    def notes(self) -> dict[int, str]:
+        """What is to be said of how its latest plan computes nodes, by index."""
+        program = self._latest and self._latest.program
+        notes: dict[int, dict[str, None]] = {}
+        for command in program.commands if program else ():
+            if command.note:
+                for node in command.nodes:
+                    notes.setdefault(node, {})[command.note] = None
+        return {node: "; ".join(found) for node, found in notes.items()}
+
     def close(self) -> None:
         """Give up all plans, and the constants that they read."""
         with self._lock:
@@ -268,6 +291,7 @@ class Segment:
             compiler.packed,
             compiler.may_split,
             may_transform=compiler.may_transform,
+            choose=None if compiler.tuner is None else compiler.tuner.watched(look),
         )
         inputs = [
             Abstract(dtype or _OF_ANY_TYPE, shape)

@@ -20,6 +20,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     chains_of,
     masked_rows,
     tile_shape,
+    wide_tiles,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
@@ -51,6 +52,7 @@ def tiles(isa: Isa) -> list[Kernel]:
         if 0 < r <= shape.rows
     ]
     products += [_tile(isa, r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
+    products += [_tile(isa, *wide, taps=True) for wide in wide_tiles(isa)]
     if most := masked_rows(isa):
         products += [
             _tile(isa, 1, wide_vectors(isa, 1), alone=True, masked=True),

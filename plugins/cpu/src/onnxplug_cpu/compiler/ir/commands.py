@@ -210,6 +210,7 @@ class Command(Record):
         flops: floating-point operations, or 0 when memory is what counts.
         nbytes: bytes that must be read and written at least.
         nodes: indices of the graph's nodes that it computes.
+        note: what is to be said of how it does that.
     """
 
     kernel: Kernel
@@ -219,6 +220,7 @@ class Command(Record):
     flops: int
     nbytes: int
     nodes: tuple[int, ...]
+    note: str = ""
 
 
 LONGEST_CHUNK: Final = 20e-3
@@ -233,3 +235,28 @@ def fewest_chunks(seconds: float) -> int:
         seconds: about how long it takes one thread.
     """
     return max(1, int(seconds / LONGEST_CHUNK))
+
+
+CHUNK: Final = 20e-6
+"""Seconds that a chunk should take at least, if each worker has one: long beside a
+claim."""
+
+SHORTEST_CHUNK: Final = 3e-6
+"""The same of the only chunk of a worker: long beside the start of a job."""
+
+CHUNKS_PER_WORKER: Final = 4
+"""For the work of a worker that the system puts aside to go to others."""
+
+
+def chunks_for(seconds: float, workers: int) -> int:
+    """Into how many chunks to divide a command, if it can be divided: as many for each
+    worker, so that none waits for another's.
+
+    Args:
+        seconds: about how long it takes one thread.
+        workers: how many threads there are.
+    """
+    if workers < 2 or seconds < workers * SHORTEST_CHUNK:
+        return fewest_chunks(seconds)
+    each = min(CHUNKS_PER_WORKER, max(1, round(seconds / (workers * CHUNK))))
+    return max(workers * each, fewest_chunks(seconds))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     MAX_CHUNKS,
     Acceptance,
     Address,
+    Buffer,
     Check,
     Command,
     Constant,
@@ -39,6 +40,30 @@ identity from being used again.
 Filling: TypeAlias = "Callable[[Recorder, View, Address], None]"
 """Records the commands that write the packed form of a constant."""
 
+Way = TypeVar("Way", bound="tuple[Any, ...]")
+
+
+class Choose(Protocol):
+    """Finds the fastest of some ways to compute the same."""
+
+    def __call__(
+        self,
+        ways: Sequence[Way],
+        record: Callable[[Recorder, Way], None],
+        read: Sequence[Buffer],
+    ) -> tuple[Way, str]:
+        """The fastest way.
+
+        Args:
+            ways: NamedTuples of one class; the first is that to be compared with, and
+                the others differ from it in some fields, which may be combined.
+            record: records the commands of a way, over the same buffers in each.
+            read: what was computed just before, and is in caches.
+
+        Returns:
+            One of the ways, or a combination of some, and what is to be said of it.
+        """
+
 
 class Recorder:
     """Collects the commands of one plan.
@@ -52,6 +77,7 @@ class Recorder:
         may_split: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
         may_transform: whether convolutions may be computed by transforms of tiles.
+        choose: measures ways to compute the same; ``None`` if nothing is measured.
     """
 
     def __init__(
@@ -62,6 +88,7 @@ class Recorder:
         may_split: Callable[[], bool] = bool,
         *,
         may_transform: bool = False,
+        choose: Choose | None = None,
     ) -> None:
         self.isa = isa
         self.workers = workers
@@ -70,6 +97,7 @@ class Recorder:
         self.nodes: tuple[int, ...] = ()
         self.may_split = may_split
         self.may_transform = may_transform
+        self.choose = choose
         self._packed = {} if packed is None else packed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
@@ -159,6 +187,7 @@ class Recorder:
             self._packed,
             self.may_split,
             may_transform=self.may_transform,
+            choose=self.choose,
         )
         part.nodes, part.checks = self.nodes, self.checks
         return part
@@ -172,6 +201,7 @@ class Recorder:
         label: str = "",
         flops: int = 0,
         nbytes: int = 0,
+        note: str = "",
     ) -> None:
         """Record a command; *words* are by name, in any order.
 
@@ -191,5 +221,5 @@ class Recorder:
             return
         ordered = tuple(words[name] for name in kernel.words)
         self.commands.append(
-            Command(kernel, ordered, chunks, label, flops, nbytes, self.nodes)
+            Command(kernel, ordered, chunks, label, flops, nbytes, self.nodes, note)
         )

@@ -43,6 +43,7 @@ def record_together(
         label=label or ", ".join(dict.fromkeys(part.label for part in parts)),
         flops=sum(part.flops for part in parts),
         nbytes=sum(part.nbytes for part in parts),
+        note="; ".join(dict.fromkeys(part.note for part in parts if part.note)),
     )
 
 

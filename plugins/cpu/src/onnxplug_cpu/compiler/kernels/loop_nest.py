@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
 from onnxplug_cpu.compiler.codegen.types import I8, I64
-from onnxplug_cpu.compiler.ir.commands import Address, Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.commands import Address, Word, chunks_for
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Value
-
-CHUNK_NS = 20_000
-"""About how long a chunk should take: short enough to balance, long beside a claim."""
-
-CHUNKS_PER_WORKER = 8
 
 SPLAT, UNIT, STRIDED = "0", "1", "s"
 """How an operand's elements lie along the innermost axis: one, consecutive, apart."""
@@ -104,11 +99,7 @@ def chunks_wanted(recorder: Recorder, nanoseconds: float) -> int:
     Args:
         nanoseconds: about how long it takes one worker.
     """
-    shared = 1
-    if recorder.workers > 1:
-        most = CHUNKS_PER_WORKER * recorder.workers
-        shared = min(most, round(nanoseconds / CHUNK_NS))
-    return max(shared, fewest_chunks(1e-9 * nanoseconds))
+    return chunks_for(1e-9 * nanoseconds, recorder.workers)
 
 
 def chunks(recorder: Recorder, items: int, nanoseconds: float) -> tuple[int, int]:

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction, Parameters
-from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
+from onnxplug_cpu.compiler.ir.commands import Word, chunks_for
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import LANES
-
-_CHUNK_NANOSECONDS = 20_000
-"""Work below this is not worth a second thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +392,7 @@ def chunk_size(count: int, nanoseconds: float, workers: int, multiple: int = 1) 
         multiple: chunks but the last are multiples of this.
     """
     whole = count * nanoseconds
-    parts = fewest_chunks(1e-9 * whole)
-    if workers > 1 and whole >= 2 * _CHUNK_NANOSECONDS:
-        parts = max(parts, int(min(whole / _CHUNK_NANOSECONDS, 8 * workers)))
+    parts = chunks_for(1e-9 * whole, workers)
     if parts == 1:
         return max(count, 1)
     size = -(-count // parts)

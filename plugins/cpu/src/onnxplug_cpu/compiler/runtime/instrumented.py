@@ -128,6 +128,8 @@ class WatchedProgram:
             facts["flops"] = command.flops
         if command.nbytes:
             facts["bytes"] = command.nbytes
+        if command.note:
+            facts["note"] = command.note
         return facts
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug.ep.arrays import usual_form
-from onnxplug_cpu.compiler.ir.commands import Block, Check, Command, Constant, Packed
+from onnxplug_cpu.compiler.ir.commands import (
+    Block,
+    Buffer,
+    Check,
+    Command,
+    Constant,
+    Packed,
+)
 from onnxplug_cpu.compiler.ir.pieces import Work
 from onnxplug_cpu.compiler.runtime import driver
 from onnxplug_cpu.compiler.runtime.arena import Arenas, address_of, release_mapped_pages
@@ -40,6 +48,10 @@ TOGETHER: Final = 64 << 20
 """Bytes of packed constants that lie in one block, and share huge pages; it is given
 back with the last of them."""
 
+AT_A_TIME: Final = 1 << 20
+"""Bytes of packed constants that one program writes: meanwhile the originals and the
+copies are both in memory."""
+
 
 def _nothing(part: Part) -> None:
     """What there is to do between parts of a run that nobody cancels."""
@@ -65,7 +77,7 @@ class Program:
         checks: what to look at after each run.
         look: called before each kernel that is compiled; it may raise.
         weights: where packed constants are shared with other sessions.
-        target: the packed constant that the commands write, and its address.
+        targets: the packed constants that the commands write, and their addresses.
 
     Attributes:
         division: how long they take.
@@ -89,7 +101,7 @@ class Program:
         checks: Sequence[Check] = (),
         look: Callable[[], None] = lambda: None,
         weights: ep.WeightStore | None = None,
-        target: tuple[Packed, int] | None = None,
+        targets: Mapping[Buffer, int] = MappingProxyType({}),
     ) -> None:
         work = self._work = Work.of(commands)
         laid = [each.piece.laid for each in work.placed]
@@ -102,8 +114,7 @@ class Program:
         _resolve(work, library, look)
         template = link(work, n_inputs, n_outputs, specs, self._arenas)
         buffers = template.constants
-        written, at = target or (None, 0)
-        packed = [b for b in buffers if isinstance(b, Packed) and b is not written]
+        packed = [b for b in buffers if isinstance(b, Packed) and b not in targets]
         fill(packed, library, workers, self._arenas, weights)
         shared = driver.shared_driver(library)
         self._enter = shared.run
@@ -111,10 +122,12 @@ class Program:
         if workers > 1 and max(chunks, default=0) > 1:
             self._pool = shared_pool(library)
         words = template.words
-        added = np.array(
-            [at if buffer is written else buffer.address for buffer in buffers],
-            np.uint64,
-        )
+
+        def address(buffer: Constant | Packed) -> int:
+            target = targets.get(buffer)
+            return buffer.address if target is None else target
+
+        added = np.array([address(buffer) for buffer in buffers], np.uint64)
         words[template.constant_words] += added[template.constant_owners]
         words[driver.PYTHON] = shared.python
         words[driver.RELEASES] = int(self.division.seconds > WORTH_RELEASING)
@@ -373,44 +386,80 @@ def fill(
         PackingRefused: one may not be used; all others are there.
     """
     missing = [b for b in packed if b.memory is None and not b.refused]
-    places = _Places(arenas, missing)
+    places = _Places(arenas, missing, library, workers)
     for buffer in missing:
         with buffer.lock:
             if buffer.memory is None and not buffer.refused:
-                _fill(buffer, places, library, workers, weights)
+                _fill(buffer, places, library, weights)
     if any(buffer.refused for buffer in packed):
         raise PackingRefused
 
 
 class _Places:
-    """Memory for packed constants, which is taken when the first of a few needs it."""
+    """Memory for packed constants, which is taken when the first of a few needs it.
 
-    def __init__(self, arenas: Arenas, packed: Sequence[Packed]) -> None:
-        self.arenas: Final = arenas
+    Small ones are written some at a time, as a program takes longer to make than they
+    take it.
+    """
+
+    def __init__(
+        self, arenas: Arenas, packed: Sequence[Packed], library: Library, workers: int
+    ) -> None:
+        self._arenas: Final = arenas
         self._packed: Final = packed
+        self._library: Final = library
+        self._workers: Final = workers
         self._blocks: dict[Packed, Block] = {}
+        self._written: dict[Packed, Block] = {}
 
-    def block(self, buffer: Packed) -> Block:
+    def _from(self, buffer: Packed, nbytes: int) -> Sequence[Packed]:
+        """*buffer* and those behind it, of so many bytes together."""
+        start = self._packed.index(buffer)
+        totals = itertools.accumulate(b.nbytes for b in self._packed[start:])
+        count = sum(1 for _ in itertools.takewhile(nbytes.__gt__, totals))
+        return self._packed[start : start + max(1, count)]
+
+    def _block(self, buffer: Packed) -> Block:
         """The place of *buffer*."""
         if buffer not in self._blocks:
-            start = self._packed.index(buffer)
-            totals = itertools.accumulate(b.nbytes for b in self._packed[start:])
-            count = 1 + sum(1 for _ in itertools.takewhile(TOGETHER.__gt__, totals))
-            together = self._packed[start : start + count]
-            blocks = self.arenas.blocks([each.nbytes for each in together])
+            together = self._from(buffer, TOGETHER)
+            blocks = self._arenas.blocks([each.nbytes for each in together])
             self._blocks = dict(zip(together, blocks, strict=True))
         return self._blocks[buffer]
+
+    def written(self, buffer: Packed) -> Block:
+        """The place of *buffer*, which has its content."""
+        if buffer not in self._written:
+            self._write(self._from(buffer, AT_A_TIME))
+        return self._written.pop(buffer)
+
+    def _write(self, packed: Sequence[Packed]) -> None:
+        # another thread may just have written one: it has no commands then
+        fills = {each: each.fill for each in packed}
+        blocks = {each: self._block(each) for each, fill in fills.items() if fill}
+        program = Program(
+            list(itertools.chain.from_iterable(fills.values())),
+            self._library,
+            self._workers,
+            n_inputs=0,
+            n_outputs=0,
+            arenas=self._arenas,
+            targets={each: block.address for each, block in blocks.items()},
+        )
+        program.run((), ())
+        for source in program.constants:
+            release_mapped_pages(source)
+        self._written = blocks
 
 
 def _fill(
     buffer: Packed,
     places: _Places,
     library: Library,
-    workers: int,
     weights: ep.WeightStore | None,
 ) -> None:
     def make() -> Array:
-        return _packed(buffer, places, library, workers)
+        return _packed(buffer, places)
 
     layout = source = None
     constant = buffer.source
@@ -429,20 +478,8 @@ def _fill(
     buffer.fill, buffer.source = (), None  # which have the original
 
 
-def _packed(buffer: Packed, places: _Places, library: Library, workers: int) -> Array:
-    block = places.block(buffer)
-    program = Program(
-        buffer.fill,
-        library,
-        workers,
-        n_inputs=0,
-        n_outputs=0,
-        arenas=places.arenas,
-        target=(buffer, block.address),
-    )
-    program.run((), ())
-    for source in program.constants:
-        release_mapped_pages(source)
+def _packed(buffer: Packed, places: _Places) -> Array:
+    block = places.written(buffer)
     if buffer.accepts is not None and not buffer.accepts(block.array):
         raise PackingRefused
     block.array.flags.writeable = False

@@ -12,7 +12,7 @@ from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.left_factor import (
     left_factor,
-    rows_collide,
+    rows_hinder,
 )
 from onnxplug_cpu.compiler.layout.orders import Order
 from onnxplug_cpu.compiler.schedule.structure import MOST_VIEWS
@@ -93,7 +93,7 @@ class Placement:
         size = [value.shape[axis] for axis in order]
         shape = [sum(around[axis]) + value.shape[axis] for axis in order]
         width, itemsize = shape[-1], value.dtype.itemsize
-        if rows_collide(width * itemsize):
+        if rows_hinder(self.recorder.isa, width * itemsize):
             width += VECTOR_BYTES // itemsize
         whole = self.recorder.temporary(value.dtype, (*shape[:-1], width))
         inverse = sorted(range(len(order)), key=order.__getitem__)
@@ -128,7 +128,8 @@ class Placement:
         value = self.known(name)
         if name in self.positions or not readers or not value.shape:
             return False
-        return rows_collide(value.shape[-1] * value.dtype.itemsize) and all(
+        nbytes = value.shape[-1] * value.dtype.itemsize
+        return rows_hinder(self.recorder.isa, nbytes) and all(
             reader.traits.multiplies
             and reader.inputs[0] == name
             and name not in reader.inputs[1:]

@@ -251,6 +251,7 @@ class _PieceRecorder(Recorder):
             {},
             given.may_split,
             may_transform=given.may_transform,
+            choose=given.choose,
         )
         self._recording: Recording | None = recording
         recording.recorders.append(self)

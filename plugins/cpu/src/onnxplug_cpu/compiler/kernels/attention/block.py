@@ -421,7 +421,9 @@ class _Writer:
         f = self.f
         arguments |= {"result": arguments["c"], "result_row": arguments["c_row"]}
         arguments = {name: opaque(f, value) for name, value in arguments.items()}
-        arguments |= {"taps": f.value(1, I64), "offsets": f.zero(PTR)}
+        one, none = f.value(1, I64), f.value(0, I64)
+        arguments |= {"taps": one, "offsets": f.zero(PTR)}
+        arguments |= {"panels": one, "b_panel": none}
         names = [name for name, _ in PARAMETERS]
         if arguments.keys() != set(names):
             raise TypeError(f"a tile takes {names}; got {list(arguments)}")

@@ -9,7 +9,14 @@ import numpy as np
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.codegen.tile_registers import ROWS
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word, Words
+from onnxplug_cpu.compiler.ir.commands import (
+    Address,
+    Code,
+    Constant,
+    Word,
+    Words,
+    chunks_for,
+)
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_block import TermsProduct
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
@@ -30,13 +37,17 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
-    chunks_for,
     divide,
     divide_depth,
 )
 from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
 from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.contraction.schedule import (
+    SUGGESTED,
+    Schedule,
+    other_divisions,
+)
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -200,17 +211,16 @@ class SplitProduct(Product):
     """
 
     def __init__(
-        self, recorder: Recorder, contraction: Contraction, label: str
+        self,
+        recorder: Recorder,
+        contraction: Contraction,
+        label: str,
+        schedule: Schedule = SUGGESTED,
     ) -> None:
-        super().__init__(recorder, contraction, f"{label} (bf16x3)")
+        super().__init__(recorder, contraction, f"{label} (bf16x3)", schedule)
         pixels = _pixels(contraction)
         if pixels is None:
             raise ValueError(f"strides of {self.a.strides} are not those of pixels")
-        if _is_strided(self.a):
-            single = once(self.a)
-            copy = recorder.temporary(single.dtype, single.shape)
-            record_copy(recorder, single, copy)
-            self.a = copy.broadcast_to(self.a.shape)
         self.pixels = pixels
         self.tiled = _lines(pixels, self.lines, self.line_rows)
         self.steps = -(-self.depth // STEP)
@@ -252,13 +262,22 @@ class SplitProduct(Product):
             self.panels,
             most_rows=ROWS,
             together=2,
-            row_parts=max(1, round(parts)),
-            column_parts=1,
-            chunks=-(-chunks // self.batches),
+            row_parts=self.schedule.row_parts or max(1, round(parts)),
+            column_parts=self.schedule.column_parts or 1,
+            chunks=self.schedule.chunks or -(-chunks // self.batches),
         )
+
+    def schedules(self) -> Iterable[Schedule]:
+        """Other parts of the matrix."""
+        return other_divisions(self.division, self.recorder.workers)
 
     def record(self) -> None:
         """Record the commands."""
+        if _is_strided(self.a):
+            single = once(self.a)
+            copy = self.recorder.temporary(single.dtype, single.shape)
+            record_copy(self.recorder, single, copy)
+            self.a = copy.broadcast_to(self.a.shape)
         recorder, division, blocks = self.recorder, self.division, self.blocks
         panel = self.taps * self.steps * STEP_BYTES
         matrix = self.panels * panel

@@ -8,9 +8,12 @@ depth of each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
-from onnxplug_cpu.compiler.kernels.contraction.chunk import SHARED_WORDS, Chunk
+from onnxplug_cpu.compiler.kernels.contraction.chunk import SHARED_WORDS, Chunk, Place
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
@@ -29,6 +32,7 @@ BLOCK_WORDS = (
     "element",
     "panel_bytes",
     "by_rows",
+    "strip",
     "a_prefetch",
     "b_prefetch",
     "tile",
@@ -47,8 +51,9 @@ BLOCK_WORDS = (
     "packed_distance",
 )
 
-MOST_TILE_BYTES = 32 * VECTOR_BYTES
-"""Room for any tile: no processor has more registers."""
+STRIP_BYTES = 128 * VECTOR_BYTES
+"""Room for the tiles that wait for the epilogue together; no processor has registers
+for as many bytes in one."""
 
 
 class BlockProduct(Generator):
@@ -62,6 +67,8 @@ class BlockProduct(Generator):
     - ``depth``, the elements of a tap, the bytes of an ``element``, and the
       ``panel_bytes`` of a row of a panel;
     - ``by_rows``, not 0 when all panels of a row tile come before the next row tile;
+    - ``strip``, how many whole panels are computed at once, for calls to be few; 1 if
+      not by rows or if results wait for another pass;
     - ``b_prefetch``, the bytes of the next panel that a step of a tile asks for, and
       ``a_prefetch``, those of a later tile's A, for which the last panel asks;
     - the four functions of a tile, of one row less, and those of the last panel;
@@ -78,10 +85,27 @@ class BlockProduct(Generator):
         _write(module, name)
 
 
+class _Pass(NamedTuple):
+    """Over a chunk, for some blocks of K.
+
+    Attributes:
+        first_block: the number of the first one.
+        blocks: how many.
+        first_tap, start: where the first one begins: in which tap, and where there.
+        is_last: whether no pass follows.
+    """
+
+    first_block: Value
+    blocks: Value
+    first_tap: Value
+    start: Value
+    is_last: Value
+
+
 def _write(module: Module, name: str) -> None:
     chunk = Chunk(module, name, BLOCK_WORDS)
     f = chunk.function
-    stack = f.stack(Type("i8"), MOST_TILE_BYTES)
+    stack = f.stack(Type("i8"), STRIP_BYTES)
     integer, pointer = chunk.integer, chunk.pointer
     a, b = chunk.matrix_of("a"), chunk.matrix_of("b")
     a_line, a_row, out_row = integer("a_line"), integer("a_row"), chunk.result_row
@@ -124,26 +148,61 @@ def _write(module: Module, name: str) -> None:
     tap_blocks, block_depth = integer("tap_blocks"), integer("block_depth")
 
     by_rows = integer("by_rows").compare("ne", 0)
-    one, all_tiles = f.value(1, I64), integer("lines") * chunk.tiles
     last_tap = f.load(f.at(offsets, taps - 1, I64), I64)
-    my_tiles, my_panels = chunk.end_tile - first_tile, end_panel - first_panel
+    my_tiles, strip = chunk.end_tile - first_tile, integer("strip")
+    strip_columns = strip * panel_columns
+    whole_panels = f.minimum(end_panel, columns // panel_columns) - first_panel
+    # a last panel that is not whole is a strip of its own
+    my_strips = (whole_panels + (strip - 1)) // strip
+    my_strips = my_strips + (end_panel - first_panel - whole_panels)
+    begin, beyond = chunk.place(first_tile), chunk.place(chunk.end_tile)
 
-    def over_outer(outer_block: Value, i: Value) -> None:
-        last = (outer_block + 1).compare("eq", outer)
-        f.loop(
-            f.select(by_rows, my_panels, my_tiles),
-            lambda j: over_tiles(
-                outer_block, last, f.select(by_rows, j, i), f.select(by_rows, i, j)
-            ),
+    def over_outer(outer_block: Value) -> None:
+        first_block = outer_block * inner
+        pass_ = _Pass(
+            first_block,
+            f.minimum(blocks - first_block, inner),
+            first_block // tap_blocks * block_taps,
+            first_block % tap_blocks * block_depth,
+            (outer_block + 1).compare("eq", outer),
         )
 
+        def major(i: Value, *carried: Value) -> Sequence[Value]:
+            here = Place(*carried)
+            next_row = chunk.following(here)
+
+            def minor(j: Value, *carried: Value) -> Sequence[Value]:
+                here, later = Place(*carried[:2]), Place(*carried[2:])
+                my_strip, my_tile = f.select(by_rows, j, i), f.select(by_rows, i, j)
+                over_tiles(pass_, my_strip, my_tile, here, later)
+                return [
+                    *chosen(here, chunk.following(here)),
+                    *chosen(later, chunk.following(later)),
+                ]
+
+            f.loop(
+                f.select(by_rows, my_strips, my_tiles),
+                minor,
+                [*here, *chosen(next_row, beyond)],
+            )
+            return chosen(next_row, here)
+
+        f.loop(f.select(by_rows, my_tiles, my_strips), major, begin)
+
+    def chosen(if_by_rows: Place, otherwise: Place) -> list[Value]:
+        pairs = zip(if_by_rows, otherwise, strict=True)
+        return [f.select(by_rows, *pair) for pair in pairs]
+
     def over_tiles(
-        outer_block: Value, last: Value, my_panel: Value, my_tile: Value
+        pass_: _Pass, my_strip: Value, my_tile: Value, place: Place, next_place: Place
     ) -> None:
+        my_panel = f.minimum(my_strip * strip, whole_panels)
+        whole = my_panel < whole_panels
+        panels = f.minimum(whole_panels - my_panel, strip)
+        panels = f.select(whole, panels, 1)
         panel = my_panel + first_panel
         column = panel * panel_columns
-        width = f.minimum(columns - column, panel_columns)
-        whole = width.compare("eq", panel_columns)
+        width = f.minimum(columns - column, panels * panel_columns)
         b_row = f.select(whole, integer("b_row"), integer("b_tail_row"))
         b_depth = f.select(whole, integer("b_depth"), integer("b_tail_depth"))
         function = f.select(whole, pointer("tile"), pointer("tile_tail"))
@@ -151,8 +210,7 @@ def _write(module: Module, name: str) -> None:
         b_here = offset(f, b, panel * b_panel)
         direct = whole & (chunk.has_epilogue ^ 1)
         waiting = offset(f, partial, my_panel * integer("partial_panel"))
-        index = my_tile + first_tile
-        tile = chunk.row_tile(index)
+        tile, last = chunk.row_tile(place), pass_.is_last
         function = f.select(tile.is_tall, function, function_low)
         result = chunk.result(tile, column, element)
         target = f.select(
@@ -160,25 +218,20 @@ def _write(module: Module, name: str) -> None:
             result,
             offset(f, waiting, my_tile * integer("partial_tile")),
         )
-        target_row = f.select(direct, out_row, panel_bytes)
+        target_row = f.select(direct, out_row, strip * panel_bytes)
         soon = f.select(last, result, target)
         soon_row = f.select(last, out_row, target_row)
         a_here = offset(f, a, tile.line * a_line + tile.row * a_row)
         # no panel follows the last: it asks for the A of the tile that comes next, or
         # that is next for the first panel, as far as no tap before has read it
-        later = chunk.row_tile(
-            f.minimum(index + f.select(by_rows, one, my_tiles), all_tiles - 1)
-        )
-        ends = (panel + 1).compare("eq", end_panel)
+        later = chunk.row_tile(next_place)
+        ends = (panel + panels).compare("eq", end_panel)
         a_later = offset(f, a, later.line * a_line + later.row * a_row + last_tap)
-        following = f.select(ends, a_later, offset(f, b_here, b_panel))
+        following = f.select(ends, a_later, offset(f, b_here, panels * b_panel))
         step = f.select(ends, integer("a_prefetch"), integer("b_prefetch"))
 
-        def over_blocks(inner_block: Value) -> None:
-            block = outer_block * inner + inner_block
-            first_tap = block // tap_blocks * block_taps
+        def over_blocks(index: Value, first_tap: Value, start: Value) -> list[Value]:
             count = f.minimum(taps - first_tap, block_taps)
-            start = block % tap_blocks * block_depth
             length = f.minimum(depth - start, block_depth)
             done = first_tap * depth + start
             above = done * b_depth
@@ -195,28 +248,28 @@ def _write(module: Module, name: str) -> None:
                 width,
                 target,
                 target_row,
-                block,
+                pass_.first_block + index,
                 soon,
                 soon_row,
                 offset(f, following, ahead),
                 step,
                 count,
                 f.at(offsets, first_tap, I64),
+                panels,
+                b_panel,
             )
+            start = start + block_depth
+            whole = start.compare("ge", depth)
+            return [
+                f.select(whole, first_tap + block_taps, first_tap),
+                f.select(whole, f.value(0, I64), start),
+            ]
 
-        f.loop(f.minimum(blocks - outer_block * inner, inner), over_blocks)
+        f.loop(pass_.blocks, over_blocks, [pass_.first_tap, pass_.start])
         f.branch(
             (direct ^ 1) & last,
-            lambda: chunk.finish(tile, column, width, target, panel_columns, element),
+            lambda: chunk.finish(tile, column, width, target, strip_columns, element),
         )
 
-    f.loop(
-        outer,
-        lambda block: (
-            f.loop(
-                f.select(by_rows, my_tiles, my_panels), lambda i: over_outer(block, i)
-            )
-            and None
-        ),
-    )
+    f.loop(outer, over_outer)
     f.finish()

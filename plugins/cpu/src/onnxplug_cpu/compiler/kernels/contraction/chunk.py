@@ -61,6 +61,13 @@ SHARED_WORDS: Final = (
 """
 
 
+class Place(NamedTuple):
+    """Which row tile: its line, and its number there."""
+
+    line: Value
+    number: Value
+
+
 class RowTile(NamedTuple):
     """Where a tile is: its line, its first row there, and how many rows it has."""
 
@@ -113,11 +120,22 @@ class Chunk:
         place = offset(f, self.pointer(word), first * self.integer(f"{word}_batch0"))
         return offset(f, place, second * self.integer(f"{word}_batch1"))
 
-    def row_tile(self, index: Value) -> RowTile:
-        """The tile of this number, line after line."""
+    def place(self, index: Value) -> Place:
+        """The place of the tile of this number, line after line."""
+        return Place(index // self.tiles, index % self.tiles)
+
+    def following(self, place: Place) -> Place:
+        """The place of the next tile; dividing for it would take long."""
+        f, number = self.function, place.number + 1
+        ends = number.compare("eq", self.tiles)
+        line = f.select(ends, place.line + 1, place.line)
+        return Place(line, f.select(ends, f.value(0, number.type), number))
+
+    def row_tile(self, place: Value | Place) -> RowTile:
+        """The tile at a place, or of a number, line after line."""
         f = self.function
-        line, number = index // self.tiles, index % self.tiles
-        low = f.maximum(number - self._tall_tiles, f.value(0, index.type))
+        line, number = place if isinstance(place, Place) else self.place(place)
+        low = f.maximum(number - self._tall_tiles, f.value(0, number.type))
         is_tall = number < self._tall_tiles
         rows = f.select(is_tall, self.tile_rows, self.tile_rows - 1)
         return RowTile(line, number * self.tile_rows - low, rows, is_tall)

@@ -12,6 +12,7 @@ from onnxplug_cpu.compiler.kernels.contraction.operands import (
     once,
     with_line,
 )
+from onnxplug_cpu.compiler.kernels.contraction.schedule import record_product
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -83,9 +84,12 @@ def record_contraction(
             ways.append(fold(a, b, out, epilogue, lengthens=False))
         by_tiles = bf16x3.best(recorder, ways)
         if by_tiles is not None:
-            bf16x3.SplitProduct(recorder, by_tiles, label).record()
+            record_product(
+                recorder,
+                lambda to, way: bf16x3.SplitProduct(to, by_tiles, label, way),
+            )
             return
-    FmaProduct(recorder, contraction, label).record()
+    record_product(recorder, lambda to, way: FmaProduct(to, contraction, label, way))
 
 
 def _sizes(a: View, out: View) -> str:

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-from onnxplug_cpu.compiler.ir.commands import fewest_chunks
-
-_CHUNK_SECONDS: Final = 20e-6
-
-
-def chunks_for(seconds: float, workers: int) -> int:
-    """Into how many chunks to divide what takes one thread so many seconds."""
-    wanted = fewest_chunks(seconds)
-    if workers > 1:
-        wanted = max(wanted, min(4 * workers, int(seconds / _CHUNK_SECONDS)))
-    return wanted
+from typing import NamedTuple
 
 
 class Division(NamedTuple):
@@ -71,6 +59,7 @@ def divide(
     row_parts: int,
     column_parts: int,
     chunks: int,
+    rows_first: bool = False,
 ) -> Division:
     """The division of a matrix of so many lines, rows of each, and panels.
 
@@ -80,12 +69,15 @@ def divide(
         together: how many tiles are computed together.
         row_parts, column_parts: what caches want at least.
         chunks: how many are wanted at least.
+        rows_first: whether rows are divided for that before columns are.
     """
     tiles = -(-rows // most_rows)
     tile_rows = -(-rows // tiles)
     groups = -(-lines * tiles // together)
     row_parts = min(row_parts, groups)
-    # of columns first: what one thread reads of B no other has to
+    if rows_first:
+        row_parts = min(groups, max(row_parts, -(-chunks // max(1, column_parts))))
+    # otherwise of columns: what one thread reads of B no other has to
     column_parts = min(panels, max(1, column_parts, -(-chunks // row_parts)))
     row_parts = min(groups, max(row_parts, -(-chunks // column_parts)))
     tall_tiles = rows - tiles * (tile_rows - 1)
@@ -111,6 +103,11 @@ class Blocks(NamedTuple):
     tap_blocks: int
     block_depth: int
 
+    def in_passes(self, passes: int) -> Blocks:
+        """The same sums, in so many passes over a chunk at most."""
+        inner = -(-self.blocks // passes)
+        return self._replace(outer_blocks=-(-self.blocks // inner), inner_blocks=inner)
+
 
 def divide_depth(taps: int, depth: int, *, most: int, passes: int = 1) -> Blocks:
     """Blocks of at most *most* of K, each of whole taps or within one.
@@ -126,6 +123,5 @@ def divide_depth(taps: int, depth: int, *, most: int, passes: int = 1) -> Blocks
     most_taps = max(1, most // max(1, depth))
     block_taps = -(-taps // -(-taps // most_taps))
     blocks = -(-taps // block_taps) * tap_blocks
-    inner = -(-blocks // passes)
-    outer = -(-blocks // inner)
-    return Blocks(outer, inner, blocks, block_taps, tap_blocks, block_depth)
+    whole = Blocks(1, blocks, blocks, block_taps, tap_blocks, block_depth)
+    return whole.in_passes(passes)

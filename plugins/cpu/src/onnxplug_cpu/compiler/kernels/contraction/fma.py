@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
@@ -13,14 +14,17 @@ from onnxplug_cpu.compiler.ir.commands import (
     Constant,
     Word,
     Words,
+    chunks_for,
 )
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.block import BlockProduct
+from onnxplug_cpu.compiler.kernels.contraction.block import (
+    STRIP_BYTES,
+    BlockProduct,
+)
 from onnxplug_cpu.compiler.kernels.contraction.division import (
     Blocks,
     Division,
-    chunks_for,
     divide,
     divide_depth,
 )
@@ -37,11 +41,20 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
+from onnxplug_cpu.compiler.kernels.contraction.schedule import (
+    PANELS,
+    ROWS,
+    SUGGESTED,
+    Schedule,
+    other_divisions,
+)
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
+    TileShape,
     chains_of,
     masked_rows,
     tile_shape,
+    wide_tiles,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
@@ -132,21 +145,36 @@ class FmaProduct(Product):
     """A contraction by fused multiply-adds while it is recorded."""
 
     def __init__(
-        self, recorder: Recorder, contraction: Contraction, label: str
+        self,
+        recorder: Recorder,
+        contraction: Contraction,
+        label: str,
+        schedule: Schedule = SUGGESTED,
     ) -> None:
-        super().__init__(recorder, contraction, label)
+        super().__init__(recorder, contraction, label, schedule)
         self.element = _ELEMENTS[self.a.dtype_name]
-        self.tile = tile_shape(recorder.isa)
+        self.usual = tile_shape(recorder.isa)
+        self.tile = TileShape(*(schedule.tile or self.usual))
+        if self.tile.rows * self.tile.vectors > self.usual.rows * self.usual.vectors:
+            raise ValueError(f"{self.tile} is larger than {self.usual}, which has room")
 
     def record(self) -> None:
         """Record the commands."""
         a, right = self._rows_of_a(), self._right()
-        division = self._divide(right)
-        blocks = self._blocks(division, right)
+        # tiles of B in place are as wide as few rows leave room for
+        usual = tile = self.usual._replace(vectors=right.vectors)
+        if right.way == "panels":
+            usual, tile = self.usual, self.tile
+        division = self._divide(tile, self.schedule)
+        blocks = self._blocks(self._divide(usual), right)
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
         tile_bytes = division.tile_rows * panel_bytes
         a_row = abs(a.strides[3]) * self.itemsize
+        strip = 1
+        by_rows = self._by_rows(division, right, -(-self.inner // outer))
+        if by_rows and outer == 1 and right.way != "dot":
+            strip = max(1, min(division.chunk_panels, STRIP_BYTES // tile_bytes))
         partial: Word = 0
         partial_distance = 0
         if outer > 1:
@@ -165,8 +193,9 @@ class FmaProduct(Product):
             "depth": self.depth,
             "element": self.itemsize,
             "panel_bytes": panel_bytes,
-            "by_rows": int(self._by_rows(division, right, -(-self.inner // outer))),
-            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner)),
+            "by_rows": int(by_rows),
+            "strip": strip,
+            "a_prefetch": -(-division.tile_rows * a_row // max(1, self.inner * strip)),
             "b_prefetch": -(-panel_bytes // division.chunk_tiles),
             "partial": partial,
             "partial_distance": partial_distance,
@@ -179,8 +208,19 @@ class FmaProduct(Product):
 
     # the division of the work
 
-    def _divide(self, right: _Right) -> Division:
-        per_panel = right.vectors * VECTOR_BYTES // self.itemsize
+    def schedules(self) -> Iterable[Schedule]:
+        """Other tiles, other parts of the matrix, and other orders of loops."""
+        usual = self.usual
+        for rows in range(usual.rows - 1, usual.rows // 2, -1 - usual.rows // 8):
+            yield Schedule(tile=(rows, usual.vectors))
+        if self._chains(usual.vectors) == 1:
+            yield from (Schedule(tile=shape) for shape in wide_tiles(self.recorder.isa))
+        yield from (Schedule(order=order) for order in (ROWS, PANELS))
+        yield from (Schedule(passes=passes) for passes in (1, 2, 4))
+        yield from other_divisions(self._divide(usual), self.recorder.workers)
+
+    def _divide(self, tile: TileShape, schedule: Schedule = SUGGESTED) -> Division:
+        per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.workers)
         row_parts, cached = self._row_parts(), 1
@@ -191,12 +231,21 @@ class FmaProduct(Product):
             self.lines,
             self.line_rows,
             -(-self.columns // per_panel),
-            most_rows=self.tile.rows,
+            most_rows=tile.rows,
             together=1,
-            row_parts=row_parts,
-            column_parts=cached,
-            chunks=-(-wanted // self.batches),
+            row_parts=schedule.row_parts or row_parts,
+            column_parts=schedule.column_parts or cached,
+            chunks=schedule.chunks or -(-wanted // self.batches),
+            rows_first=cached <= 1 and self._rows_first(),
         )
+
+    def _rows_first(self) -> bool:
+        """Whether each thread should have some rows, and read all of B.
+
+        What other threads wrote is read more slowly than what nobody writes.  If rows
+        of the result are divided as those of A were, a thread has both in its cache.
+        """
+        return self.inner * self.columns * self.itemsize < self.nbytes // 2
 
     def _row_parts(self) -> int:
         """Into how many parts caches want the rows divided."""
@@ -206,6 +255,8 @@ class FmaProduct(Product):
         return max(1, round(kept / ROWS_BYTES))
 
     def _blocks(self, division: Division, right: _Right) -> Blocks:
+        """Blocks as the suggested *division* wants them, whatever the schedule: they
+        say how sums are rounded."""
         if right.way == "dot":
             return divide_depth(1, self.depth, most=max(1, self.depth))
         passes = 1
@@ -215,11 +266,14 @@ class FmaProduct(Product):
             cached = max(BLOCK_DEPTH, BLOCK_BYTES // (rows * self.itemsize))
             passes = max(1, -(-self.depth // cached))
         most = TAPS_DEPTH if self.taps > 1 else BLOCK_DEPTH
-        return divide_depth(self.taps, self.depth, most=most, passes=passes)
+        blocks = divide_depth(self.taps, self.depth, most=most, passes=passes)
+        return blocks.in_passes(self.schedule.passes or blocks.outer_blocks)
 
     def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
+        if self.schedule.order:
+            return self.schedule.order == ROWS
         panel = depth * right.vectors * VECTOR_BYTES
         return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 
@@ -237,8 +291,8 @@ class FmaProduct(Product):
         whole = division.panels > 1 or left == right.vectors * lanes
         part = left != right.vectors * lanes
         tall, low = division.tile_rows, low_rows
-        most = right.vectors if whole else -(-left // lanes)
-        chains = chains_of(self.recorder.isa, tall * most)
+        panels = right.way == "panels"
+        chains = self._chains(self.usual.vectors if panels else right.vectors)
 
         def function(rows: int, *, tail: bool) -> Code:
             if right.way == "dot":
@@ -255,6 +309,13 @@ class FmaProduct(Product):
             "tile_tail": function(tall, tail=part),
             "tile_low_tail": function(low, tail=part),
         }
+
+    def _chains(self, vectors: int) -> int:
+        """In how many chains an element is added up: by every schedule as many as by
+        the usual tiles, of so many vectors."""
+        vectors = min(vectors, -(-self.columns * self.itemsize // VECTOR_BYTES))
+        tiles = -(-self.line_rows // self.usual.rows)
+        return chains_of(self.recorder.isa, -(-self.line_rows // tiles) * vectors)
 
     def _packing(self, division: Division, right: _Right) -> dict[str, Word]:
         """How chunks pack B, if they do."""
@@ -323,16 +384,16 @@ class FmaProduct(Product):
             b.address,
             self.b.strides[0] * size,
             self.b.strides[1] * size,
-            self.tile.vectors,
+            self.usual.vectors,
             b.strides[2] * size,
             b.strides[2] * size,
             b.strides[2] * size,
             b.strides[2] * size,
-            self.tile.vectors * VECTOR_BYTES,
+            self.usual.vectors * VECTOR_BYTES,
             "rows",
         )
         isa = self.recorder.isa
-        most = self.tile.rows
+        most = self.usual.rows
         if self.columns * size % VECTOR_BYTES:
             most = masked_rows(isa)
         if b.strides[3] == 1 or self.columns == 1:

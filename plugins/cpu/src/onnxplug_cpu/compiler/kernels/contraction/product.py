@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from onnxplug_cpu.compiler.ir.commands import Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, Division
+from onnxplug_cpu.compiler.kernels.contraction.schedule import SUGGESTED, Schedule
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.kernel import Kernel
@@ -14,13 +17,15 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.operands import Contraction
 
 
-class Product:
+class Product(ABC):
     """A contraction, its sizes by name.
 
     Attributes:
         recorder: receives the commands.
         contraction: what is computed.
         label: for profiles.
+        schedule: how it is computed.
+        note: what is to be said of that.
         batches: matrices of the result.
         lines, line_rows: of each.
         rows: of all its lines.
@@ -32,9 +37,15 @@ class Product:
     """
 
     def __init__(
-        self, recorder: Recorder, contraction: Contraction, label: str
+        self,
+        recorder: Recorder,
+        contraction: Contraction,
+        label: str,
+        schedule: Schedule = SUGGESTED,
     ) -> None:
         self.recorder = recorder
+        self.schedule = schedule
+        self.note = ""
         self.contraction = contraction
         self.a, self.b, self.out = contraction.a, contraction.b, contraction.out
         self.label = label
@@ -46,6 +57,14 @@ class Product:
         self.itemsize = self.a.dtype.itemsize
         self.nbytes = contraction.nbytes
         self.flops = 2 * self.batches * self.rows * self.columns * self.inner
+
+    @abstractmethod
+    def record(self) -> None:
+        """Record the commands."""
+
+    @abstractmethod
+    def schedules(self) -> Iterable[Schedule]:
+        """What may be faster than the suggested schedule."""
 
     def call(
         self,
@@ -91,4 +110,5 @@ class Product:
             label=self.label,
             flops=self.flops,
             nbytes=self.nbytes,
+            note=self.note,
         )

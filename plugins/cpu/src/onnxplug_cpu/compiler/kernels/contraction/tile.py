@@ -47,6 +47,11 @@ def tile_shape(isa: Isa) -> TileShape:
     return TileShape(max(1, (isa.registers - 1 - per_vector) // per_vector), 1)
 
 
+def wide_tiles(isa: Isa) -> tuple[TileShape, ...]:
+    """Lower tiles of more vectors, which some matrices are computed faster by."""
+    return (TileShape(9, 3), TileShape(6, 4)) if isa.name == "avx512" else ()
+
+
 def masked_rows(isa: Isa) -> int:
     """The most rows of a tile that reads B with a mask; 0 where that is slow."""
     if isa.name == "avx512":
@@ -97,6 +102,8 @@ PARAMETERS: Final = (
     ("next_step", I64),
     ("taps", I64),
     ("offsets", PTR),
+    ("panels", I64),
+    ("b_panel", I64),
 )
 """The arguments of every function that computes a tile; all strides are in bytes.
 
@@ -106,7 +113,8 @@ has is for the function to say, as is how much of ``c`` beyond ``columns`` eleme
 row it writes.  ``result``, with strided rows, is memory that is written soon after, and
 ``next + i * next_step`` is what step ``i`` of ``k`` may prefetch.  A function made for
 taps sums ``taps`` products: for each, ``a`` is one of ``offsets``, an array of i64,
-further on, and ``b`` where the last one ended; others do not heed the two.
+further on, and ``b`` where the last one ended; others do not heed the two.  ``panels``
+of B, at least 1, that are ``b_panel`` apart, give columns of ``c`` next to each other.
 """
 
 
@@ -143,7 +151,8 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     element, rows, vectors, chains, alone, masked, taps = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
-    result, result_row, following, step, count, offsets = f.parameters[9:]
+    result, result_row, following, step, count, offsets = f.parameters[9:15]
+    panels, b_panel = f.parameters[15:]
     scalar = Type(element)
     lanes = VECTOR_BYTES // scalar.nbytes
     vector = scalar.vector(lanes)
@@ -153,10 +162,6 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     pointers = [offset(f, a, a_row * row) for row in range(0, rows, _GROUP)]
     groups = len(pointers)
     mask = f.first_lanes(columns - (vectors - 1) * lanes, lanes) if masked else None
-    for row in range(rows):
-        line = offset(f, result, result_row * row)
-        for j in range(vectors):
-            f.prefetch(offset(f, line, VECTOR_BYTES * j), 1, write=True)
 
     def row_of_b(place: Value) -> list[Value]:
         places = [offset(f, place, VECTOR_BYTES * j) for j in range(vectors)]
@@ -215,23 +220,34 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
         distance = f.load(f.at(offsets, number, I64), I64)
         return sum_up([offset(f, p, distance) for p in pointers], list(moving))
 
-    zeros = [f.zero(vector)] * (chains * rows * vectors)
-    state = [b, following, *zeros]
-    state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
-    targets = [offset(f, c, c_row * row) for row in range(rows)]
-    sums = _sum_chains(state[2:], chains)
-
-    def each(value: Callable[[Value, Value], Value]) -> None:
-        for row, target in enumerate(targets):
+    def panel(
+        _: Value, b: Value, c: Value, result: Value, following: Value
+    ) -> list[Value]:
+        for row in range(rows):
+            line = offset(f, result, result_row * row)
             for j in range(vectors):
-                place = offset(f, target, VECTOR_BYTES * j)
-                f.store(value(sums[row * vectors + j], place), place)
+                f.prefetch(offset(f, line, VECTOR_BYTES * j), 1, write=True)
+        zeros = [f.zero(vector)] * (chains * rows * vectors)
+        state = [b, following, *zeros]
+        state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
+        targets = [offset(f, c, c_row * row) for row in range(rows)]
+        sums = _sum_chains(state[2:], chains)
 
-    f.branch(
-        add.compare("eq", 0),
-        lambda: each(lambda total, _: total),
-        lambda: each(lambda total, place: f.load(place, vector) + total),
-    )
+        def each(value: Callable[[Value, Value], Value]) -> None:
+            for row, target in enumerate(targets):
+                for j in range(vectors):
+                    place = offset(f, target, VECTOR_BYTES * j)
+                    f.store(value(sums[row * vectors + j], place), place)
+
+        f.branch(
+            add.compare("eq", 0),
+            lambda: each(lambda total, _: total),
+            lambda: each(lambda total, place: f.load(place, vector) + total),
+        )
+        right = (offset(f, p, VECTOR_BYTES * vectors) for p in (c, result))
+        return [offset(f, b, b_panel), *right, state[1]]
+
+    f.loop(panels, panel, [b, c, result, following], nonempty=True)
     f.finish()
 
 

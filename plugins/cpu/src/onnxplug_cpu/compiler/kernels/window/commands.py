@@ -170,9 +170,8 @@ class _Windows:
         block = self._block_channels(by_channels, tile_pixels)
         blocks = -(-channels // block)
         wanted = chunks_wanted(recorder, self._nanoseconds(by_channels))
-        parts = min(planes * lines, -(-wanted // (images * blocks)))
-        part_lines = -(-(planes * lines) // parts)
-        parts = -(-(planes * lines) // part_lines)
+        # each thread some lines: channels are divided for the caches only
+        parts = min(planes * lines, -(-wanted // images))
         words: dict[str, Word] = {
             **_strided("x", x),
             **_strided("out", out),
@@ -183,7 +182,6 @@ class _Windows:
             "block_channels": block,
             "blocks": blocks,
             "parts": parts,
-            "part_lines": part_lines,
             "tiles": tiles,
             "tall_tiles": tall_tiles,
             "tile_pixels": tile_pixels,
@@ -274,7 +272,7 @@ class _Windows:
         each = 0.02 if fixed else 0.05 if by_channels else 0.15
         if self.combining.change == "power":
             each += 4.0
-        return self.out.size * (0.1 + each * self._elements())
+        return self.out.size * (0.3 + each * self._elements())
 
     def _block_channels(self, by_channels: bool, tile_pixels: int) -> int:
         """For how many channels all lines are computed before those of the next."""

@@ -38,7 +38,6 @@ WORDS: Final = (
     "block_channels",
     "blocks",
     "parts",
-    "part_lines",
     "tiles",
     "tall_tiles",
     "tile_pixels",
@@ -63,7 +62,7 @@ class WindowLines(Generator):
       from ``low`` to ``high`` count;
     - ``planes`` and ``lines`` of the result;
     - ``channels``, in ``blocks`` of ``block_channels``, and all lines of all planes in
-      ``parts`` of ``part_lines``: a chunk is a part, for a block, of an image;
+      ``parts``: a chunk is a part, for a block, of an image;
     - ``tiles`` of a line, the first ``tall_tiles`` of ``tile_pixels``, the others of
       one less, and the functions that compute them;
     - ``epilogue``, 0 or the function that takes finished tiles, and its words; these
@@ -80,8 +79,9 @@ def _write(module: Module, name: str) -> None:
     k = KernelFunction(module, name, WORDS)
     f, integer, pointer = k.function, k.integer, k.pointer
     parts, blocks = integer("parts"), integer("blocks")
-    rest, part = k.chunk // parts, k.chunk % parts
-    image, block = rest // blocks, rest % blocks
+    # parts before blocks: a thread has the same lines in one command after another
+    rest, block = k.chunk // blocks, k.chunk % blocks
+    image, part = rest // parts, rest % parts
     first_channel = block * integer("block_channels")
     channels = f.minimum(integer("channels") - first_channel, integer("block_channels"))
 
@@ -176,7 +176,6 @@ def _write(module: Module, name: str) -> None:
 
         f.loop(integer("tiles"), tile, [f.value(0, I64)])
 
-    begin = part * integer("part_lines")
-    end = f.minimum(begin + integer("part_lines"), integer("planes") * lines)
-    f.loop(end, line, start=begin)
+    all_lines = integer("planes") * lines
+    f.loop(all_lines * (part + 1) // parts, line, start=all_lines * part // parts)
     f.finish()

@@ -190,6 +190,8 @@ def _write(module: Module, name: str) -> None:
                         step,
                         f.value(1, I64),
                         f.zero(PTR),
+                        f.value(1, I64),
+                        f.value(0, I64),
                     )
 
                 f.loop(depth, over_depth, step=block_depth)

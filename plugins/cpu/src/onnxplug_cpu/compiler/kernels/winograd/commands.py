@@ -7,12 +7,17 @@ from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Address, Code, Constant, Word
+from onnxplug_cpu.compiler.ir.commands import (
+    Address,
+    Code,
+    Constant,
+    Word,
+    chunks_for,
+)
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.contraction.division import chunks_for
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
-from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_collide
+from onnxplug_cpu.compiler.kernels.contraction.left_factor import rows_hinder
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     chains_of,
@@ -130,7 +135,7 @@ def record_winograd(
     wanted = chunks_for(flops / _FLOPS, recorder.workers)
     parts = min(-(-panels // group), -(-wanted // blocks))
     row_bytes = _rounded(depth) * F32.nbytes
-    if rows_collide(row_bytes):
+    if rows_hinder(recorder.isa, row_bytes):
         row_bytes += VECTOR_BYTES
     # distances of points by which they do not evict each other
     point_bytes = block_tiles * row_bytes + VECTOR_BYTES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -82,19 +81,28 @@ class Operation(Record):
     known: frozenset[int] = frozenset()
 
 
-_MODULES: Final = (
-    "attention",
-    "convolution",
-    "indexing",
-    "matmul",
-    "movement",
-    "normalization",
-    "pooling",
-    "reduction",
-    "rows",
-    "spatial",
-    "views",
-)
+OPERATORS: Final = {
+    "attention": "ScaledDotProduct Attention",
+    "convolution": "Conv ConvTranspose",
+    "indexing": "Gather GatherElements GatherND ScatterElements ScatterND",
+    "matmul": "MatMul Gemm",
+    "movement": "Concat Tile Pad Trilu CumSum",
+    "normalization": "BatchNormalization InstanceNormalization GroupNormalization "
+    "LpNormalization LRN",
+    "pooling": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool "
+    "GlobalLpPool",
+    "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
+    "ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+    "rows": "Softmax LogSoftmax LayerNormalization RMSNormalization",
+    "spatial": "Resize Upsample GridSample RoiAlign",
+    "views": "Reshape Flatten Squeeze Unsqueeze Transpose Expand Slice Split Identity",
+}
+"""The modules of this package, and the operators that each registers: a process imports
+those that its models need."""
+
+_MODULES: Final = {
+    op_type: module for module, named in OPERATORS.items() for op_type in named.split()
+}
 _OPERATIONS: Final[dict[str, Operation]] = {}
 
 
@@ -106,14 +114,12 @@ def register(op_types: str, operation: Operation) -> None:
 
 def find_operation(call: Call) -> Operation | None:
     """How to plan *call*; ``None`` for what the compiled tier does not have."""
-    _load()
-    return _OPERATIONS.get(call.op_type) if call.domain == "" else None
-
-
-@functools.cache
-def _load() -> None:
-    for module in _MODULES:
-        importlib.import_module(f"onnxplug_cpu.compiler.schedule.operations.{module}")
+    module = _MODULES.get(call.op_type)
+    if module is None or call.domain != "":
+        return None
+    if call.op_type not in _OPERATIONS:
+        importlib.import_module(f"{__package__}.{module}")
+    return _OPERATIONS[call.op_type]
 
 
 def given(values: Sequence[Abstract | None], position: int = 0) -> Abstract:
