@@ -15,6 +15,7 @@ _PACKAGES = (
     "llvmlite",
     "onnxruntime",
     "openvino",
+    "torch",
     "numpy",
     "onnx",
 )

@@ -19,11 +19,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-
-RUNTIMES = ("onnxplug", "onnxruntime", "openvino")
 
 Feeds: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 Run: TypeAlias = Callable[[], Any]
@@ -33,12 +32,23 @@ _WARM_UP = 20e-3  # seconds, or one run, after the other processes had their tur
 
 
 def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -> Run:
-    """Load the model; a function that runs it and returns its outputs in order."""
+    """Load the model; a function that runs it and returns its outputs in order.
+
+    Args:
+        runtime: ``onnxplug``, its CPU EP; ``onnxplug-torch``, its EP on PyTorch;
+            ``onnxruntime``; ``openvino``; or ``torch``, the module itself.
+    """
     if runtime == "onnxplug":
         return _prepare_onnxplug(path, feeds, threads, options)
     if runtime == "onnxruntime":
         return _prepare_onnxruntime(path, feeds, threads)
-    return _prepare_openvino(path, feeds, threads)
+    if runtime == "openvino":
+        return _prepare_openvino(path, feeds, threads)
+    from zoo.running import prepare_module, prepare_session
+
+    if runtime == "torch":
+        return prepare_module(Path(path), feeds, threads, compiled="compile" in options)
+    return prepare_session(Path(path), feeds, threads, options)
 
 
 def _prepare_onnxplug(path: str, feeds: Feeds, threads: int, given: Any) -> Run:

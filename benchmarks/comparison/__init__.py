@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .command import main
-from .processes import Files
+from .processes import Files, Runtime
 
-__all__ = ["Files", "main"]
+__all__ = ["Files", "Runtime", "main"]

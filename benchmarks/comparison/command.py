@@ -15,21 +15,26 @@ from typing import Any, TypeAlias
 
 import onnx
 from machine import describe_machine
-from runtimes import CLOCKS, RUNTIMES
+from runtimes import CLOCKS
 
 from .bounds import measured_peaks, work
 from .measure import Setting, measure
 from .processes import OURS, Files, Runtime
 from .table import header, means, row, starts, summary
 
-PEERS = [name for name in RUNTIMES if name != OURS]
+PEERS = (Runtime("onnxruntime", "onnxruntime"), Runtime("openvino", "openvino"))
 
 Writer: TypeAlias = Callable[[Path], Files]
 """Writes a model and its inputs into a folder, unless it keeps them elsewhere."""
 
 
 def main(
-    description: str, models: Mapping[str, Writer], words: Sequence[str] | None = None
+    description: str,
+    models: Mapping[str, Writer],
+    words: Sequence[str] | None = None,
+    *,
+    ours: Sequence[Runtime] = (Runtime(OURS, OURS),),
+    peers: Sequence[Runtime] = PEERS,
 ) -> None:
     """Measure, print, and write JSON if that is asked for.
 
@@ -37,9 +42,12 @@ def main(
         description: the script's, for ``--help``.
         models: what may be measured.
         words: arguments, by default the command's.
+        ours: onnxplug, in one way or in several, of which the table has ratios of the
+            first.
+        peers: what it may be compared with.
     """
-    arguments = _parse(description, models, words)
-    runtimes = _runtimes(arguments)
+    arguments = _parse(description, models, peers, words)
+    runtimes = _runtimes(arguments, ours, peers)
     cores = sorted(os.sched_getaffinity(0))
     threads = [int(count) for count in arguments.threads.split(",")]
     for count in threads:
@@ -85,7 +93,10 @@ def _rounded(found: Any) -> Any:
 
 
 def _parse(
-    description: str, models: Mapping[str, Writer], words: Sequence[str] | None
+    description: str,
+    models: Mapping[str, Writer],
+    peers: Sequence[Runtime],
+    words: Sequence[str] | None,
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,7 +105,7 @@ def _parse(
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--peers", default=",".join(each.name for each in peers))
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--against", action="append", default=[], metavar="CHECKOUT")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
@@ -103,25 +114,44 @@ def _parse(
     return parser.parse_args(words)
 
 
-def _runtimes(arguments: argparse.Namespace) -> list[Runtime]:
+def _runtimes(
+    arguments: argparse.Namespace, ours: Sequence[Runtime], peers: Sequence[Runtime]
+) -> list[Runtime]:
     """onnxplug, by FMA too where it would use AMX, other checkouts of it, and peers."""
     options = _options(arguments)
-    runtimes = [Runtime(OURS, OURS, options)]
+    runtimes = [
+        Runtime(each.name, each.kind, {**each.options, **options}) for each in ours
+    ]
     if describe_machine()["amx"] and "fp32_matmul" not in options:
-        runtimes.append(Runtime(f"{OURS}, fma", OURS, options | {"fp32_matmul": "fma"}))
+        # of the CPU EP's options
+        fma = options | {"fp32_matmul": "fma"}
+        runtimes += [
+            Runtime(f"{each.name}, fma", OURS, fma)
+            for each in ours
+            if each.kind == OURS
+        ]
     for checkout in arguments.against:
         python = Path(checkout) / ".venv" / "bin" / "python"
         if not python.exists():
             sys.exit(f"there is no {python}: run make .venv/runtime.stamp there")
         commit = _commit(checkout)
-        runtimes.append(Runtime(f"{OURS} {commit}", OURS, options, python.absolute()))
-    for peer in filter(None, arguments.peers.split(",")):
-        if peer not in PEERS:
-            sys.exit(f"{peer!r} is none of {', '.join(PEERS)}")
-        if importlib.util.find_spec(peer):
-            runtimes.append(Runtime(peer, peer))
+        runtimes += [
+            Runtime(
+                f"{each.name} {commit}",
+                each.kind,
+                {**each.options, **options},
+                python.absolute(),
+            )
+            for each in ours
+        ]
+    known = {peer.name: peer for peer in peers}
+    for name in filter(None, arguments.peers.split(",")):
+        if name not in known:
+            sys.exit(f"{name!r} is none of {', '.join(known)}")
+        if importlib.util.find_spec(known[name].kind):
+            runtimes.append(known[name])
         else:
-            print(f"{peer} is not installed, and left out; pip install {peer}")
+            print(f"{name} is not installed, and left out; pip install {name}")
     return runtimes
 
 

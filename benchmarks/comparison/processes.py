@@ -22,7 +22,7 @@ class Runtime:
 
     Attributes:
         name: what tables call it.
-        kind: one of ``runtimes.RUNTIMES``.
+        kind: as ``runtimes.prepare`` takes it.
         options: onnxplug's provider options.
         python: the interpreter that has it installed.
     """
@@ -35,7 +35,7 @@ class Runtime:
     @property
     def is_peer(self) -> bool:
         """Whether it is another project's."""
-        return self.kind != OURS
+        return not self.kind.startswith(OURS)
 
 
 class Files(NamedTuple):

@@ -1,4 +1,4 @@
-"""Networks for pictures and sound, built with PyTorch and written by its exporters.
+"""Networks built with PyTorch and written by its exporters.
 
 ``ZOO[name]`` says how one is built; weights are random, of a fixed seed.
 """
@@ -6,14 +6,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import TypeAlias
+
+from models.exported import Decoder, export_decoder
 
 from .classifiers import EfficientNet, MobileNetV2, ResNet
-from .export import Exported, Network, export, exported
-from .library import Detr, convnext, segformer, swin, wav2vec2, whisper_encoder
+from .export import Exported, Feeds, Network, built, export, exported
+from .layers import StackedLstm
+from .library import Detr, bert, convnext, segformer, swin, wav2vec2, whisper_encoder
 from .maps import UNet, Yolo
+
+Inputs: TypeAlias = Mapping[str, tuple[int, ...]]
 
 IMAGE = {"image": (1, 3, 224, 224)}
 LARGER = {"image": (1, 3, 320, 320)}
+
+
+def cache_of(past: int, layers: int = 12, heads: int = 12, size: int = 64) -> Inputs:
+    """The shapes of a :class:`~models.exported.Decoder`'s inputs: one word, and keys
+    and values of the *past*."""
+    kept = [f"{n}.{kind}" for n in range(layers) for kind in ("key", "value")]
+    shape = 1, heads, past, size
+    return {"input_ids": (1, 1)} | {f"past_key_values.{each}": shape for each in kept}
+
 
 ZOO: Mapping[str, Network] = {
     "resnet50": Network(ResNet, IMAGE),
@@ -32,4 +48,27 @@ ZOO: Mapping[str, Network] = {
 """One picture of 224², or of 320² for detectors; half a minute of sound as whisper
 has it, and a second for wav2vec2."""
 
-__all__ = ["ZOO", "Exported", "Network", "export", "exported"]
+SEQUENCES: Mapping[str, Network] = {
+    "bert-base": Network(bert, {"input_ids": (1, 128)}, words=30522),
+    "gpt2-decode": Network(
+        partial(Decoder, words=50257),
+        cache_of(100),
+        words=50257,
+        write=export_decoder,
+        grows=True,
+    ),
+    "lstm": Network(StackedLstm, {"steps": (1, 64, 512)}),
+}
+"""Networks for words, and for what comes step by step."""
+
+__all__ = [
+    "SEQUENCES",
+    "ZOO",
+    "Exported",
+    "Feeds",
+    "Network",
+    "built",
+    "cache_of",
+    "export",
+    "exported",
+]

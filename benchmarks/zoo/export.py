@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import models.exported
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,9 @@ from .weights import draw_weights
 Exporter: TypeAlias = Literal["torchscript", "dynamo"]
 
 
+Feeds: TypeAlias = Mapping[str, Tensor]
+
+
 class Network(NamedTuple):
     """A network to export.
 
@@ -29,11 +33,17 @@ class Network(NamedTuple):
         build: its constructor, with sizes as keyword arguments.
         inputs: the shape of each input, by name.
         exporter: which of PyTorch's.
+        words: of an input ``input_ids`` the numbers are below this.
+        write: exports it, where axes are left open.
+        grows: all outputs but the first are all inputs but the first of a next run.
     """
 
     build: Callable[..., nn.Module]
     inputs: Mapping[str, Sequence[int]]
     exporter: Exporter = "dynamo"
+    words: int = 0
+    write: Callable[[Any, Exporter, Path], None] | None = None
+    grows: bool = False
 
 
 class Exported(NamedTuple):
@@ -44,24 +54,46 @@ class Exported(NamedTuple):
     expected: Path
 
 
+def built(network: Network, **sizes: Any) -> tuple[nn.Module, Feeds]:
+    """The module of *network* and inputs, with weights and numbers of a fixed seed."""
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        # of what is to come of it: its own affair
+        warnings.simplefilter("ignore")
+        model = network.build(**sizes).eval().requires_grad_(False)
+        feeds = {
+            key: torch.randint(network.words, tuple(shape))
+            if key == "input_ids"
+            else torch.randn(*shape)
+            for key, shape in network.inputs.items()
+        }
+        draw_weights(model, feeds)
+    return model, feeds
+
+
 def export(network: Network, folder: Path, name: str, **sizes: Any) -> Exported:
     """Export *network* into *folder*, with weights and inputs of a fixed seed.
 
     float64 is PyTorch's own, of the network before it is exported.
     """
     files = _files(folder, name)
-    torch.manual_seed(0)
+    model, feeds = built(network, **sizes)
     with torch.no_grad(), warnings.catch_warnings():
         # of what it traces, of itself and of its future: its own affair, all of it
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        model = network.build(**sizes).eval().requires_grad_(False)
-        feeds = {key: torch.randn(*shape) for key, shape in network.inputs.items()}
-        draw_weights(model, feeds)
         double = copy.deepcopy(model).double()
-        found = double(*(value.double() for value in feeds.values()))
+        found = double(
+            *(
+                value.double() if value.is_floating_point() else value
+                for value in feeds.values()
+            )
+        )
         del double
-        _write(model, feeds, network.exporter, files.model)
+        if network.write is None:
+            _write(model, feeds, network.exporter, files.model)
+        else:
+            network.write(model, network.exporter, files.model)
     outputs: Sequence[Tensor] = (found,) if isinstance(found, Tensor) else found
     assert all(output.isfinite().all() for output in outputs)
     np.savez(files.feeds, **{key: value.numpy() for key, value in feeds.items()})
@@ -77,9 +109,7 @@ def _files(folder: Path, name: str) -> Exported:
     )
 
 
-def _write(
-    model: nn.Module, feeds: Mapping[str, Tensor], exporter: Exporter, path: Path
-) -> None:
+def _write(model: nn.Module, feeds: Feeds, exporter: Exporter, path: Path) -> None:
     if exporter == "torchscript":
         torch.onnx.export(
             model, tuple(feeds.values()), path, input_names=list(feeds), dynamo=False
@@ -120,6 +150,7 @@ def _code() -> str:
     digest = hashlib.sha256()
     for package in ("torch", "onnxscript", "transformers", "onnx"):
         digest.update(f"{package} {version(package)}\n".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    for source in (*sources, Path(models.exported.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

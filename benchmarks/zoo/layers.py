@@ -62,3 +62,14 @@ class Classes(nn.Sequential):
         super().__init__(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
         )
+
+
+class StackedLstm(nn.Module):
+    """Layers of LSTM (Hochreiter and Schmidhuber, 1997), and what each step gives."""
+
+    def __init__(self, width: int = 512, layers: int = 2) -> None:
+        super().__init__()
+        self.layers = nn.LSTM(width, width, layers, batch_first=True)
+
+    def forward(self, steps: Tensor) -> Tensor:
+        return self.layers(steps)[0]

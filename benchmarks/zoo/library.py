@@ -78,6 +78,13 @@ def whisper_encoder(**sizes: Any) -> nn.Module:
     return Field(WhisperEncoder(config), "last_hidden_state")
 
 
+def bert(**sizes: Any) -> nn.Module:
+    """BERT-base (Devlin et al., 2019)."""
+    return Field(
+        transformers.BertModel(transformers.BertConfig(**sizes)), "last_hidden_state"
+    )
+
+
 def wav2vec2(**sizes: Any) -> nn.Module:
     """wav2vec 2.0's convolutions (Baevski et al., 2020), and four of its layers."""
     config = transformers.Wav2Vec2Config(**{"num_hidden_layers": 4, **sizes})

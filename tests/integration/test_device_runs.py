@@ -437,6 +437,50 @@ def test_two_factories_that_own_a_memory_are_named(
         on_device(X)
 
 
+@pytest.mark.parametrize("guest_first", [True, False])
+def test_who_has_a_memory_to_spare_leaves_it_to_its_owner(guest_first: bool) -> None:
+    owner = SimulatedFactory(Knobs(ops=frozenset({"Add"})))
+    guest = SimulatedFactory(
+        Knobs(name="GuestExecutionProvider", shares="simulated", spare=True)
+    )
+    for factory in (guest, owner) if guest_first else (owner, guest):
+        registry.add(factory)
+    try:
+        model = onnx.parser.parse_model(
+            """
+            < ir_version: 10, opset_import: ["" : 21] >
+            agraph (float[4] x) => (float[4] y) { two = Add (x, x) y = Neg (two) }
+            """
+        )
+        session = onnxplug.InferenceSession(model, providers=[owner.name, guest.name])
+        assert {node.ep for node in session.explain().nodes} == {owner.name, guest.name}
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], -2 * X)
+        assert len(owner.contexts) == 1 and not guest.contexts
+        # what one leaves in the memory the other reads there
+        assert len(owner.transfer.copies) == 2
+    finally:
+        registry.remove(owner.name)
+        registry.remove(guest.name)
+
+
+def test_who_has_a_memory_to_spare_makes_it_where_nobody_owns_it() -> None:
+    names = "BirdExecutionProvider", "AntExecutionProvider"
+    guests = [
+        SimulatedFactory(Knobs(name=name, shares="simulated", spare=True))
+        for name in names
+    ]
+    for factory in guests:
+        registry.add(factory)
+    try:
+        session = onnxplug.InferenceSession(DOUBLE, providers=[names[0]])
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], 2 * X)
+        assert [len(guest.contexts) for guest in guests] == [0, 1]
+        np.testing.assert_array_equal(on_device(X).numpy(), X)
+    finally:
+        for name in names:
+            registry.remove(name)
+
+
 def test_a_context_is_made_once(
     factory: SimulatedFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

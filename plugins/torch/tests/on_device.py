@@ -1,7 +1,8 @@
 """The EP on torch's CPU as if that were a device with memory and streams of its own.
 
 What a GPU would do, but for being late: arrays are tensors outside partitions, too,
-copies go through the data transfer, and work is queued on streams, which note it.
+copies go through the data transfer, and work is queued on streams, which note it.  The
+memory may be that of another EP, whose arrays are none of torch's.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from onnxplug import ep
+from onnxplug.ep import DataType
+from onnxplug_torch.arrays import to_tensor
+from onnxplug_torch.border import Border, GuestBorder, OwnBorder
 from onnxplug_torch.context import TorchContext
 from onnxplug_torch.devices import Place
+from onnxplug_torch.dtypes import data_type, torch_dtype
 from onnxplug_torch.factory import TorchFactory
 from onnxplug_torch.options import read_settings
 from onnxplug_torch.provider import TorchProvider
@@ -90,6 +97,10 @@ class Module:
     def Stream(self, device: Any) -> Stream:
         return Stream(self._log, device)
 
+    def get_stream_from_external(self, handle: int, device: Any) -> Stream:
+        self._log.append(f"adopted {handle}")
+        return Stream(self._log, device)
+
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
         self._log.append("used")
@@ -108,7 +119,8 @@ class DeviceFactory(TorchFactory):
     """
 
     name = NAME
-    memory_spaces = frozenset({SPACE})
+    memory_spaces = frozenset()
+    spare_memory_spaces = frozenset({SPACE})
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -131,11 +143,17 @@ class DeviceFactory(TorchFactory):
         import torch
 
         location = PretendedPlace(SPACE, 0).location
-        session.context(location)
+        context = session.context(location)
+        device = torch.device("cpu")
+        border: Border = (
+            OwnBorder(context)
+            if isinstance(context, TorchContext)
+            else GuestBorder(torch, device, context, Module(self.log))
+        )
         provider = TorchProvider(
             torch,
-            torch.device("cpu"),
-            location,
+            device,
+            border,
             read_settings(options, 0),
             session.weights(location),
         )
@@ -149,3 +167,137 @@ class DeviceFactory(TorchFactory):
 
     def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
         return []
+
+
+class Lent:
+    """An array of another EP's, which shows its elements by DLPack alone."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+        self.shape = tuple(tensor.shape)
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self._tensor.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def data_ptr(self) -> int:
+        return int(self._tensor.data_ptr())
+
+
+class OwnerStream(ep.Stream):
+    """A stream of the other EP's; its work is done at once.
+
+    Args:
+        handle: its native one; 0 for none.
+    """
+
+    def __init__(self, log: list[str], handle: int) -> None:
+        self.native_handle = handle
+        self._log = log
+
+    def record(self) -> ep.Event:
+        return OwnerEvent()
+
+    def wait(self, event: ep.Event) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self._log.append("synchronize")
+
+
+class OwnerEvent(ep.Event):
+    """A point in such a stream."""
+
+    def done(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return None
+
+
+class OwnerContext(ep.DeviceContext):
+    """The other EP's memory, which is the host's, too."""
+
+    location = PretendedPlace(SPACE, 0).location
+    dlpack_device = (1, 0)
+
+    def __init__(self, log: list[str], handle: int) -> None:
+        self._log = log
+        self._handle = handle
+        self.transfer = OwnerTransfer()
+
+    def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
+        return OwnerAllocator() if kind is ep.MemoryKind.DEVICE else None
+
+    def create_stream(self) -> ep.Stream:
+        return OwnerStream(self._log, self._handle)
+
+    def data_type(self, array: Any) -> DataType:
+        import torch
+
+        return data_type(torch.from_dlpack(array).dtype)
+
+    def from_dlpack(self, capsule: Any) -> Lent:
+        import torch
+
+        return Lent(torch.utils.dlpack.from_dlpack(capsule))
+
+
+class OwnerAllocator(ep.Allocator):
+    """Makes its arrays."""
+
+    def empty(
+        self, shape: Sequence[int], dtype: DataType, stream: ep.Stream | None = None
+    ) -> Lent:
+        import torch
+
+        return Lent(torch.empty(tuple(shape), dtype=torch_dtype(torch, dtype)))
+
+
+class OwnerTransfer(ep.DataTransfer):
+    """Copies to them and from them."""
+
+    def can_copy(self, source: ep.MemoryLocation, target: ep.MemoryLocation) -> bool:
+        return {source.space, target.space} <= {SPACE, ep.HOST.space}
+
+    def copy(self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
+        import torch
+
+        for source, target in pairs:
+            tensors = [
+                to_tensor(torch, each)
+                if isinstance(each, np.ndarray)
+                else torch.from_dlpack(each)
+                for each in (source, target)
+            ]
+            tensors[1].copy_(tensors[0])
+
+
+class OwnerFactory(ep.EpFactory):
+    """An EP that owns the pretended device's memory, and takes no node."""
+
+    spi_version = (0, 4)
+    name = "OwnerExecutionProvider"
+    memory_spaces = frozenset({SPACE})
+
+    def __init__(self, handle: int, log: list[str]) -> None:
+        self.log = log
+        self._handle = handle
+
+    def supported_devices(
+        self, devices: Sequence[ep.HardwareDevice]
+    ) -> Iterable[ep.EpDevice]:
+        return []
+
+    def create(
+        self,
+        devices: Sequence[ep.EpDevice],
+        options: Mapping[str, ep.OptionValue],
+        session: ep.SessionContext,
+    ) -> ep.ExecutionProvider:
+        raise NotImplementedError
+
+    def create_context(self, location: ep.MemoryLocation) -> OwnerContext:
+        return OwnerContext(self.log, self._handle)

@@ -22,18 +22,30 @@ SPACE = "pretended"
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
 
-@pytest.fixture
-def factory(torch: Any) -> Iterator[Any]:
+@pytest.fixture(params=["own", "of another EP"])
+def factory(torch: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The EP's, in a memory that is its own or that another EP owns."""
+    module = load_devices()
+    made = module.DeviceFactory()
+    handle = 0 if "handle" in request.param else 77
+    owner = module.OwnerFactory(handle, made.log)
+    onnxplug.register_ep_library("on_device", made)
+    if request.param != "own":
+        onnxplug.register_ep_library("owner", owner)
+    yield made
+    onnxplug.unregister_ep_library("on_device")
+    if request.param != "own":
+        onnxplug.unregister_ep_library("owner")
+
+
+def load_devices() -> Any:
     path = Path(__file__).with_name("on_device.py")
     specification = importlib.util.spec_from_file_location("on_device", path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules["on_device"] = module
     specification.loader.exec_module(module)
-    made = module.DeviceFactory()
-    onnxplug.register_ep_library("on_device", made)
-    yield made
-    onnxplug.unregister_ep_library("on_device")
+    return module
 
 
 def open_alone(model: onnx.ModelProto, **options: Any) -> onnxplug.InferenceSession:
@@ -80,6 +92,7 @@ def test_shapes_are_computed_on_the_host(
     np.testing.assert_array_equal(found.numpy().ravel(), np.tile(X.ravel(), 2))
 
 
+@pytest.mark.parametrize("factory", ["own"], indirect=True)
 def test_work_is_queued_on_streams(
     factory: Any, parse: Callable[..., onnx.ModelProto]
 ) -> None:
@@ -89,6 +102,26 @@ def test_work_is_queued_on_streams(
     # the copy in, the partition, the copy out, and then the wait for it
     assert factory.log.count("used") >= 3
     assert factory.log[-1] == "synchronize"
+
+
+@pytest.mark.parametrize(
+    ("factory", "log"),
+    [
+        ("of another EP", ["adopted 77", "used", "synchronize"]),
+        (
+            "of another EP, without a native handle",
+            ["synchronize", "synchronize all", "synchronize"],
+        ),
+    ],
+    indirect=["factory"],
+)
+def test_work_is_queued_on_the_streams_of_who_owns_the_memory(
+    factory: Any, parse: Callable[..., onnx.ModelProto], log: list[str]
+) -> None:
+    session = open_alone(parse("y = Relu (x)", "float[3, 4] x", "float[3, 4] y"))
+    (found,) = session.run(None, {"x": X})
+    np.testing.assert_array_equal(found, np.maximum(X, 0))
+    assert factory.log == log
 
 
 def test_results_share_no_memory_with_constants_and_inputs(

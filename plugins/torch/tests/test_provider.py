@@ -83,6 +83,17 @@ def test_a_network_by_torch_compile(alone: Alone) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * abs(wanted).max())
 
 
+def test_compile_without_a_compiler_is_refused_with_the_remedy(
+    torch: Any, alone: Alone
+) -> None:
+    inductor = pytest.importorskip("torch._inductor.config")
+    with (
+        inductor.patch({"cpp.cxx": ("no-such-compiler",)}),
+        pytest.raises(OptionError, match=r"C\+\+ compiler.*install g\+\+"),
+    ):
+        alone(net(), compile=True)
+
+
 def test_options_that_contradict_each_other(alone: Alone) -> None:
     with pytest.raises(OptionError, match="compile_mode"):
         alone(net(), compile_mode="max-autotune")

@@ -11,11 +11,16 @@ import pytest
 pytest.importorskip("torch", reason="make test-torch installs it")
 pytest.importorskip("transformers", reason="make test-torch installs it")
 
+import torch_ep
+from zoo import built
+from zoo.running import prepare_session
+
 import onnxplug
 
 from .architecture import EXPORTERS, Exporter
 from .export import export
 from .test_torch import ARCHITECTURES, TOLERANCE, array, outputs
+from .test_zoo import SMALL, export_small, small
 
 CPU = "CPUExecutionProvider"
 
@@ -55,6 +60,50 @@ def test_an_exported_model_agrees_with_torch(
             found, outputs(model, architecture.draw(sizes)), strict=True
         ):
             assert_near(ours, array(wanted), f"{name} at {dict(sizes)}")
+
+
+# torch.compile takes a minute of the processor for most of them
+COMPILED = {"gpt2-decode", "mobilenetv2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in torch_ep.NETWORKS),
+        *(
+            pytest.param(
+                name,
+                {"compile": "1"},
+                marks=[] if name in COMPILED else pytest.mark.exhaustive,
+            )
+            for name in torch_ep.NETWORKS
+        ),
+    ],
+)
+# of torch, of its own parts
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_network_is_wholly_on_the_ep_and_right(
+    name: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    files = export_small(name, tmp_path)
+    feeds = dict(np.load(files.feeds))
+    wanted = list(np.load(files.expected).values())
+    cpu = onnxplug.InferenceSession(files.model, providers=["cpu"]).run(None, feeds)
+    run = prepare_session(files.model, feeds, 1, options)
+    found = run()
+    for ours, right, other in zip(found, wanted, cpu, strict=True):
+        assert ours.dtype == np.float32
+        atol = SMALL[name].tolerance * abs(right).max()
+        np.testing.assert_allclose(ours, right, rtol=0, atol=atol)
+        np.testing.assert_allclose(ours, other, rtol=0, atol=2 * atol)
+    if small(name).grows:
+        module, drawn = built(small(name), **SMALL[name].sizes)
+        word, *cache = drawn.values()
+        for _ in range(4):  # what each run keeps is what the next one takes
+            theirs = module(word, *cache)
+            for ours, right in zip(found, theirs, strict=True):
+                assert_near(ours, right.numpy(), name)
+            cache, found = theirs[1:], run()
 
 
 def assert_near(ours: Any, theirs: Any, case: str) -> None:

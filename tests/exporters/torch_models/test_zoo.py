@@ -1,4 +1,4 @@
-"""The benchmarks' networks for pictures and sound, small, against float64."""
+"""The benchmarks' networks that PyTorch exports, small, against float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("transformers", reason="make test-exporters installs it")
 
 import torch
 import zoo
-from zoo import ZOO, Exported, export
+from zoo import SEQUENCES, ZOO, Exported, Network, cache_of, export
 from zoo.classifiers import Stage
 
 import onnxplug
@@ -130,17 +130,43 @@ SMALL: Final[Mapping[str, Small]] = {
         },
         {"samples": (2, 800)},
     ),
+    "bert-base": Small(
+        {
+            "vocab_size": 50,
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+        },
+        {"input_ids": (2, 9)},
+    ),
+    "gpt2-decode": Small(
+        {"layers": 2, "width": 16, "heads": 2, "words": 50, "places": 32},
+        cache_of(9, layers=2, heads=2, size=8),
+    ),
+    "lstm": Small({"width": 12}, {"steps": (2, 7, 12)}),
 }
+NETWORKS: Final = {**ZOO, **SEQUENCES}
 
 
 def test_every_network_is_tested() -> None:
-    assert SMALL.keys() == ZOO.keys()
+    assert SMALL.keys() == NETWORKS.keys()
 
 
-@pytest.mark.parametrize("name", ZOO)
+def small(name: str) -> Network:
+    """The network *name*, with small inputs."""
+    network = NETWORKS[name]
+    return network._replace(inputs=SMALL[name].inputs, words=min(network.words, 50))
+
+
+def export_small(name: str, folder: Path) -> Exported:
+    """The same with few weights, exported."""
+    return export(small(name), folder, name, **SMALL[name].sizes)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_an_exported_network_agrees_with_float64(name: str, tmp_path: Path) -> None:
-    sizes, inputs, tolerance = SMALL[name]
-    files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
+    files, tolerance = export_small(name, tmp_path), SMALL[name].tolerance
     onnx.checker.check_model(files.model, full_check=True)
     assert_agrees(files, tolerance)
 
@@ -173,8 +199,7 @@ def test_norms_that_an_exporter_leaves_agree_with_float64(
 ) -> None:
     written = torch.onnx.export
     monkeypatch.setattr(torch.onnx, "export", partial(written, optimize=False))
-    sizes, inputs, tolerance = SMALL[name]
-    files = export(ZOO[name]._replace(inputs=inputs), tmp_path, name, **sizes)
+    files, tolerance = export_small(name, tmp_path), SMALL[name].tolerance
     operators = [node.op_type for node in onnx.load(files.model).graph.node]
     norms = operators.count("BatchNormalization")
     assert norms >= operators.count("Conv") - 1 > 0

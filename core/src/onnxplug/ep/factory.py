@@ -147,6 +147,11 @@ class EpFactory(ABC):
     """The memory spaces, such as ``cuda``, whose contexts this factory makes.  No two
     factories own one; an EP in a space of another's gets the context from the host."""
 
+    spare_memory_spaces: ClassVar[frozenset[str]] = frozenset()
+    """Those whose contexts this factory makes where no EP that can be loaded has them
+    among its :attr:`memory_spaces`; of several such factories the first by name does.
+    Its EP has to work in a context of another's as well."""
+
     tried_on: ClassVar[Mapping[DeviceType, str] | None] = None
     """The hardware on which its makers ran the EP, in words, by kind of device.  On
     what is not in it they never did, which users are told; ``None``: not said."""
@@ -191,7 +196,8 @@ class EpFactory(ABC):
         """
 
     def create_context(self, location: MemoryLocation) -> DeviceContext:
-        """(optional) The context of *location*, in one of :attr:`memory_spaces`.
+        """(optional) The context of *location*, in one of :attr:`memory_spaces`,
+        or of :attr:`spare_memory_spaces`.
 
         Called once per location and process.
 

@@ -125,7 +125,9 @@ class DeviceContexts:
         for name in [record.name for record in self._table.records()]:
             try:
                 factory = self._load(name)
-                for space in sorted(factory.memory_spaces):
+                for space in sorted(
+                    factory.memory_spaces | factory.spare_memory_spaces
+                ):
                     owned = self.at(MemoryLocation(space, where[1]))
                     if owned.context.dlpack_device == where:
                         return owned
@@ -166,6 +168,8 @@ class DeviceContexts:
     def _owner(self, space: str) -> EpFactory:
         """The factory that owns a memory space, loaded if it is not yet.
 
+        One that has it to spare does where none has it for itself.
+
         Raises:
             EpError: there is none, or more than one.
         """
@@ -181,6 +185,7 @@ class DeviceContexts:
                 if space in factory.memory_spaces:
                     owners = self._loaded_owners(space)
                     break
+        owners = owners or self._loaded_spares(space)[:1]
         if len(owners) > 1:
             names = " and ".join(sorted(factory.name for factory in owners))
             raise EpError(
@@ -204,3 +209,12 @@ class DeviceContexts:
             for record in self._table.records()
             if record.factory is not None and space in record.factory.memory_spaces
         ]
+
+    def _loaded_spares(self, space: str) -> list[EpFactory]:
+        spares = [
+            record.factory
+            for record in self._table.records()
+            if record.factory is not None
+            and space in record.factory.spare_memory_spaces
+        ]
+        return sorted(spares, key=lambda factory: factory.name)

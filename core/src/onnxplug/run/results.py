@@ -282,7 +282,7 @@ def _mismatch(result: Any, type: ValueType | None, *, on_host: bool) -> str | No
     """What *result* is if it is no value of *type*; shapes are looked at elsewhere."""
     match type:
         case TensorType(dtype):
-            if not hasattr(result, "shape") or not hasattr(result, "dtype"):
+            if not hasattr(result, "shape"):
                 return _kind(result)
             if on_host:
                 if not isinstance(result, np.ndarray):

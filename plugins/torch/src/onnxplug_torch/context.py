@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ class _DeviceAllocator(ep.Allocator):
         stream: ep.Stream | None = None,
     ) -> Any:
         torch = self._torch
-        with _on(stream):
+        with on_stream(stream):
             try:
                 return torch.empty(
                     tuple(shape), dtype=torch_dtype(torch, dtype), device=self._device
@@ -151,7 +151,7 @@ class _Transfer(ep.DataTransfer):
         return self._space in spaces and spaces <= {self._space, ep.HOST.space}
 
     def copy(self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
-        with _on(stream), self._torch.inference_mode():
+        with on_stream(stream), self._torch.inference_mode():
             for source, target in pairs:
                 self._tensor(target).copy_(
                     self._tensor(source), non_blocking=stream is not None
@@ -163,7 +163,8 @@ class _Transfer(ep.DataTransfer):
         return array
 
 
-def _on(stream: ep.Stream | None) -> Any:
+def on_stream(stream: ep.Stream | None) -> AbstractContextManager[None]:
+    """While this lasts, torch queues work on *stream*, which is of a TorchContext."""
     if stream is None:
         return nullcontext()
     assert isinstance(stream, TorchStream)
@@ -200,9 +201,9 @@ class TorchContext(ep.DeviceContext):
         return TorchStream(self, self.module.Stream(device=self.device))
 
     def adopt_stream(self, handle: int) -> TorchStream:
-        if self.device.type != "cuda":
+        external = external_stream(self.module, handle, self.device)
+        if external is None:
             raise LookupError(f"torch adopts no streams of {self.location}")
-        external = self.module.ExternalStream(handle, device=self.device)
         return TorchStream(self, external)
 
     def data_type(self, array: Any) -> DataType:
@@ -212,13 +213,25 @@ class TorchContext(ep.DeviceContext):
         return self.torch.utils.dlpack.from_dlpack(capsule)
 
     def stack(self, arrays: Sequence[Any], axis: int, stream: ep.Stream | None) -> Any:
-        with _on(stream):
+        with on_stream(stream):
             return self.torch.stack(tuple(arrays), axis)
 
     def take(self, array: Any, axis: int, index: int, stream: ep.Stream | None) -> Any:
-        with _on(stream):
+        with on_stream(stream):
             return self.torch.select(array, axis, index).contiguous()
 
     def close(self) -> None:
         if self._has_streams:
             self.module.synchronize(self.device)
+
+
+def external_stream(module: Any, handle: int, device: Any) -> Any | None:
+    """torch's stream of what *device*'s own interface calls *handle*, if it has one.
+
+    Args:
+        module: ``torch.cuda`` or another for a kind of devices.
+    """
+    for name in ("get_stream_from_external", "ExternalStream"):
+        if hasattr(module, name):
+            return getattr(module, name)(handle, device)
+    return None

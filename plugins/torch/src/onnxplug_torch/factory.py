@@ -34,7 +34,7 @@ class TorchFactory(ep.EpFactory):
     vendor = "PyTorch"
     version = __version__
     options = OPTIONS
-    memory_spaces = SPACES
+    spare_memory_spaces = SPACES
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
         ep.DeviceType.CPU: "x86-64 processors, on Linux"
     }
@@ -100,18 +100,27 @@ class TorchFactory(ep.EpFactory):
             raise ep.OptionError(
                 f"option 'cuda_graphs' is for CUDA and ROCm, not {place.torch_name}"
             )
+        from onnxplug_torch.compilation import missing_compiler
+
+        if settings.compile and (lacking := missing_compiler(place)):
+            raise ep.OptionError(f"option 'compile': {lacking}, or turn it off")
         _configure(torch, settings, place)
+        from onnxplug_torch.border import GuestBorder, border_at
         from onnxplug_torch.provider import TorchProvider
 
-        location = place.location
-        if location != ep.HOST:
-            session.context(location)
+        border = border_at(torch, place, session)
+        if settings.cuda_graphs and isinstance(border, GuestBorder):
+            raise ep.OptionError(
+                f"option 'cuda_graphs' captures streams of torch's, and those of "
+                f"{place.location} are another EP's; turn it off, or keep that EP out "
+                "with ONNXPLUG_BLOCK"
+            )
         return TorchProvider(
             torch,
             torch.device(place.torch_name),
-            location,
+            border,
             settings,
-            None if location == ep.HOST else session.weights(location),
+            None if border.is_host else session.weights(border.location),
         )
 
     def create_context(self, location: ep.MemoryLocation) -> TorchContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug import ep
+from onnxplug_torch.border import Border
 from onnxplug_torch.capability import judge
 from onnxplug_torch.options import Settings
 from onnxplug_torch.partition import TorchPartition
@@ -17,7 +18,7 @@ class TorchProvider(ep.ExecutionProvider):
     Args:
         torch: the module.
         device: one of its devices.
-        location: the device's memory; ``HOST`` for torch's CPU.
+        border: of the device's memory, which is the host's for torch's CPU.
         weights: where constants on the device are shared; ``None`` on the host, where
             they are used as they lie.
     """
@@ -26,14 +27,15 @@ class TorchProvider(ep.ExecutionProvider):
         self,
         torch: Any,
         device: Any,
-        location: ep.MemoryLocation,
+        border: Border,
         settings: Settings,
         weights: ep.WeightStore | None,
     ) -> None:
-        self.location = location
+        self.location = border.location
         self.captures = settings.cuda_graphs
         self._torch = torch
         self._device = device
+        self._border = border
         self._settings = settings
         self._constants = Constants(
             torch, device, weights, settings.narrow(torch), settings.channels_last
@@ -69,6 +71,5 @@ class TorchProvider(ep.ExecutionProvider):
             partition,
             program,
             self._settings,
-            self._device,
-            self.location,
+            self._border,
         )

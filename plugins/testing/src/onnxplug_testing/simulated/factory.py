@@ -74,6 +74,9 @@ class SimulatedFactory(ep.EpFactory):
         self.memory_spaces = (  # type: ignore[misc]
             frozenset() if self.knobs.shares else frozenset({self.knobs.space})
         )
+        self.spare_memory_spaces = (  # type: ignore[misc]
+            frozenset({self.knobs.space}) if self.knobs.spare else frozenset()
+        )
         self.transfer = SimulatedDataTransfer(self.knobs.space)
         self.schedule: Schedule = (
             ThreadedSchedule if self.knobs.schedule == "threaded" else LateSchedule
@@ -124,7 +127,7 @@ class SimulatedFactory(ep.EpFactory):
 
     def create_context(self, location: ep.MemoryLocation) -> SimulatedContext:
         self.knobs.check(Stage.CONTEXT)
-        if location.space not in self.memory_spaces:
+        if location.space not in self.memory_spaces | self.spare_memory_spaces:
             raise RuntimeError(
                 f"{self.name} was asked for a context of {location}, which is not in "
                 "its memory spaces"

@@ -88,6 +88,7 @@ class Knobs:
             do with shapes.
         own_dtypes: element types that its arrays spell in a way of their own.
         shares: the memory space of another EP to work in; empty: it has its own.
+        spare: it makes contexts of that space itself where no other EP owns it.
         pinned: it has memory of the host for its copies.
         stacks: it stacks arrays and takes parts of them, for loops of the host's.
         streams: work is deferred; otherwise it is done when a call returns.
@@ -150,6 +151,7 @@ class Knobs:
     on_host: frozenset[ep.DataType] = frozenset()
     own_dtypes: frozenset[ep.DataType] = frozenset()
     shares: str = ""
+    spare: bool = False
     pinned: bool = True
     stacks: bool = True
     streams: bool = True

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnxplug.ep import DataType
-from onnxplug_kernels.windows import check_auto_pad, per_axis, place_windows, split_pads
+from onnxplug_kernels.conv import transposed_windows
+from onnxplug_kernels.windows import per_axis, place_windows
 from onnxplug_torch.dtypes import FLOATS
 from onnxplug_torch.operators.registry import operator
 
@@ -90,44 +91,33 @@ def convolve_transposed(
 ) -> Any:
     rank = x.ndim - 2
     function = function_for(torch, "conv_transpose", rank)
-    check_auto_pad(auto_pad)
     strides = per_axis("strides", strides, rank)
     dilations = per_axis("dilations", dilations, rank)
     extra = tuple(output_padding) if output_padding else (0,) * rank
-    begin, end = split_pads(pads, rank)
+    windows, shape = transposed_windows(
+        tuple(x.shape[2:]),
+        tuple(w.shape[2:]),
+        strides,
+        dilations,
+        pads,
+        extra,
+        output_shape,
+        auto_pad,
+    )
+    begin = windows.begin
     if (
-        auto_pad in ("NOTSET", "")
+        begin == windows.end
         and not output_shape
-        and begin == end
-        and all(
-            e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
-        )
+        and auto_pad in ("NOTSET", "", "VALID")
     ):
         return function(x, w, b, strides, begin, extra, group, dilations)
     # all that the kernel reaches, and then cut, or extended by nothing but the bias
     y = function(x, w, None, strides, 0, 0, group, dilations)
-    least, most = [], []
-    for axis in range(rank):
-        full = y.shape[2 + axis] + extra[axis]
-        if output_shape:
-            total = max(full - output_shape[axis], 0)
-        elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            total = max(full - x.shape[2 + axis] * strides[axis], 0)
-        else:
-            least.append(begin[axis])
-            most.append(end[axis])
-            continue
-        half = total // 2
-        # the odd one is cut at the beginning, for SAME_UPPER at the end
-        least.append(half if auto_pad == "SAME_UPPER" else total - half)
-        most.append(total - least[-1])
-    y = padded(
-        torch, y, [-n for n in least],
-        [e - n for e, n in zip(extra, most, strict=True)],
-    )  # fmt: skip
-    if output_shape:
-        short = [max(n - m, 0) for n, m in zip(output_shape, y.shape[2:], strict=True)]
-        y = padded(torch, y, [0] * rank, short)
+    end = [
+        size + first - full
+        for size, first, full in zip(shape, begin, y.shape[2:], strict=True)
+    ]
+    y = padded(torch, y, [-n for n in begin], end)
     return y if b is None else y + b.reshape([-1, *[1] * rank])
 
 
