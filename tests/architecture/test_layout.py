@@ -17,7 +17,7 @@ PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
-    {"duration", "escape", "forks"},
+    {"duration", "escape", "foreign", "forks"},
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},

@@ -19,7 +19,12 @@ from onnxplug.ep import (
 )
 from onnxplug.ep.arrays import is_masked, usual_form
 from onnxplug.ep.locks import new_rlock
-from onnxplug.errors import InvalidArgument, OnnxplugError, OutputMismatch
+from onnxplug.errors import (
+    InvalidArgument,
+    OnnxplugError,
+    OutputMismatch,
+    ValueTypeError,
+)
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.session.model_info import type_name, type_name_of
 
@@ -291,13 +296,22 @@ class OrtValue:
         Raises:
             OutputMismatch: shape or element type differ, elements of *source* are
                 masked, or the tensor cannot be written to; nothing was written.
+            ValueTypeError: *source* is no array.
         """
         if is_masked(source):
             raise OutputMismatch(
                 "a tensor is updated with a masked array; expected all elements, which "
                 ".filled(value) gives"
             )
-        array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
+        if isinstance(source, OrtValue):
+            array = source.numpy()
+        elif hasattr(source, "__array__"):
+            array = np.asarray(source)
+        else:
+            raise ValueTypeError(
+                f"a tensor is updated with a {type(source).__name__}; expected a numpy "
+                "array or an OrtValue"
+            )
         tensor = self._tensor()
         dtype = self.dtype.numpy
         if tuple(array.shape) != tuple(tensor.shape) or (
@@ -463,7 +477,7 @@ def _data_type(array: Any) -> DataType:
         InvalidArgument: it is no numpy array, or ONNX has no such element type.
     """
     if not isinstance(array, np.ndarray | np.generic):
-        raise InvalidArgument(
+        raise ValueTypeError(
             f"a value is made from a {type(array).__name__}; expected a numpy array"
         )
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_cpu import __version__
+
+_NO_ARENA: Final = "this EP has no arena, since its memory is numpy's"
 
 
 class CpuFactory(ep.EpFactory):
@@ -34,6 +36,17 @@ class CpuFactory(ep.EpFactory):
             default=False,
             doc="compute compiled convolutions of 3×3 with fewer multiplications where "
             "that is faster; errors are two to three times as large",
+        ),
+        "arena_extend_strategy": ep.Option(
+            default="kNextPowerOfTwo",
+            choices=("kNextPowerOfTwo", "kSameAsRequested"),
+            doc="for programs that set it for ONNX Runtime",
+            ignored=_NO_ARENA,
+        ),
+        "use_arena": ep.Option(
+            default=True,
+            doc="for programs that set it for ONNX Runtime",
+            ignored=_NO_ARENA,
         ),
     }
 
