@@ -34,6 +34,7 @@ FLOORS: Final = (
     {"run"},
     {"session", "verify"},
     {"backend", "cli", "__main__"},
+    {"as_onnxruntime"},
 )
 """A module may import from its own floor and those above it in this list."""
 

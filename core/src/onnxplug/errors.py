@@ -162,6 +162,10 @@ class LibraryInUse(PluginError):
     """A library cannot be unregistered while sessions use its EPs."""
 
 
+class ImportedBefore(Fail, ImportError):
+    """onnxplug cannot stand for a package that the process has imported already."""
+
+
 class OptionError(InvalidArgument):
     """An option that does not exist, or a value that it does not accept."""
 

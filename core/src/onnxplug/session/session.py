@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onnxplug.ep.locks import new_lock
 from onnxplug.errors import EPFail, InvalidArgument, RunError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
     from onnxplug.session.io_binding import IOBinding
     from onnxplug.session.ort_value import OrtValue
+
+
+_Session = TypeVar("_Session", bound="InferenceSession")
 
 
 class InferenceSession:
@@ -157,7 +160,7 @@ class InferenceSession:
             close_after(error, self.close)
 
     def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
-        return _reopen, (self._request.pickled(),)
+        return _reopen, (type(self), self._request.pickled())
 
     # running
 
@@ -396,9 +399,10 @@ class InferenceSession:
     ) -> None:
         """Create the session anew with other EPs; on failure it stays as it was."""
         other = _reopen(
+            type(self),
             self._request._replace(
                 providers=providers, provider_options=provider_options, policy=None
-            )
+            ),
         )
         # the closer is bound to the session it was made for, so another is made
         detached = other._closer.detach()
@@ -483,7 +487,7 @@ class InferenceSession:
         """This session with more outputs."""
 
         def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
-            variant = InferenceSession.__new__(InferenceSession)
+            variant = type(self).__new__(type(self))
             variant._request = self._request
             resolved = self._opened.resolved
             variant._start(extra_outputs, resolved, self._runner.profile)
@@ -494,9 +498,9 @@ class InferenceSession:
             return self._variants.get(names, make)
 
 
-def _reopen(request: SessionRequest) -> InferenceSession:
+def _reopen(kind: type[_Session], request: SessionRequest) -> _Session:
     """A session like another one."""
-    session = InferenceSession.__new__(InferenceSession)
+    session = kind.__new__(kind)
     session._request = request.unpickled()
     session._open()
     return session
