@@ -25,6 +25,7 @@ FLOORS: Final = (
     {
         "compatibility",
         "context_data",
+        "custom_operators",
         "prepare",
         "entries",
         "options",

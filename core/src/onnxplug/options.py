@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from onnxplug.context_data import ReadFunction
-    from onnxplug.ep import EpDevice
+    from onnxplug.ep import Domain, EpDevice
     from onnxplug.selection import ProviderRequest
 
 
@@ -131,6 +131,7 @@ class SessionOptions:
     _external_initializers: dict[str, np.ndarray[Any, Any]]
     _external_files: dict[str, memoryview]
     _requests: list[ProviderRequest]
+    _domains: list[Domain]
     _policy: Any
     _cancellation: _Flag
     _ep_context_reader: tuple[ReadFunction, int] | None
@@ -153,6 +154,7 @@ class SessionOptions:
             _external_initializers={},
             _external_files={},
             _requests=[],
+            _domains=[],
             _policy=None,
             _cancellation=_Flag(),
             _ep_context_reader=None,
@@ -351,6 +353,25 @@ class SessionOptions:
         """Undo :meth:`set_ep_context_data_read_func`."""
         self.__dict__["_ep_context_reader"] = None
 
+    # operators
+
+    def register_custom_ops_library(self, library: Any) -> None:
+        """Give sessions of these options operators that they do not know.
+
+        Args:
+            library: the path of a Python file, or the name of a module, that supplies
+                domains as an installed distribution does; a
+                :class:`~onnxplug.ep.Domain`; or a function, ``onnx.FunctionProto`` or
+                one of ``onnxscript``.
+
+        Raises:
+            NoSuchFile: there is no file at the path.
+            PluginLoadError: it is native, raises, or supplies nothing.
+        """
+        from onnxplug.custom_operators import read_library  # seldom wanted
+
+        self._domains.extend(read_library(library))
+
     # EPs
 
     def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
@@ -404,6 +425,11 @@ class SessionOptions:
     def requests(self) -> list[ProviderRequest]:
         """The EPs that were added."""
         return list(self._requests)
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The operators that are given to sessions."""
+        return tuple(self._domains)
 
     @property
     def policy(self) -> Any:

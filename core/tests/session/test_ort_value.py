@@ -97,9 +97,7 @@ def test_dlpack_shares_odd_arrays_or_refuses_them() -> None:
         back = np.from_dlpack(OrtValue.ortvalue_from_numpy(array))
         np.testing.assert_array_equal(back, array)
     for wrong in (X.astype(">f4"), X.astype(object)):
-        with pytest.raises(
-            InvalidArgument, match="numpy no array by DLPack|or a DLPack cap"
-        ):
+        with pytest.raises(InvalidArgument, match="gives numpy no array by DLPack"):
             OrtValue.from_dlpack(wrong)
     with pytest.raises(InvalidArgument, match=r"DLPack's device \(2, 0\)"):
         OrtValue.from_dlpack(Unwilling())

@@ -87,6 +87,7 @@ def open_model(
         )
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
+        model.graph.domains = request.options.domains
         metadata = ModelMetadata(model)
         eps = _resolve(request, registry, model) if resolved is None else resolved
         built = _build(request, registry, model, contexts, eps, profile)
