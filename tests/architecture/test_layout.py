@@ -17,7 +17,7 @@ PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
-    {"duration", "escape", "forks"},
+    {"duration", "escape", "foreign", "forks"},
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
@@ -25,6 +25,7 @@ FLOORS: Final = (
     {
         "compatibility",
         "context_data",
+        "custom_operators",
         "prepare",
         "entries",
         "options",
@@ -34,6 +35,7 @@ FLOORS: Final = (
     {"run"},
     {"session", "verify"},
     {"backend", "cli", "__main__"},
+    {"as_onnxruntime"},
 )
 """A module may import from its own floor and those above it in this list."""
 

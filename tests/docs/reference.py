@@ -67,9 +67,9 @@ PAGES = {
             ),
             "About onnxplug itself": (
                 "get_version_string", "get_build_info", "get_device",
-                "set_default_logger_severity", "__version__",
+                "set_default_logger_severity", "set_seed", "__version__",
             ),
-            "Modules": ("ep", "errors"),
+            "Modules": ("as_onnxruntime", "ep", "errors"),
         },
     ),
     "spi.md": Page(
@@ -98,7 +98,7 @@ PAGES = {
             "Types": (
                 "DataType", "ValueType", "TensorType", "SparseTensorType",
                 "SequenceType", "OptionalType", "MapType", "Dimension", "Size",
-                "named_sizes",
+                "named_sizes", "next_seed",
             ),
             "Memory": (
                 "MemoryLocation", "HOST", "DeviceContext", "MemoryKind", "Allocator",

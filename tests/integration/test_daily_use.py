@@ -194,8 +194,6 @@ def test_free_dimensions_are_fixed_by_name() -> None:
         onnxplug.InferenceSession(MODEL, wrong)
     with pytest.raises(OptionError, match="≥ 1"):
         wrong.add_free_dimension_override_by_name("batch", -1)
-    with pytest.raises(OptionError, match="by_name"):
-        wrong.add_free_dimension_override_by_denotation("DATA_BATCH", 1)
 
 
 def test_initializers_from_memory_are_kept_alive() -> None:

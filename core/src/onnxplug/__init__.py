@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import forks as _forks  # noqa: F401  # before anything else is imported
 
 if TYPE_CHECKING:
-    from onnxplug import ep, errors
+    from onnxplug import as_onnxruntime, ep, errors
     from onnxplug.compatibility import (
         OrtCompiledModelCompatibility,
         get_compatibility_info_from_model,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         get_device,
         get_version_string,
         set_default_logger_severity,
+        set_seed,
     )
     from onnxplug.queries import (
         get_all_providers,
@@ -105,6 +106,7 @@ _HOME: Final = {
         "get_device",
         "get_version_string",
         "set_default_logger_severity",
+        "set_seed",
     ),
     "onnxplug.selection": (
         "OrtExecutionProviderDevicePolicy",
@@ -141,6 +143,7 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "__version__",
+    "as_onnxruntime",
     "ep",
     "errors",
     "get_all_providers",
@@ -161,6 +164,7 @@ __all__ = [
     "register_execution_provider_library",
     "set_default_logger_severity",
     "set_default_providers",
+    "set_seed",
     "supported_by_platform",
     "unregister_ep_library",
     "unregister_execution_provider_library",
@@ -170,9 +174,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in ("ep", "errors"):
+    if name in ("as_onnxruntime", "ep", "errors"):
         return importlib.import_module(f"onnxplug.{name}")
     home = next((module for module, names in _HOME.items() if name in names), None)
+    if home is None and not name.startswith("_"):
+        from onnxplug import as_onnxruntime  # which has what only old programs ask for
+
+        home = "onnxplug.as_onnxruntime" if name in as_onnxruntime.__all__ else None
     if home is None:
         raise AttributeError(f"module 'onnxplug' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)

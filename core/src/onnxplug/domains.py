@@ -18,12 +18,18 @@ from onnxplug.plugins.domains import PUBLISHED, DomainRegistry, SuppliedOperator
 HOST: Final = "onnxplug"
 """Who supplies the operators that the host knows itself."""
 
+GIVEN: Final = "SessionOptions.register_custom_ops_library"
+"""Who supplies the operators that a program gives to its sessions."""
+
 _ONNX: Final = frozenset({"", "ai.onnx.ml"})
 """Domains to which nobody but ONNX adds operators; no distribution is looked for."""
 
 
 def find(graph: Graph, node: Node) -> SuppliedOperator | None:
     """What is known of the operator of *node*; ``None``: nothing."""
+    given = _given(graph, node)
+    if given is not None:
+        return given
     own = functions.find(node.domain, node.op_type)
     if own is not None:
         # what ONNX defines in this opset is not ONNX Runtime's
@@ -33,6 +39,24 @@ def find(graph: Graph, node: Node) -> SuppliedOperator | None:
         return None
     version = graph.opset(node.domain)
     return _registry(graph).find(node.domain, node.op_type, version)
+
+
+def _given(graph: Graph, node: Node) -> SuppliedOperator | None:
+    """The newest that the session's options give for the version of the domain."""
+    domains = outermost(graph).domains
+    if not domains or node.domain in _ONNX:
+        return None
+    version = graph.opset(node.domain)
+    known = [
+        operator
+        for domain in domains
+        if domain.name == node.domain
+        for operator in domain.operators
+        if operator.op_type == node.op_type and not 0 < version < operator.since
+    ]
+    if not known:
+        return None
+    return SuppliedOperator(max(known, key=lambda each: each.since), GIVEN)
 
 
 def why_not(graph: Graph, node: Node) -> str | None:

@@ -58,6 +58,9 @@ _IGNORED: Final = Entry(effect=False)
 SERVE: Final = "session.serve_while_compiling"
 """By it another EP serves runs while an EP compiles for their shapes."""
 
+RELEASED_ONLY: Final = "session.allow_released_opsets_only"
+"""Without it a model of a newer opset is read as one of the newest known."""
+
 SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
@@ -78,28 +81,13 @@ SESSION: Final[Mapping[str, Entry]] = {
     "session.disable_model_compile": _FLAG,
     "session.fail_on_suboptimal_compiled_model": _FLAG,
     "ep.enable_weightless": _FLAG._replace(effect=False),
-    "session.disable_prepacking": _IGNORED,
-    "session.use_env_allocators": _IGNORED,
-    "session.use_device_allocator_for_initializers": _IGNORED,
-    "session.set_denormal_as_zero": _IGNORED,
-    "session.disable_quant_qdq": _IGNORED,
-    "session.disable_double_qdq_remover": _IGNORED,
-    "session.enable_quant_qdq_cleanup": _IGNORED,
-    "session.qdqisint8allowed": _IGNORED,
-    "session.intra_op.allow_spinning": _IGNORED,
-    "session.inter_op.allow_spinning": _IGNORED,
-    "session.force_spinning_stop": _IGNORED,
-    "session.dynamic_block_base": _IGNORED,
-    "session.intra_op_thread_affinities": _IGNORED,
-    "session.strict_shape_type_inference": _IGNORED,
-    "session.disable_aot_function_inlining": _IGNORED,
-    "session.graph_optimizations_loop_level": _IGNORED,
-    "session.load_model_format": _IGNORED,
-    "session.save_model_format": _IGNORED,
-    "optimization.enable_gelu_approximation": _IGNORED,
-    "optimization.enable_cast_chain_elimination": _IGNORED,
+    RELEASED_ONLY: _FLAG._replace(default="1"),
+    "session.optimized_model_external_initializers_file_name": Entry(""),
+    "session.optimized_model_external_initializers_min_size_in_bytes": Entry(
+        "1024", str.isdecimal, "a number of bytes"
+    ),
 }
-"""Those of sessions, first those with an effect."""
+"""Those of sessions; more that have no effect are in :mod:`onnxplug.foreign`."""
 
 GRAPH_ID: Final = "gpu_graph_id"
 """Tells captured graphs apart; -1 has a run not captured."""
@@ -142,11 +130,17 @@ def check_session_entry(key: str, value: str) -> None:
             "here; leave it out"
         )
     elif not is_of_ep(key):
-        with_effect = ", ".join(DEFAULTS)
-        raise OptionError(
-            f"there is no session config entry {key!r}{did_you_mean(key, SESSION)}; "
-            f"those with an effect are {with_effect}, and ep.<ep>.<key>"
-        )
+        from onnxplug.foreign import SESSION_ENTRIES  # which few programs set
+
+        if key not in SESSION_ENTRIES:
+            near = did_you_mean(key, [*SESSION, *SESSION_ENTRIES])
+            with_effect = ", ".join(DEFAULTS)
+            raise OptionError(
+                f"there is no session config entry {key!r}{near}; those with an effect "
+                f"are {with_effect}, and ep.<ep>.<key>"
+            )
+        ignored = _IGNORED._replace(default=SESSION_ENTRIES[key])
+        _check("session config entry", key, value, ignored)
 
 
 def check_run_entry(key: str, value: str) -> None:

@@ -51,10 +51,34 @@ class NoSuchFile(OnnxplugError, FileNotFoundError):
     code: ClassVar[int] = 3
 
 
+class NoModel(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 4: there is no model."""
+
+    code: ClassVar[int] = 4
+
+
+class EngineError(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 5: the runtime failed."""
+
+    code: ClassVar[int] = 5
+
+
+class RuntimeException(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 6: an exception in the runtime."""
+
+    code: ClassVar[int] = 6
+
+
 class InvalidProtobuf(OnnxplugError, ValueError):
     """ONNX Runtime's status 7: the bytes are no ONNX model."""
 
     code: ClassVar[int] = 7
+
+
+class ModelLoaded(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 8: a model is loaded already."""
+
+    code: ClassVar[int] = 8
 
 
 class NotImplemented(OnnxplugError, NotImplementedError):
@@ -85,6 +109,18 @@ class ModelRequiresCompilation(OnnxplugError, RuntimeError):
     """ONNX Runtime's status 13: EPs have to compile what must not be compiled now."""
 
     code: ClassVar[int] = 13
+
+
+class NotFound(OnnxplugError, LookupError):
+    """ONNX Runtime's status 14: what was asked for is not there."""
+
+    code: ClassVar[int] = 14
+
+
+class DeviceReset(OnnxplugError, RuntimeError):
+    """ONNX Runtime's status 15: a device was reset."""
+
+    code: ClassVar[int] = 15
 
 
 # Plugins...
@@ -126,8 +162,16 @@ class LibraryInUse(PluginError):
     """A library cannot be unregistered while sessions use its EPs."""
 
 
+class ImportedBefore(Fail, ImportError):
+    """onnxplug cannot stand for a package that the process has imported already."""
+
+
 class OptionError(InvalidArgument):
     """An option that does not exist, or a value that it does not accept."""
+
+
+class OptionTypeError(OptionError, TypeError):
+    """What is given as an option, or as options, is of the wrong type."""
 
 
 class OptionWarning(OnnxplugWarning):
@@ -163,6 +207,10 @@ class ModelIsFolder(ModelUnreadable, IsADirectoryError):
 
 class ModelForbidden(ModelUnreadable, PermissionError):
     """The process may not read the file at the model's path."""
+
+
+class ModelTypeError(InvalidModel, TypeError):
+    """What is given as a model is none: no path, no bytes, no ``ModelProto``."""
 
 
 class MalformedModel(InvalidModel, InvalidProtobuf):
@@ -205,6 +253,12 @@ class EpError(EPFail):
         super().__init__(message)
         self.ep = ep
         self.stage = stage
+
+
+class SelectionError(EpError, Fail):
+    """A policy, or a delegate, failed, or chose what cannot be used."""
+
+    code: ClassVar[int] = Fail.code
 
 
 class EpWarning(OnnxplugWarning):
@@ -338,6 +392,10 @@ class InputTypeError(InputError, TypeError):
 
 class UnknownOutput(InvalidArgument):
     """An output was asked for that the model does not have."""
+
+
+class ValueTypeError(InvalidArgument, TypeError):
+    """An ``OrtValue`` is to be made from what is no array, or filled with it."""
 
 
 class OutputMismatch(InvalidArgument):

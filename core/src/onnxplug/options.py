@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from onnxplug.entries import (
@@ -13,14 +14,19 @@ from onnxplug.entries import (
     check_run_entry,
     check_session_entry,
 )
-from onnxplug.errors import LoadCancelled, OptionError, OptionWarning
+from onnxplug.errors import (
+    LoadCancelled,
+    OptionError,
+    OptionTypeError,
+    OptionWarning,
+)
 from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
     from onnxplug.context_data import ReadFunction
-    from onnxplug.ep import EpDevice
+    from onnxplug.ep import Domain, EpDevice
     from onnxplug.selection import ProviderRequest
 
 
@@ -31,7 +37,7 @@ class HostTensor(Protocol):
         """The elements."""
 
 
-class GraphOptimizationLevel(Enum):
+class GraphOptimizationLevel(IntEnum):
     """How much a model is rewritten before it is partitioned.
 
     With ``ORT_DISABLE_ALL`` only what EPs rely on is done: functions are inlined,
@@ -45,7 +51,7 @@ class GraphOptimizationLevel(Enum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(Enum):
+class ExecutionMode(IntEnum):
     """Whether independent nodes may run at the same time; here they never do."""
 
     ORT_SEQUENTIAL = 0
@@ -120,10 +126,12 @@ class SessionOptions:
     profile_file_prefix: str
     _config: dict[str, str]
     _free_dimensions: dict[str, int]
+    _denoted_dimensions: dict[str, int]
     _initializers: dict[str, np.ndarray[Any, Any]]
     _external_initializers: dict[str, np.ndarray[Any, Any]]
     _external_files: dict[str, memoryview]
     _requests: list[ProviderRequest]
+    _domains: list[Domain]
     _policy: Any
     _cancellation: _Flag
     _ep_context_reader: tuple[ReadFunction, int] | None
@@ -141,10 +149,12 @@ class SessionOptions:
             profile_file_prefix="onnxruntime_profile_",
             _config={},
             _free_dimensions={},
+            _denoted_dimensions={},
             _initializers={},
             _external_initializers={},
             _external_files={},
             _requests=[],
+            _domains=[],
             _policy=None,
             _cancellation=_Flag(),
             _ep_context_reader=None,
@@ -160,10 +170,12 @@ class SessionOptions:
                 )
         elif name in self._TYPES:
             expected = self._TYPES[name]
+            if getattr(value, "ndim", None) == 0:  # one of numpy's numbers
+                value = value.item()
             if not isinstance(value, expected) or (
                 isinstance(value, bool) and expected is not bool
             ):
-                raise TypeError(
+                raise OptionTypeError(
                     f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
                 )
         else:
@@ -229,8 +241,9 @@ class SessionOptions:
 
         Raises:
             OptionError: there is no such entry, or it cannot have this value.
+            OptionTypeError: *key* is no text, or *value* neither a text nor a number.
         """
-        text = str(value)
+        text = _text(key, value)
         check_session_entry(key, text)
         self._config[key] = text
 
@@ -262,22 +275,20 @@ class SessionOptions:
         Raises:
             OptionError: the size is not positive.
         """
-        if size < 1:
-            raise OptionError(f"dimension {name!r} is given size {size}; expected ≥ 1")
-        self._free_dimensions[name] = int(size)
+        self._free_dimensions[name] = _size(f"dimension {name!r}", size)
 
     def add_free_dimension_override_by_denotation(
         self, denotation: str, size: int
     ) -> None:
-        """Not supported: denotations of dimensions are not read.
+        """Fix the size of the inputs' dimensions that denote *denotation*.
+
+        What no dimension denotes is an error when the session is created.
 
         Raises:
-            OptionError: always; name the dimension instead.
+            OptionError: the size is not positive.
         """
-        raise OptionError(
-            f"dimensions cannot be fixed by denotation ({denotation!r}); use "
-            "add_free_dimension_override_by_name() with the dimension's name"
-        )
+        what = f"the dimension that denotes {denotation!r}"
+        self._denoted_dimensions[denotation] = _size(what, size)
 
     def add_initializer(self, name: str, value: HostTensor) -> None:
         """Use *value* for the initializer *name*; it is kept alive."""
@@ -342,6 +353,25 @@ class SessionOptions:
         """Undo :meth:`set_ep_context_data_read_func`."""
         self.__dict__["_ep_context_reader"] = None
 
+    # operators
+
+    def register_custom_ops_library(self, library: Any) -> None:
+        """Give sessions of these options operators that they do not know.
+
+        Args:
+            library: the path of a Python file, or the name of a module, that supplies
+                domains as an installed distribution does; a
+                :class:`~onnxplug.ep.Domain`; or a function, ``onnx.FunctionProto`` or
+                one of ``onnxscript``.
+
+        Raises:
+            NoSuchFile: there is no file at the path.
+            PluginLoadError: it is native, raises, or supplies nothing.
+        """
+        from onnxplug.custom_operators import read_library  # seldom wanted
+
+        self._domains.extend(read_library(library))
+
     # EPs
 
     def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
@@ -397,6 +427,11 @@ class SessionOptions:
         return list(self._requests)
 
     @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The operators that are given to sessions."""
+        return tuple(self._domains)
+
+    @property
     def policy(self) -> Any:
         """The policy that was set; ``None`` when none was."""
         return self._policy
@@ -405,6 +440,11 @@ class SessionOptions:
     def free_dimensions(self) -> dict[str, int]:
         """Sizes by the names of dimensions."""
         return dict(self._free_dimensions)
+
+    @property
+    def denoted_dimensions(self) -> dict[str, int]:
+        """Sizes by what dimensions of inputs denote."""
+        return dict(self._denoted_dimensions)
 
     @property
     def initializers(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -440,6 +480,28 @@ class SessionOptions:
         return self.intra_op_num_threads or int(
             self.config["session.intra_op_num_threads"]
         )
+
+
+def _text(key: Any, value: Any) -> str:
+    """The value of a config entry."""
+    if isinstance(key, str) and isinstance(value, str | int | float):
+        return str(value)
+    raise OptionTypeError(
+        f"the config entry {key!r} is given {value!r}; expected a text for each of the "
+        "two"
+    )
+
+
+def _size(what: str, size: Any) -> int:
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise OptionTypeError(
+            f"{what} is given size {size!r}; expected a whole number"
+        ) from None
+    if number < 1:
+        raise OptionError(f"{what} is given size {size}; expected ≥ 1")
+    return number
 
 
 class RunOptions:
@@ -496,8 +558,9 @@ class RunOptions:
 
         Raises:
             OptionError: an entry of the host's cannot have this value.
+            OptionTypeError: *key* is no text, or *value* neither a text nor a number.
         """
-        text = str(value)
+        text = _text(key, value)
         check_run_entry(key, text)
         self._config[key] = text
 

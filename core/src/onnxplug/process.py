@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import platform
 
-from onnxplug.ep import SPI_VERSION
+from onnxplug.ep import SPI_VERSION, random
 from onnxplug.errors import InvalidArgument
 from onnxplug.log import LEVELS, show_from
 
@@ -20,6 +21,21 @@ def set_default_logger_severity(severity: int) -> None:
     if severity not in range(len(LEVELS)):
         raise InvalidArgument(f"severity {severity!r} is not one of 0 to 4")
     show_from("onnxplug", severity)
+
+
+def set_seed(seed: int) -> None:
+    """Let what nodes without a seed draw follow from *seed*, in the whole process.
+
+    The numbers are the same again when it is set again, and the same runs are done in
+    the same order.
+
+    Raises:
+        InvalidArgument: *seed* is no whole number.
+    """
+    try:
+        random.set_seed(operator.index(seed))
+    except TypeError as error:
+        raise InvalidArgument(f"seed {seed!r} is no whole number") from error
 
 
 def get_version_string() -> str:

@@ -96,7 +96,7 @@ def test_dlpack_shares_odd_arrays_or_refuses_them() -> None:
         assert np.shares_memory(value.numpy(), array)
         back = np.from_dlpack(OrtValue.ortvalue_from_numpy(array))
         np.testing.assert_array_equal(back, array)
-    for wrong in (X.astype(">f4"), X.astype(object), [1, 2]):
+    for wrong in (X.astype(">f4"), X.astype(object)):
         with pytest.raises(InvalidArgument, match="gives numpy no array by DLPack"):
             OrtValue.from_dlpack(wrong)
     with pytest.raises(InvalidArgument, match=r"DLPack's device \(2, 0\)"):

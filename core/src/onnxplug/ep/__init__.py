@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
     from onnxplug.ep.probe import Probe
+    from onnxplug.ep.random import next_seed
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
@@ -176,6 +177,7 @@ __all__ = [
     "fill_bound",
     "hookimpl",
     "named_sizes",
+    "next_seed",
 ]
 
 
@@ -203,6 +205,7 @@ _LATER = {
     "WeightSource": "weights",
     "WeightStore": "weights",
     "hookimpl": "hooks",
+    "next_seed": "random",
 }
 
 

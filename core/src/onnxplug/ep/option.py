@@ -27,6 +27,7 @@ class Option:
             value is not restored.
         refused: why this EP cannot do what the option asks for; setting it is an
             error with this text.  For options that users know from elsewhere.
+        ignored: as *refused*, where results do not depend on it: setting it warns.
     """
 
     default: OptionValue
@@ -37,3 +38,4 @@ class Option:
     aliases: tuple[str, ...] = ()
     compiled_in: bool = True
     refused: str = ""
+    ignored: str = ""

@@ -26,5 +26,6 @@ def alone(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
         constants=weights,
         opset_imports=graph.opset_imports,
     )
-    alone.plugins = outermost(graph).plugins
+    root = outermost(graph)
+    alone.plugins, alone.domains = root.plugins, root.domains
     return alone

@@ -24,6 +24,7 @@ from onnxplug.graph.weight import Weight
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.ep import Domain
     from onnxplug.ep.files import Identity
     from onnxplug.graph.folder import ModelFolder
     from onnxplug.plugins import PluginRegistry
@@ -157,6 +158,7 @@ class Graph:
         doc_string: the model's description of the graph.
         plugins: of a main graph, where operators of other domains are looked up;
             ``None``: in the process's registry.
+        domains: of a main graph, those that are looked up first.
     """
 
     def __init__(
@@ -182,6 +184,7 @@ class Graph:
         self.opset_imports: dict[str, int] = dict(opset_imports or {})
         self.doc_string = doc_string
         self.plugins: PluginRegistry | None = None
+        self.domains: Sequence[Domain] = ()
         self.assignments: dict[int, str] = {}
         self.nodes: list[Node] = []
         self.replace_nodes(nodes)

@@ -6,9 +6,10 @@ not read: they stay ranges of the mapped file until they are asked for.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.files import open_regular
@@ -19,7 +20,9 @@ from onnxplug.errors import (
     ModelForbidden,
     ModelIsFolder,
     ModelNotFound,
+    ModelTypeError,
     ModelUnreadable,
+    ModelWarning,
     UnsupportedModel,
 )
 from onnxplug.graph import tags
@@ -30,6 +33,7 @@ from onnxplug.graph.graph import Function, Model
 from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
 from onnxplug.graph.wire import Message, signed
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +56,7 @@ def load_model(
     external_files: Mapping[str, memoryview] | None = None,
     external_arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
     mapped: bool = True,
+    released_only: bool = True,
 ) -> Model:
     """Read a model.
 
@@ -63,6 +68,8 @@ def load_model(
         external_files: contents by location, used instead of files.
         external_arrays: weights by name, used instead of external data.
         mapped: large files are mapped; otherwise all are read, see ``Contents``.
+        released_only: a newer opset than those known is an error; otherwise a warning,
+            and it is read as the newest known.
 
     Raises:
         ModelNotFound: there is no file at the path.
@@ -84,7 +91,7 @@ def load_model(
     external = ExternalData(beside, arrays=external_arrays)
     try:
         try:
-            return _read_model(data, external, path, beside)
+            return _read_model(data, external, path, beside, released_only)
         finally:
             # first, as what is wrong with the model may come of it
             contents.require_unchanged()
@@ -98,6 +105,21 @@ def read_metadata(source: str | os.PathLike[str] | memoryview) -> dict[str, str]
     Raises:
         ModelNotFound, ModelUnreadable, InvalidModel: as of :func:`load_model`.
     """
+    with read_message(source) as message:
+        return dict(
+            read_entry(message.child(start, end))
+            for tag, start, end in message.fields()
+            if tag == tags.MODEL_METADATA_PROPS
+        )
+
+
+@contextlib.contextmanager
+def read_message(source: str | os.PathLike[str] | memoryview) -> Iterator[Message]:
+    """The ``ModelProto`` at a path, or in memory, to be read while it is open.
+
+    Raises:
+        ModelNotFound, ModelUnreadable, InvalidModel: as of :func:`load_model`.
+    """
     contents = Contents()
     if isinstance(source, memoryview):
         data, described = in_memory(source)
@@ -105,12 +127,7 @@ def read_metadata(source: str | os.PathLike[str] | memoryview) -> dict[str, str]
         path = os.fsdecode(source)
         data, described = _on_disk(path, contents), repr(path)
     try:
-        message = Message.whole(data)
-        return dict(
-            read_entry(message.child(start, end))
-            for tag, start, end in message.fields()
-            if tag == tags.MODEL_METADATA_PROPS
-        )
+        yield Message.whole(data)
     except ModelError as error:
         raise type(error)(f"cannot read {described}: {error}") from error
     finally:
@@ -159,7 +176,7 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
     """The bytes of a model that is not a path, and what to call it.
 
     Raises:
-        InvalidModel: *source* has no bytes.
+        InvalidModel: *source* has no bytes; ``ModelTypeError`` if nothing like it has.
     """
     name = "bytes" if isinstance(source, memoryview) else type(source).__name__
     kind = f"a model from {name}"
@@ -181,7 +198,7 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
             view = memoryview(view.tobytes())
         return view.cast("B"), kind
     except TypeError as error:
-        raise InvalidModel(
+        raise ModelTypeError(
             f"{kind} gave {type(source).__name__}; expected a path, bytes, a file "
             "opened in binary mode, or an onnx.ModelProto"
         ) from error
@@ -194,6 +211,7 @@ def _read_model(
     external: ExternalData,
     path: str | None,
     folder: ModelFolder,
+    released_only: bool,
 ) -> Model:
     message = Message.whole(data)
     numbers = {tags.MODEL_IR_VERSION: 0, tags.MODEL_MODEL_VERSION: 0}
@@ -230,6 +248,8 @@ def _read_model(
         )
     ir_version = numbers[tags.MODEL_IR_VERSION]
     opset_imports = read_opset_imports(opsets)
+    if not released_only:
+        opset_imports = _as_known(opset_imports)
     _require_supported(ir_version, opset_imports)
     if not opset_imports:
         if ir_version > _LAST_IR_WITHOUT_OPSETS:
@@ -266,6 +286,22 @@ def _functions(
         _require_supported(None, function.body.opset_imports)
         functions[key] = function
     return functions
+
+
+def _as_known(opset_imports: Mapping[str, int]) -> dict[str, int]:
+    """The newest known opset in place of those that are newer."""
+    known = {
+        domain: min(version, _NEWEST_OPSETS.get(domain, version))
+        for domain, version in opset_imports.items()
+    }
+    for domain, version in opset_imports.items():
+        if version != known[domain]:
+            warn_user(
+                f"the model uses opset {version} of domain {domain or 'ai.onnx'!r}, "
+                f"and is read as one of opset {known[domain]}, the newest known",
+                ModelWarning,
+            )
+    return known
 
 
 def _require_supported(

@@ -47,7 +47,8 @@ def part_of(
         opset_imports=source.opset_imports,
         doc_string=source.doc_string,
     )
-    part.plugins = outermost(source).plugins
+    root = outermost(source)
+    part.plugins, part.domains = root.plugins, root.domains
     return part
 
 

@@ -17,6 +17,7 @@ from onnxplug.prepare.attributes import check_attributes
 from onnxplug.prepare.budget import Budget, Limits
 from onnxplug.prepare.report import Left, PassRecord, Report
 from onnxplug.shapes.stated import is_known
+from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from onnxplug.prepare.fold import Evaluate
@@ -171,7 +172,8 @@ def prepare(
         model: as loaded, or prepared before: a second time changes nothing.
         evaluate: computes a node whose inputs are all constants; with ``None`` only
             what follows from shapes is folded.
-        disabled: names of :data:`PASSES` to leave out.
+        disabled: names of :data:`PASSES` to leave out, or of ONNX Runtime's optimizers
+            that do the same; those that do what no pass does are left out anyway.
         free_dimensions: sizes for dimensions that the model only names.
         budget: what may be spent; by default as much as one session may.
 
@@ -183,7 +185,7 @@ def prepare(
             calls become too many nodes.
     """
     budget = budget or Budget()
-    _check_names(disabled)
+    disabled = _own_names(disabled)
     if free_dimensions:
         from onnxplug.prepare.infer import fix_free_dimensions
 
@@ -247,14 +249,20 @@ def why_not_expanded(graph: Graph, node: Node) -> str | None:
     return why_not_expanded(graph, node)
 
 
-def _check_names(disabled: Collection[str]) -> None:
+def _own_names(disabled: Collection[str]) -> set[str]:
+    """The passes that are meant by *disabled*."""
+    own = {name for name in disabled if name in PASSES}
     for name in disabled:
-        if name not in PASSES:
-            import difflib
+        if name in own:
+            continue
+        from onnxplug import foreign  # which few programs name
 
-            near = difflib.get_close_matches(name, PASSES, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        if name not in foreign.PASSES:
+            near = did_you_mean(name, [*PASSES, *foreign.PASSES])
             raise OptionError(
-                f"there is no pass {name!r} to switch off{hint}; "
+                f"there is no pass {name!r} to switch off{near}; "
                 f"the passes are {', '.join(PASSES)}"
             )
+        meant = foreign.PASSES[name]
+        own |= {meant} if meant else set()
+    return own

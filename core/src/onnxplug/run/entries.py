@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.entries import RUN
-from onnxplug.errors import OptionError
+from onnxplug.errors import OptionError, OptionTypeError
+from onnxplug.options import RunOptions
 from onnxplug.plugins.declared import all_names
 from onnxplug.plugins.versions import declares_run_options
 from onnxplug.selection import parse_options
@@ -19,7 +20,6 @@ from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpFactory, OptionValue
-    from onnxplug.options import RunOptions
 
 OptionsByEp: TypeAlias = "Mapping[str, Mapping[str, OptionValue]]"
 """What a run's config entries say to each EP, by its name."""
@@ -43,6 +43,11 @@ class RunEntries:
             OptionError: an entry is neither the host's nor an EP's, or does not accept
                 its value.
         """
+        if not isinstance(options, RunOptions | None):
+            raise OptionTypeError(
+                f"run_options is a {type(options).__name__}; expected "
+                "onnxplug.RunOptions"
+            )
         given = options.config if options else {}
         # many runs in a row have the same
         last, parsed = self._last

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.entries import RELEASED_ONLY
 from onnxplug.ep import DataType
 from onnxplug.ep.arrays import as_texts
 from onnxplug.errors import InvalidModel, OptionError, OutOfMemory, UnknownOutput
@@ -53,9 +54,14 @@ def load(
             external_files=options.external_files,
             external_arrays=options.initializers,
             mapped=options.config["session.use_memory_mapped_model"] == "1",
+            released_only=options.config[RELEASED_ONLY] == "1",
         )
     except MemoryError as error:
         raise OutOfMemory.of(error, "loading the model") from error
+    if options.denoted_dimensions:
+        from onnxplug.prepare.denotations import fix_denoted_dimensions
+
+        fix_denoted_dimensions(model.graph, source, options.denoted_dimensions)
     contexts = None
     if _has_contexts(model):
         # which few models have

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
-from onnxplug.errors import OptionError
+from onnxplug.errors import OptionError, OptionWarning
 from onnxplug.plugins.declared import all_names
 from onnxplug.plugins.settings import TRUTH
 from onnxplug.suggest import did_you_mean
+from onnxplug.warn import warn_user
 
 _WHOLE: Final = (-(2**63), 2**64 - 1)
 """What whole numbers may be: engines have them in 64 bits, with a sign or without."""
@@ -47,6 +48,8 @@ def parse_options(
         values[name] = _parse(whose, option, value)
         if option.refused and values[name] != option.default:
             raise OptionError(f"{whose} cannot be set: {option.refused}")
+        if option.ignored and values[name] != option.default:
+            warn_user(f"{whose} has no effect: {option.ignored}", OptionWarning)
     return values
 
 

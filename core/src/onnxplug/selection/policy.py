@@ -14,7 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep import DeviceType, EpDevice, ModelInfo, SelectionPolicy
-from onnxplug.errors import EpError, OnnxplugError, OptionError, PluginNotFound
+from onnxplug.errors import (
+    OnnxplugError,
+    OptionError,
+    PluginNotFound,
+    SelectionError,
+)
 from onnxplug.guard import FAILURES
 from onnxplug.selection.order import CPU, is_default_cpu
 
@@ -137,7 +142,7 @@ def apply_policy(
     """What *policy* chooses among *ep_devices*, each pair once.
 
     Raises:
-        EpError: it raised, chose nothing, or chose what it was not offered.
+        SelectionError: it raised, chose nothing, or chose what it was not offered.
     """
     try:
         selected = _unique(policy(tuple(ep_devices), model_info))
@@ -170,7 +175,7 @@ def without_default_cpu(
     """*ep_devices* for a session that must not fall back to the CPU.
 
     Raises:
-        EpError: none is left.
+        SelectionError: none is left.
     """
     left = [pair for pair in ep_devices if not is_default_cpu(pair)]
     if not left:
@@ -182,9 +187,9 @@ def without_default_cpu(
     return left
 
 
-def failure(message: str) -> EpError:
+def failure(message: str) -> SelectionError:
     """The error for a policy that failed, or chose what cannot be used."""
-    return EpError(message, stage="select")
+    return SelectionError(message, stage="select")
 
 
 def _first(ep_devices: Sequence[EpDevice], kind: DeviceType) -> list[EpDevice]:

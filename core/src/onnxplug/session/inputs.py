@@ -360,7 +360,7 @@ def _from_python(
 
 
 def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "OUST":
+    if array.dtype.kind not in "OUST" and array.dtype.type is not np.void:
         raise _wrong_dtype(name, DataType.STRING, array.dtype)
     try:
         return as_texts(array)

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import check_bound, has_element_twice
-from onnxplug.errors import InputError, InvalidArgument, RunError, UnknownOutput
+from onnxplug.errors import InputError, InvalidArgument, UnknownOutput
 from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
@@ -85,21 +85,21 @@ class IOBinding:
 
     # inputs
 
-    def bind_cpu_input(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Feed *array*; a later change of its elements is seen by later runs.
+    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray[Any, Any]) -> None:
+        """Feed *arr_on_cpu*; a later change of its elements is seen by later runs.
 
         Raises:
             InputError: there is no such input.
-            InvalidArgument: *array* is no numpy array of numbers in C layout, aligned
-                and of native byte order, so that a copy would be fed instead.
+            InvalidArgument: it is no numpy array of numbers in C layout, aligned and of
+                native byte order, so that a copy would be fed instead.
         """
-        if not isinstance(array, np.ndarray):
+        if not isinstance(arr_on_cpu, np.ndarray):
             raise InvalidArgument(
-                f"input {name!r} is bound to a {type(array).__name__}; expected a "
+                f"input {name!r} is bound to a {type(arr_on_cpu).__name__}; expected a "
                 "numpy array"
             )
-        value = OrtValue.ortvalue_from_numpy(array)
-        if not np.shares_memory(value.raw, array) and array.size:
+        value = OrtValue.ortvalue_from_numpy(arr_on_cpu)
+        if not np.shares_memory(value.raw, arr_on_cpu) and arr_on_cpu.size:
             raise InvalidArgument(
                 f"input {name!r} is bound to an array that is not C-contiguous, not "
                 "aligned or not of native byte order, so later changes of it would not "
@@ -126,12 +126,12 @@ class IOBinding:
         array = _at_address(device_type, element_type, shape, buffer_ptr)
         self.bind_ortvalue_input(name, OrtValue(array))
 
-    def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
-        """Feed *value* from where it is.
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Feed *ortvalue* from where it is.
 
         Raises:
             InputError: there is no such input.
-            InvalidArgument: *value* is no ``OrtValue``.
+            InvalidArgument: *ortvalue* is no ``OrtValue``.
         """
         if name not in self._input_names:
             raise InputError(
@@ -139,12 +139,12 @@ class IOBinding:
                 f"the model's inputs are {self._input_names}",
                 input=name,
             )
-        if not isinstance(value, OrtValue):
+        if not isinstance(ortvalue, OrtValue):
             raise InvalidArgument(
-                f"input {name!r} is a {type(value).__name__}; expected an OrtValue, "
+                f"input {name!r} is a {type(ortvalue).__name__}; expected an OrtValue, "
                 "such as OrtValue.ortvalue_from_numpy(array)"
             )
-        self.inputs[name] = value
+        self.inputs[name] = ortvalue
         self.version += 1
 
     # outputs
@@ -178,25 +178,25 @@ class IOBinding:
             device = find_device(device_type, device_id, self._registry)
             self.outputs[name] = BoundOutput(device.location, device, None)
 
-    def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
-        """Fill *value* with an output, where it is.
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Fill *ortvalue* with an output, where it is.
 
         It may be the value of an input, which is then read before it is written.
 
         Raises:
             UnknownOutput: there is no such output.
-            InvalidArgument: *value* is no ``OrtValue``, or an array that cannot be
+            InvalidArgument: *ortvalue* is no ``OrtValue``, or an array that cannot be
                 written to, has an element twice, or shares memory with one that is
                 bound to another output.
         """
         self._check_output(name)
-        if not isinstance(value, OrtValue):
+        if not isinstance(ortvalue, OrtValue):
             raise InvalidArgument(
-                f"output {name!r} is bound to a {type(value).__name__}; expected an "
+                f"output {name!r} is bound to a {type(ortvalue).__name__}; expected an "
                 "OrtValue, such as OrtValue.ortvalue_from_numpy(array)"
             )
-        self._check_fillable(name, value.raw)
-        self.outputs[name] = BoundOutput(value.location, value.device, value)
+        self._check_fillable(name, ortvalue.raw)
+        self.outputs[name] = BoundOutput(ortvalue.location, ortvalue.device, ortvalue)
         self.version += 1
 
     def _check_output(self, name: str) -> None:
@@ -320,14 +320,12 @@ class IOBinding:
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound.
 
-        Raises:
-            RunError: there was no run.
+        Before a run, these are the values that outputs are bound to.
         """
-        if self.results is None:
-            raise RunError(
-                "there are no outputs yet; call run_with_iobinding() with the binding"
-            )
-        return list(self.results)
+        if self.results is not None:
+            return list(self.results)
+        bound = (output.value for output in self.outputs.values())
+        return [value for value in bound if value is not None]
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as numpy arrays."""

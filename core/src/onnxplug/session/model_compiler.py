@@ -9,7 +9,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.context_data import WriteFunction
-from onnxplug.errors import Fail, InvalidArgument
+from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
 from onnxplug.options import GraphOptimizationLevel, SessionOptions
 from onnxplug.run.ep_context.write import CompiledModel, ContextSettings, write_compiled
 from onnxplug.session.compiled_model import default_path
@@ -19,8 +19,8 @@ from onnxplug.session.request import SessionRequest, read_options, read_source
 
 if TYPE_CHECKING:
     from onnxplug.graph import Model
+    from onnxplug.graph.placing import Place
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.ep_context.write import Place
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.partition.report import Explanation
     from onnxplug.selection.request import ProviderEntry
@@ -122,7 +122,7 @@ class ModelCompiler:
             None,
             embed=bool(embed_compiled_data_into_model),
             prefix=config["ep.context_node_name_prefix"],
-            initializers=os.fspath(external_initializers_file_path or ""),
+            initializers=_path(external_initializers_file_path or ""),
             threshold=external_initializers_size_threshold,
             locate=_locator(get_initializer_location_func),
             share=config["ep.share_ep_contexts"] == "1",
@@ -149,7 +149,7 @@ class ModelCompiler:
             Fail: as the flags say, or a file cannot be written.
             OnnxplugError: the model, or an EP, cannot be used, as of a session.
         """
-        path = os.fspath(output_model_path or "") or self._default_path()
+        path = _path(output_model_path or "") or self._default_path()
         if not path:
             raise InvalidArgument(
                 "the model is in memory, so that no path for the compiled one follows; "
@@ -211,7 +211,7 @@ class ModelCompiler:
         Raises:
             InvalidArgument: there is no such folder, or no name.
         """
-        folder = os.fspath(output_directory)
+        folder = _path(output_directory)
         if not os.path.isdir(folder):
             raise InvalidArgument(f"there is no folder {folder!r}")
         stem = os.path.basename(model_name).removesuffix(".onnx")
@@ -253,3 +253,12 @@ def _locate(locate: GetInitializerLocation, name: str, array: Any) -> Place | No
     if place is None:
         return None
     return str(place.filepath), int(place.file_offset), int(place.byte_size)
+
+
+def _path(given: Any) -> str:
+    try:
+        return os.fsdecode(given)
+    except TypeError as error:
+        raise OptionTypeError(
+            f"a path is {given!r}; expected a text: {error}"
+        ) from error

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
 from onnxplug.ep.record import Record
-from onnxplug.errors import InvalidModel
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
 from onnxplug.plugins import PluginRegistry
@@ -88,13 +87,13 @@ def open_model(
         )
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
+        model.graph.domains = request.options.domains
         metadata = ModelMetadata(model)
         eps = _resolve(request, registry, model) if resolved is None else resolved
         built = _build(request, registry, model, contexts, eps, profile)
         try:
-            path = request.options.optimized_model_filepath
-            if path and not extra_outputs:
-                _write(built.graph, path)
+            if request.options.optimized_model_filepath and not extra_outputs:
+                _write_prepared(built.graph, model, request.options)
             if finish is not None:
                 finish(built, model)
             elif (
@@ -225,22 +224,10 @@ def _model_info(model: Model) -> ModelInfo:
     return model_info(model)
 
 
-def _write(graph: Graph, path: str) -> None:
-    """Write a prepared graph as a model of its own.
+def _write_prepared(graph: Graph, model: Model, options: SessionOptions) -> None:
+    from onnxplug.session.prepared_model import write_prepared  # seldom asked for
 
-    Raises:
-        InvalidModel: it is beyond protobuf's limit of 2 GiB.
-    """
-    from onnxplug.graph.export import export_graph
-
-    try:
-        data = export_graph(graph, recomputes=True).model.SerializeToString()
-    except ValueError as error:
-        raise InvalidModel(
-            f"the prepared model cannot be written to {path!r}: {error}"
-        ) from error
-    with open(path, "wb") as file:
-        file.write(data)
+    write_prepared(graph, model, options)
 
 
 def _write_compiled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -19,8 +19,15 @@ from onnxplug.ep import (
 )
 from onnxplug.ep.arrays import is_masked, usual_form
 from onnxplug.ep.locks import new_rlock
-from onnxplug.errors import InvalidArgument, OnnxplugError, OutputMismatch
+from onnxplug.errors import (
+    InvalidArgument,
+    OnnxplugError,
+    OutputMismatch,
+    ValueTypeError,
+)
 from onnxplug.plugins import registry as registry_of_process
+from onnxplug.session.dlpack import HOST as DLPACK_HOST
+from onnxplug.session.dlpack import as_source, export, import_host
 from onnxplug.session.model_info import type_name, type_name_of
 
 if TYPE_CHECKING:
@@ -51,13 +58,14 @@ class OrtValue:
 
     # making
 
-    @staticmethod
+    @classmethod
     def ortvalue_from_numpy(
+        cls,
         array: np.ndarray[Any, Any],
         device_type: str = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
-    ) -> OrtValue:
+    ) -> Self:
         """A value of *array*: shared on the host, copied to a device.
 
         An array that is not C-contiguous, not aligned or not of native byte order is
@@ -69,15 +77,15 @@ class OrtValue:
         """
         array = _as_stored(array)
         if device_type.lower() == "cpu":
-            return OrtValue(array)
+            return cls(array)
         device = _find_device(device_type, device_id)
-        return OrtValue(device.from_host(array), device.location, device)
+        return cls(device.from_host(array), device.location, device)
 
-    @staticmethod
+    @classmethod
     def ortvalue_from_numpy_with_onnx_type(
-        array: np.ndarray[Any, Any], onnx_element_type: int
-    ) -> OrtValue:
-        """A value that reads the bytes of *array* as ONNX's element type of a number.
+        cls, data: np.ndarray[Any, Any], onnx_element_type: int
+    ) -> Self:
+        """A value that reads the bytes of *data* as ONNX's element type of a number.
 
         Raises:
             InvalidArgument: the two differ in size, one of them is of strings, or bytes
@@ -85,26 +93,27 @@ class OrtValue:
         """
         data_type = DataType.from_onnx(onnx_element_type)
         dtype = data_type.numpy
-        if DataType.STRING in (data_type, _data_type(array)):
+        if DataType.STRING in (data_type, _data_type(data)):
             raise InvalidArgument("strings have no bytes that are another type's")
-        if array.dtype.itemsize != dtype.itemsize:
+        if data.dtype.itemsize != dtype.itemsize:
             raise InvalidArgument(
-                f"elements of {array.dtype} have {array.dtype.itemsize} bytes, and "
+                f"elements of {data.dtype} have {data.dtype.itemsize} bytes, and "
                 f"those of {dtype} {dtype.itemsize}; expected the same"
             )
-        stored = _as_stored(array)
+        stored = _as_stored(data)
         if data_type is DataType.BOOL:
-            return OrtValue(_as_truths(stored))
-        return OrtValue(stored.view(dtype))
+            return cls(_as_truths(stored))
+        return cls(stored.view(dtype))
 
-    @staticmethod
+    @classmethod
     def ortvalue_from_shape_and_type(
+        cls,
         shape: Sequence[int],
         element_type: Any,
         device_type: str = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
-    ) -> OrtValue:
+    ) -> Self:
         """A tensor of unspecified content.
 
         Args:
@@ -116,13 +125,14 @@ class OrtValue:
         dtype = as_data_type(element_type)
         sizes = as_sizes(shape, dtype)
         if device_type.lower() == "cpu":
-            return OrtValue(np.empty(sizes, dtype.numpy))
+            return cls(np.empty(sizes, dtype.numpy))
         device = _find_device(device_type, device_id)
-        return OrtValue(device.empty(sizes, dtype), device.location, device)
+        return cls(device.empty(sizes, dtype), device.location, device)
 
-    @staticmethod
-    def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
-        """A value that shares the memory of an object with ``__dlpack__``.
+    @classmethod
+    def from_dlpack(cls, data: Any, is_bool_tensor: bool = False) -> Self:
+        """A value that shares the memory of an object with ``__dlpack__``, or that of
+        a capsule.
 
         That of a device is there when the exporter's work is, for which no call waits.
 
@@ -132,22 +142,33 @@ class OrtValue:
 
         Raises:
             InvalidArgument: the memory cannot be shared, or what is to be booleans is
-                not bytes of 0 and 1.
+                not bytes of 0 and 1; ``ValueTypeError`` for what has no DLPack.
         """
+        source = as_source(data)
         # whatever the library raises
         try:
-            where = (
-                data.__dlpack_device__() if hasattr(data, "__dlpack_device__") else None
-            )
+            where, ordinal = map(int, source.__dlpack_device__())
         except Exception as error:
             raise _no_dlpack(data, error) from error
-        if where is not None and where[0] not in _DLPACK_HOST:
-            return _import(data, (int(where[0]), int(where[1])))
+        if where not in DLPACK_HOST:
+            return cls._imported(source, (where, ordinal))
         try:
-            array = np.from_dlpack(data)
+            array = import_host(source)
         except Exception as error:
             raise _no_dlpack(data, error) from error
-        return OrtValue(_as_truths(array) if is_bool_tensor else array)
+        return cls(_as_truths(array) if is_bool_tensor else array)
+
+    @classmethod
+    def _imported(cls, source: Any, where: tuple[int, int]) -> Self:
+        """The value of an array that a library has in a device's memory."""
+        from onnxplug.run.device import device_of_dlpack
+
+        device = device_of_dlpack(where, registry_of_process)
+        array, events = device.import_dlpack(source)
+        value = cls(array, device.location, device)
+        value.note_written(events)
+        value._is_shared = True
+        return value
 
     # asking
 
@@ -264,7 +285,7 @@ class OrtValue:
         """
         tensor = self._tensor()
         if self._device is None:
-            return tensor.__dlpack__(stream=stream, **options)
+            return export(tensor, stream=stream, **options)
         if not hasattr(tensor, "__dlpack__"):
             raise InvalidArgument(
                 f"arrays in {self._location} are not exchanged by DLPack; copy it "
@@ -285,19 +306,28 @@ class OrtValue:
         device: tuple[int, int] = self._tensor().__dlpack_device__()
         return device
 
-    def update_inplace(self, source: np.ndarray[Any, Any] | OrtValue) -> None:
-        """Overwrite the tensor's elements with those of *source*.
+    def update_inplace(self, data: np.ndarray[Any, Any] | OrtValue) -> None:
+        """Overwrite the tensor's elements with those of *data*.
 
         Raises:
-            OutputMismatch: shape or element type differ, elements of *source* are
+            OutputMismatch: shape or element type differ, elements of *data* are
                 masked, or the tensor cannot be written to; nothing was written.
+            ValueTypeError: *data* is no array.
         """
-        if is_masked(source):
+        if is_masked(data):
             raise OutputMismatch(
                 "a tensor is updated with a masked array; expected all elements, which "
                 ".filled(value) gives"
             )
-        array = source.numpy() if isinstance(source, OrtValue) else np.asarray(source)
+        if isinstance(data, OrtValue):
+            array = data.numpy()
+        elif hasattr(data, "__array__"):
+            array = np.asarray(data)
+        else:
+            raise ValueTypeError(
+                f"a tensor is updated with a {type(data).__name__}; expected a numpy "
+                "array or an OrtValue"
+            )
         tensor = self._tensor()
         dtype = self.dtype.numpy
         if tuple(array.shape) != tuple(tensor.shape) or (
@@ -321,6 +351,10 @@ class OrtValue:
                 "the array"
             )
         np.copyto(tensor, array)
+
+    def _get_c_value(self) -> OrtValue:
+        """The value itself: what programs written for ONNX Runtime exchange."""
+        return self
 
     @property
     def raw(self) -> Any:
@@ -406,10 +440,6 @@ _noting: Final = new_rlock()
 _MANY: Final = 16
 """Events of runs above which those that are done are looked for."""
 
-_DLPACK_HOST: Final = {1, 3, 11}
-"""DLPack's types of memory that the host reads: its own, and that pinned for CUDA and
-ROCm."""
-
 
 def _find_device(device_type: str, device_id: int) -> Device:
     from onnxplug.run.device import find_device  # few programs have one
@@ -421,18 +451,6 @@ def _no_dlpack(data: Any, error: Exception) -> InvalidArgument:
     return InvalidArgument(
         f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
     )
-
-
-def _import(data: Any, where: tuple[int, int]) -> OrtValue:
-    """The value of an array that a library has in a device's memory."""
-    from onnxplug.run.device import device_of_dlpack
-
-    device = device_of_dlpack(where, registry_of_process)
-    array, events = device.import_dlpack(data)
-    value = OrtValue(array, device.location, device)
-    value.note_written(events)
-    value._is_shared = True
-    return value
 
 
 def as_data_type(element_type: Any) -> DataType:
@@ -463,7 +481,7 @@ def _data_type(array: Any) -> DataType:
         InvalidArgument: it is no numpy array, or ONNX has no such element type.
     """
     if not isinstance(array, np.ndarray | np.generic):
-        raise InvalidArgument(
+        raise ValueTypeError(
             f"a value is made from a {type(array).__name__}; expected a numpy array"
         )
     try:

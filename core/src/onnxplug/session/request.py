@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep.record import Record
-from onnxplug.errors import InvalidArgument
+from onnxplug.errors import InvalidArgument, OptionTypeError
 from onnxplug.graph.load import in_memory
 from onnxplug.options import SessionOptions
 
@@ -24,6 +24,7 @@ class SessionRequest(Record):
         disabled: names of passes to leave out.
         registry: where EPs are looked up; ``None``: the process's.
         files: those of the model as they were; ``None`` before it was loaded.
+        falls_back: a run in which an EP fails is done again with the CPU EP.
     """
 
     source: str | memoryview
@@ -34,6 +35,7 @@ class SessionRequest(Record):
     disabled: tuple[str, ...]
     registry: PluginRegistry | None = None
     files: Mapping[str, Identity] | None = None
+    falls_back: bool = False
 
     @property
     def cpu_fallback(self) -> bool:
@@ -78,10 +80,10 @@ def read_options(sess_options: SessionOptions | None) -> SessionOptions:
     """A copy of the options as they are now.
 
     Raises:
-        InvalidArgument: they are something else.
+        OptionTypeError: they are something else.
     """
     if not isinstance(sess_options, SessionOptions | None):
-        raise InvalidArgument(
+        raise OptionTypeError(
             f"sess_options is a {type(sess_options).__qualname__} of "
             f"{type(sess_options).__module__}; expected onnxplug.SessionOptions"
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onnxplug.ep.locks import new_lock
-from onnxplug.errors import InvalidArgument, RunError
+from onnxplug.errors import EPFail, InvalidArgument, RunError
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions
+from onnxplug.selection.order import CPU
 from onnxplug.session.closing import call_each, close_model
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
@@ -18,6 +19,7 @@ from onnxplug.session.profiling import new_profile
 from onnxplug.session.request import SessionRequest, read_options, read_source
 from onnxplug.session.runner import ModelRunner
 from onnxplug.session.variants import Variants
+from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
     from onnxplug.session.io_binding import IOBinding
     from onnxplug.session.ort_value import OrtValue
+
+
+_Session = TypeVar("_Session", bound="InferenceSession")
 
 
 class InferenceSession:
@@ -47,6 +52,9 @@ class InferenceSession:
         disabled_optimizers: names of passes over the graph to leave out.
         registry: where EPs, and domains of operators, are looked up by name; by default
             the process's.  A session that was given one cannot be pickled.
+        enable_fallback: see :meth:`enable_fallback`.
+        read_config_from_model: options that the model has in its metadata, as
+            ``ort_config``, count more than *sess_options*.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -64,15 +72,23 @@ class InferenceSession:
         policy: Any = None,
         disabled_optimizers: Collection[str] | None = None,
         registry: PluginRegistry | None = None,
+        enable_fallback: int = False,
+        read_config_from_model: int = False,
     ) -> None:
+        source, options = read_source(path_or_bytes), read_options(sess_options)
+        if read_config_from_model:
+            from onnxplug.session.model_config import set_from_model  # seldom wanted
+
+            set_from_model(options, source)
         self._request = SessionRequest(
-            read_source(path_or_bytes),
-            read_options(sess_options),
+            source,
+            options,
             providers,
             provider_options,
             policy,
             tuple(disabled_optimizers or ()),
             registry,
+            falls_back=bool(enable_fallback),
         )
         self._open()
 
@@ -111,6 +127,12 @@ class InferenceSession:
     def _built(self) -> BuiltModel:
         return self._opened.built
 
+    @property
+    def _model_path(self) -> str | None:
+        """The model's path, which programs read that were written for ONNX Runtime."""
+        source = self._request.source
+        return source if isinstance(source, str) else None
+
     def close(self) -> None:
         """Release what the EPs hold; called again, it does nothing.
 
@@ -138,7 +160,7 @@ class InferenceSession:
             close_after(error, self.close)
 
     def __reduce__(self) -> tuple[Callable[..., InferenceSession], tuple[Any, ...]]:
-        return _reopen, (self._request.pickled(),)
+        return _reopen, (type(self), self._request.pickled())
 
     # running
 
@@ -176,13 +198,18 @@ class InferenceSession:
             if unknown:
                 variant = self._variant(unknown)
                 return variant.run(output_names, input_feed, run_options)
-        results = self._runner.run_fast(input_feed) if run_options is None else None
-        if results is None:
-            runner = self._in_use()
-            try:
-                results = runner.run(input_feed, run_options)
-            finally:
-                runner.built.release()
+        try:
+            results = self._runner.run_fast(input_feed) if run_options is None else None
+            if results is None:
+                runner = self._in_use()
+                try:
+                    results = runner.run(input_feed, run_options)
+                finally:
+                    runner.built.release()
+        except EPFail as error:
+            if not self._fall_back(error):
+                raise
+            return self.run(output_names, input_feed, run_options)
         return self._runner.select(output_names, results) if output_names else results
 
     def _in_use(self) -> ModelRunner:
@@ -214,7 +241,14 @@ class InferenceSession:
             binding.bind_ortvalue_input(name, value)
         for name in output_names or self._runner.output_names:
             binding.bind_output(name)
-        self.run_with_iobinding(binding, run_options)
+        try:
+            self.run_with_iobinding(binding, run_options)
+        except EPFail as error:
+            if not self._fall_back(error):
+                raise
+            return self.run_with_ort_values(
+                output_names, input_dict_ort_values, run_options
+            )
         return binding.get_outputs()
 
     def io_binding(self) -> IOBinding:
@@ -365,9 +399,10 @@ class InferenceSession:
     ) -> None:
         """Create the session anew with other EPs; on failure it stays as it was."""
         other = _reopen(
+            type(self),
             self._request._replace(
                 providers=providers, provider_options=provider_options, policy=None
-            )
+            ),
         )
         # the closer is bound to the session it was made for, so another is made
         detached = other._closer.detach()
@@ -384,6 +419,27 @@ class InferenceSession:
             before["_opened"].detach(self)
             self._opened.attach(self)
             self._opened.detach(other)
+
+    def enable_fallback(self) -> None:
+        """Let :meth:`run` do without an EP that fails.
+
+        The session is then made anew with the CPU EP, with a warning, and the run is
+        done again.  That happens once.
+        """
+        self._request = self._request._replace(falls_back=True)
+
+    def disable_fallback(self) -> None:
+        """Let runs in which an EP fails raise, as they do by default."""
+        self._request = self._request._replace(falls_back=False)
+
+    def _fall_back(self, error: EPFail) -> bool:
+        """Make the session anew with the CPU EP, if it may, since a run failed."""
+        if not self._request.falls_back or self.get_providers() == [CPU]:
+            return False
+        warn_user(f"the session is made anew with {CPU}: {error}", cause=error)
+        self.disable_fallback()
+        self.set_providers([CPU])
+        return True
 
     def explain(self) -> Explanation:
         """Which node runs where, and why not elsewhere."""
@@ -431,7 +487,7 @@ class InferenceSession:
         """This session with more outputs."""
 
         def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
-            variant = InferenceSession.__new__(InferenceSession)
+            variant = type(self).__new__(type(self))
             variant._request = self._request
             resolved = self._opened.resolved
             variant._start(extra_outputs, resolved, self._runner.profile)
@@ -442,9 +498,9 @@ class InferenceSession:
             return self._variants.get(names, make)
 
 
-def _reopen(request: SessionRequest) -> InferenceSession:
+def _reopen(kind: type[_Session], request: SessionRequest) -> _Session:
     """A session like another one."""
-    session = InferenceSession.__new__(InferenceSession)
+    session = kind.__new__(kind)
     session._request = request.unpickled()
     session._open()
     return session

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_cpu import __version__
+
+_NO_ARENA: Final = "this EP has no arena, since its memory is numpy's"
 
 
 class CpuFactory(ep.EpFactory):
@@ -39,6 +41,17 @@ class CpuFactory(ep.EpFactory):
             default=False,
             doc="measure schedules of compiled products and convolutions, for at most "
             "20 seconds of a session, and keep the fastest; results are the same bits",
+        ),
+        "arena_extend_strategy": ep.Option(
+            default="kNextPowerOfTwo",
+            choices=("kNextPowerOfTwo", "kSameAsRequested"),
+            doc="for programs that set it for ONNX Runtime",
+            ignored=_NO_ARENA,
+        ),
+        "use_arena": ep.Option(
+            default=True,
+            doc="for programs that set it for ONNX Runtime",
+            ignored=_NO_ARENA,
         ),
     }
 

@@ -1,7 +1,8 @@
 """Random numbers.
 
-A seed gives the numbers of numpy's legacy generator, which are the ONNX reference
-implementation's; without a seed they differ from call to call.
+A node's seed gives the numbers of numpy's legacy generator, which are the ONNX
+reference implementation's; without one they differ from call to call, and follow from
+the seed of the process if that is set.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug import ep
 from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels.arrays import element_dtype, require_rank
 from onnxplug_kernels.registry import operator
@@ -145,4 +147,5 @@ def _generator(xp: Any, seed: float | None) -> Any:
     if seed is not None and not math.isfinite(seed):
         raise ValueError(f"the seed is {seed}; expected a finite number")
     # ONNX's seed is any float; the generator takes 32 bits
-    return xp.library.random.RandomState(None if seed is None else int(seed) % 2**32)
+    whole = ep.next_seed() if seed is None else int(seed) % 2**32
+    return xp.library.random.RandomState(whole)

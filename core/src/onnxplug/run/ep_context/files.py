@@ -30,7 +30,6 @@ def write_whole(path: str, parts: Iterable[bytes | memoryview]) -> None:
             os.unlink(temporary)
         if isinstance(error, OSError):
             raise Fail(
-                f"the compiled model's file {path!r} cannot be written: "
-                f"{error.strerror or error}"
+                f"the file {path!r} cannot be written: {error.strerror or error}"
             ) from error
         raise

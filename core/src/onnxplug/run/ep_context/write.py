@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from onnxplug.compatibility import INFO
@@ -13,6 +13,7 @@ from onnxplug.ep.record import Record
 from onnxplug.errors import Fail, ModelError, OptionError
 from onnxplug.graph import Node
 from onnxplug.graph.export import export_graph
+from onnxplug.graph.placing import Place, WeightsFile, place
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.operators import EP_CONTEXT
 from onnxplug.run.compile import CompiledUnit
@@ -31,13 +32,8 @@ if TYPE_CHECKING:
     from onnxplug.run.model import BuiltModel
     from onnxplug.selection import ChosenEp
 
-Place: TypeAlias = tuple[str, int, int]
-"""Where the bytes of an initializer are: location, offset, length."""
-
 Locate: TypeAlias = "Callable[[str, np.ndarray[Any, Any]], Place | None]"
 """Says where a program has put an initializer; ``None``: it goes into the model."""
-
-_EXTERNAL_ALIGNMENT: Final = 4096
 
 
 class ContextSettings(Record):
@@ -327,44 +323,20 @@ class _Writer:
 
     def _place(self, graph: onnx.GraphProto, weights: Mapping[str, Weight]) -> None:
         """Put the external initializers where they were asked to be."""
-        parts: list[bytes | memoryview] = []
-        end = 0
-        for tensor in _external(graph):
-            content = weights[tensor.external_data[0].value].raw()
-            place: Place | None
-            if self._settings.locate is not None:
-                place = self._settings.locate(tensor.name, _array(tensor, content))
-            else:
-                start = -(-end // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
-                parts += [bytes(start - end), content.data]
-                end = start + content.nbytes
-                place = self._initializers, start, content.nbytes
-            del tensor.external_data[:]
-            if place is None:
-                tensor.data_location = tensor.DEFAULT
-                tensor.raw_data = content.tobytes()
-                continue
-            names = ("location", "offset", "length")
-            for key, value in zip(names, place, strict=True):
-                tensor.external_data.add(key=key, value=str(value))
-        if not parts:
+        file = WeightsFile(self._initializers)
+        locate = self._settings.locate
+        if locate is None:
+            place(graph, weights, file.add)
+        else:
+            place(graph, weights, lambda t, content: locate(t.name, _array(t, content)))
+        if not file.parts:
             return
         if self._folder is None:
             raise OptionError(
                 "a compiled model that is not written to a file has no folder for a "
                 "file of initializers; leave that out, or write the model to a file"
             )
-        self._write(os.path.join(self._folder, self._initializers), parts)
-
-
-def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    for tensor in graph.initializer:
-        if tensor.data_location == tensor.EXTERNAL:
-            yield tensor
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _external(body)
+        self._write(os.path.join(self._folder, self._initializers), file.parts)
 
 
 def _array(tensor: onnx.TensorProto, content: np.ndarray[Any, Any]) -> Any:

@@ -49,9 +49,16 @@ def linear_classifier(
 ) -> Any:
     """The label and the scores of each row.
 
-    *multi_class* says how the model was trained, which changes nothing here.
+    *multi_class* says how the model was trained, which changes nothing here.  What is
+    left of the coefficients when each class with an intercept has its own is not used,
+    as in ONNX Runtime, if it is as much for each class.
     """
     labels = class_labels(classlabels_strings, classlabels_ints)
+    classes = len(intercepts)
+    if (classes == len(labels) or (classes, len(labels)) == (1, 2)) and (
+        x.shape[-1] and len(coefficients) % classes == 0
+    ):
+        coefficients = coefficients[: classes * x.shape[-1]]
     scores = _scores(xp, x, coefficients, intercepts)
     if scores.shape[1] == 1 and len(labels) == 2:
         score = scores[:, 0]

@@ -1,0 +1,109 @@
+"""onnxplug by all names of ONNX Runtime, for programs that were written for that.
+
+``from onnxplug import as_onnxruntime as ort`` in a program; or, for programs that are
+not to be changed, :func:`install`, and on the command line ``python -m
+onnxplug.as_onnxruntime program.py …``.
+
+What onnxplug has by the same name is that; what only old programs ask for is here, and
+imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__version__: Final = "1.32.0"
+"""The version of ONNX Runtime whose names these are."""
+
+_HOME: Final = {
+    "devices": """
+        OrtEpDevice OrtHardwareDevice OrtHardwareDeviceType OrtSyncStream
+        get_ep_devices get_hardware_devices
+    """,
+    "memory": """
+        OrtAllocatorType OrtArenaCfg OrtDevice OrtDeviceMemoryType OrtDeviceVendorId
+        OrtMemType OrtMemoryInfo OrtMemoryInfoDeviceType create_and_register_allocator
+        create_and_register_allocator_v2
+    """,
+    "process": """
+        disable_telemetry_events enable_telemetry_events get_version_string
+        has_collective_ops preload_dlls print_debug_info set_default_logger_callback
+        set_default_logger_verbosity set_global_thread_pool_sizes
+    """,
+    "session": "InferenceSession SessionOptions",
+    "sparse": "OrtSparseFormat SparseCooView SparseCsrView SparseTensor",
+    "stand_in": "install",
+    "values": "IOBinding OrtValue OrtValueVector copy_tensors",
+}
+"""Module of this package to the names that it lends to it."""
+
+_ELSEWHERE: Final = {
+    "OrtEpAssignedNode": "onnxplug.run.partition.assigned",
+    "OrtEpAssignedSubgraph": "onnxplug.run.partition.assigned",
+}
+
+_SHARED: Final = frozenset(
+    """
+    ExecutionMode ExecutionOrder GraphOptimizationLevel ModelCompiler ModelMetadata
+    NodeArg OrtCompileApiFlags OrtCompiledModelCompatibility OrtEpContextData
+    OrtEpContextDataBuffer OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo
+    RunOptions get_all_providers get_available_providers get_build_info
+    get_compatibility_info_from_model get_compatibility_info_from_model_bytes get_device
+    get_model_compatibility_for_ep_devices register_execution_provider_library
+    set_default_logger_severity set_seed unregister_execution_provider_library
+    """.split()
+)
+"""What is the same here as in onnxplug."""
+
+ERRORS: Final = frozenset(
+    """
+    DeviceReset EPFail EngineError Fail InvalidArgument InvalidGraph InvalidProtobuf
+    ModelLoadCanceled ModelLoaded ModelRequiresCompilation NoModel NoSuchFile NotFound
+    NotImplemented RuntimeException
+    """.split()
+)
+"""Classes of errors, which ONNX Runtime has in its module of native code."""
+
+_VALUES: Final = {
+    "cuda_version": "",
+    "package_name": "onnxruntime",
+    "version": __version__,
+}
+
+__all__ = sorted(
+    {
+        *(name for names in _HOME.values() for name in names.split()),
+        *_ELSEWHERE,
+        *_SHARED,
+        *_VALUES,
+        "__version__",
+    }
+    - {"install"}
+)
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    home = next((home for home in _HOME if name in _HOME[home].split()), None)
+    if home is not None:
+        value = getattr(import_module(f"{__name__}.{home}"), name)
+    elif name in _ELSEWHERE:
+        value = getattr(import_module(_ELSEWHERE[name]), name)
+    elif name in _SHARED:
+        value = getattr(import_module("onnxplug"), name)
+    elif name in ERRORS:
+        value = getattr(import_module("onnxplug.errors"), name)
+    elif name in _VALUES:
+        value = _VALUES[name]
+    else:
+        raise AttributeError(
+            f"onnxplug has no {name!r}, under that name of ONNX Runtime's; what is "
+            "missing is in the list of docs/how-to/move-from-onnxruntime.md"
+        )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,217 @@
+"""Memories and their devices, as ONNX Runtime names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.errors import InvalidArgument, OptionWarning
+from onnxplug.warn import warn_user
+
+
+class OrtAllocatorType(IntEnum):
+    """Whether memory comes from an arena; here it never does."""
+
+    INVALID = -1
+    ORT_DEVICE_ALLOCATOR = 0
+    ORT_ARENA_ALLOCATOR = 1
+
+
+class OrtMemType(IntEnum):
+    """What memory is for."""
+
+    CPU_INPUT = -2
+    CPU_OUTPUT = -1
+    CPU = -1
+    DEFAULT = 0
+
+
+class OrtDeviceMemoryType(IntEnum):
+    """Who can read a device's memory."""
+
+    DEFAULT = 0
+    HOST_ACCESSIBLE = 5
+
+
+class OrtMemoryInfoDeviceType(IntEnum):
+    """The kind of device that has a memory."""
+
+    CPU = 0
+    GPU = 1
+    FPGA = 2
+    NPU = 3
+
+
+class OrtDeviceVendorId(IntEnum):
+    """PCI ids of vendors."""
+
+    NONE = 0
+    AMD = 0x1002
+    NVIDIA = 0x10DE
+    ARM = 0x13B5
+    MICROSOFT = 0x1414
+    HUAWEI = 0x19E5
+    QUALCOMM = 0x5143
+    INTEL = 0x8086
+
+
+class OrtMemoryInfo:
+    """What is known of a memory.
+
+    Attributes:
+        name: the memory's, ``Cpu`` for the host's.
+        device_id: which of its devices, counted from 0.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        allocator_type: OrtAllocatorType,
+        device_id: int,
+        mem_type: OrtMemType,
+    ) -> None:
+        self.name = name
+        self.device_id = int(device_id)
+        self.allocator_type = OrtAllocatorType(allocator_type)
+        self.mem_type = OrtMemType(mem_type)
+        self.device_mem_type = OrtDeviceMemoryType.DEFAULT
+        self.device_vendor_id = int(OrtDeviceVendorId.NONE)
+
+    @staticmethod
+    def create_v2(
+        name: str,
+        device_type: OrtMemoryInfoDeviceType,
+        vendor_id: int,
+        device_id: int,
+        mem_type: OrtDeviceMemoryType,
+        alignment: int,
+        allocator_type: OrtAllocatorType,
+    ) -> OrtMemoryInfo:
+        """One of a vendor's device; *device_type* and *alignment* are not kept."""
+        info = OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT)
+        info.device_mem_type = OrtDeviceMemoryType(mem_type)
+        info.device_vendor_id = int(vendor_id)
+        return info
+
+    @property
+    def location(self) -> MemoryLocation:
+        """Where that is."""
+        space = self.name.lower()
+        return HOST if space == "cpu" else MemoryLocation(space, self.device_id)
+
+    def __repr__(self) -> str:
+        return f"OrtMemoryInfo({self.name!r}, {self.device_id})"
+
+
+HOST_MEMORY: Final = OrtMemoryInfo(
+    "Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT
+)
+"""Ordinary memory."""
+
+
+def memory_info(location: MemoryLocation) -> OrtMemoryInfo:
+    """What is known of the memory at *location*."""
+    if location == HOST:
+        return HOST_MEMORY
+    kind = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    info = OrtMemoryInfo(
+        location.space.capitalize(), kind, location.ordinal, OrtMemType.DEFAULT
+    )
+    if location.host_accessible:
+        info.device_mem_type = OrtDeviceMemoryType.HOST_ACCESSIBLE
+    return info
+
+
+_KINDS: Final[Mapping[str, tuple[int, int]]] = {
+    "cpu": (0, OrtDeviceVendorId.NONE),
+    "gpu": (1, OrtDeviceVendorId.NONE),
+    "webgpu": (1, OrtDeviceVendorId.NONE),
+    "cuda": (1, OrtDeviceVendorId.NVIDIA),
+    "dml": (1, OrtDeviceVendorId.MICROSOFT),
+    "npu": (3, OrtDeviceVendorId.NONE),
+    "cann": (3, OrtDeviceVendorId.HUAWEI),
+}
+"""The device types of ONNX Runtime by name, and their vendors."""
+
+
+class OrtDevice(NamedTuple):
+    """A place for values, as :meth:`make` makes it."""
+
+    name: str
+    ordinal: int
+    vendor: int
+
+    @staticmethod
+    def make(
+        ort_device_name: str, device_id: int, vendor_id: int | OrtDeviceVendorId = -1
+    ) -> OrtDevice:
+        """The device of a name such as ``cuda``.
+
+        Raises:
+            InvalidArgument: there is no such name.
+        """
+        if ort_device_name not in _KINDS:
+            raise InvalidArgument(
+                f"Unsupported device type: {ort_device_name}; expected one of "
+                f"{', '.join(_KINDS)}"
+            )
+        vendor = _KINDS[ort_device_name][1] if vendor_id < 0 else vendor_id
+        return OrtDevice(ort_device_name, int(device_id), int(vendor))
+
+    @staticmethod
+    def cpu() -> int:
+        """The number of the kind that is the host."""
+        return 0
+
+    def device_id(self) -> int:
+        """Which device, counted from 0."""
+        return self.ordinal
+
+    def device_type(self) -> int:
+        """The number of its kind."""
+        return _KINDS[self.name][0]
+
+    def device_vendor_id(self) -> int:
+        """Its vendor's PCI id; 0 when unknown."""
+        return self.vendor
+
+    def device_mem_type(self) -> int:
+        """The number of :class:`OrtDeviceMemoryType`."""
+        return int(OrtDeviceMemoryType.DEFAULT)
+
+
+class OrtArenaCfg:
+    """Settings of an arena, which nothing here has; they are kept as they are given."""
+
+    def __init__(self, *settings: Any) -> None:
+        names = (
+            "max_mem",
+            "arena_extend_strategy",
+            "initial_chunk_size_bytes",
+            "max_dead_bytes_per_chunk",
+        )
+        one = len(settings) == 1
+        given = settings[0] if one else zip(names, settings, strict=False)
+        self.settings: dict[str, int] = dict(given)
+
+
+def create_and_register_allocator(
+    mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None
+) -> None:
+    """Does nothing, with a warning: EPs own their memory."""
+    warn_user(
+        "create_and_register_allocator has no effect: EPs own their memory",
+        OptionWarning,
+    )
+
+
+def create_and_register_allocator_v2(
+    provider_type: str,
+    mem_info: OrtMemoryInfo,
+    options: Mapping[str, str],
+    arena_cfg: OrtArenaCfg | None,
+) -> None:
+    """Does nothing, with a warning: EPs own their memory."""
+    create_and_register_allocator(mem_info, arena_cfg)

@@ -1,0 +1,120 @@
+"""Settings of the whole process by functions of ONNX Runtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from onnxplug.errors import InvalidArgument, OptionWarning
+from onnxplug.log import LEVELS
+from onnxplug.process import get_build_info, set_default_logger_severity
+from onnxplug.warn import warn_user
+
+_threads = 0
+_handler: logging.Handler | None = None
+
+
+def get_version_string() -> str:
+    """The version of ONNX Runtime whose names these are."""
+    from onnxplug.as_onnxruntime import __version__
+
+    return __version__
+
+
+def enable_telemetry_events() -> None:
+    """Does nothing: there is no telemetry."""
+
+
+def disable_telemetry_events() -> None:
+    """Does nothing: there is no telemetry."""
+
+
+def has_collective_ops() -> bool:
+    """False: no EP has operators over several processes."""
+    return False
+
+
+def preload_dlls(
+    cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None
+) -> None:
+    """Does nothing: an EP loads the libraries that it needs."""
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Does nothing: there is one level below info; see set_default_logger_severity."""
+
+
+def set_default_logger_callback(
+    callback: Callable[[int, str, str, str, str], None] | None, severity: int = 2
+) -> None:
+    """Pass what onnxplug logs, from *severity* on, to *callback*.
+
+    It is called with the severity, the logger's name twice, the place in the code, and
+    the message; ``None`` undoes it.
+
+    Raises:
+        InvalidArgument: *severity* is none of 0 to 4.
+    """
+    global _handler
+    logger = logging.getLogger("onnxplug")
+    if _handler is not None:
+        logger.removeHandler(_handler)
+        _handler = None
+    if callback is not None:
+        if not callable(callback):
+            raise InvalidArgument(f"{callback!r} cannot be called")
+        _handler = _Callback(callback)
+        logger.addHandler(_handler)
+        set_default_logger_severity(severity)
+
+
+class _Callback(logging.Handler):
+    def __init__(self, callback: Callable[[int, str, str, str, str], None]) -> None:
+        super().__init__()
+        self._callback = callback
+
+    def emit(self, record: logging.LogRecord) -> None:
+        severity = sum(level <= record.levelno for level in LEVELS) - 1
+        place = f"{record.pathname}:{record.lineno} {record.funcName}"
+        try:
+            self._callback(
+                max(severity, 0), record.name, record.name, place, record.getMessage()
+            )
+        except Exception:  # noqa: BLE001  # of the user's function; logging tells
+            self.handleError(record)
+
+
+def set_global_thread_pool_sizes(
+    intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
+) -> None:
+    """Set the threads of sessions that are not to have their own.
+
+    Those are the sessions with ``use_per_session_threads`` false.
+
+    Raises:
+        InvalidArgument: a number is below 0.
+    """
+    global _threads
+    if intra_op_num_threads < 0 or inter_op_num_threads < 0:
+        raise InvalidArgument(
+            f"the numbers of threads are {intra_op_num_threads} and "
+            f"{inter_op_num_threads}; expected ≥ 0"
+        )
+    if inter_op_num_threads > 1:
+        warn_user("inter_op_num_threads has no effect in onnxplug", OptionWarning)
+    _threads = int(intra_op_num_threads)
+
+
+def global_threads() -> int:
+    """What :func:`set_global_thread_pool_sizes` set; 0: nothing."""
+    return _threads
+
+
+def print_debug_info() -> None:
+    """Print what is installed; ``onnxplug doctor`` tells more."""
+    import onnxplug
+
+    print(get_build_info())
+    for record in onnxplug.get_plugins():
+        print(f"{record.name}: {record.distribution} {record.version}, {record.state}")

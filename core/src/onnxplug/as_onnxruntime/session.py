@@ -1,0 +1,248 @@
+"""Sessions and their options with all methods that ONNX Runtime's have."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnxplug
+from onnxplug.as_onnxruntime.devices import OrtEpDevice, adapted, pairs
+from onnxplug.as_onnxruntime.memory import OrtMemoryInfo, memory_info
+from onnxplug.as_onnxruntime.process import global_threads
+from onnxplug.as_onnxruntime.sparse import SparseTensor
+from onnxplug.as_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
+from onnxplug.ep import HOST
+from onnxplug.errors import InvalidArgument, OptionError, OptionWarning
+from onnxplug.options import RunOptions
+from onnxplug.suggest import did_you_mean
+from onnxplug.warn import warn_user
+
+if TYPE_CHECKING:
+    from onnxplug.ep import EpDevice
+    from onnxplug.session import ort_value
+
+
+class SessionOptions(onnxplug.SessionOptions):
+    """Options of one session; see :class:`onnxplug.SessionOptions`."""
+
+    def add_provider_for_devices(
+        self,
+        ep_devices: Sequence[OrtEpDevice | EpDevice],
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add an EP on chosen devices, all of one EP."""
+        super().add_provider_for_devices(pairs(ep_devices), options)
+
+    def set_provider_selection_policy_delegate(
+        self, delegate: Callable[..., Sequence[Any]]
+    ) -> None:
+        """Choose EPs by a function of four arguments."""
+        super().set_provider_selection_policy_delegate(adapted(delegate))
+
+
+class InferenceSession(onnxplug.InferenceSession):
+    """A model ready to run; see :class:`onnxplug.InferenceSession`.
+
+    Arguments that neither runtime has warn; a run in which an EP fails is done again
+    with the CPU EP, with a warning, unless ``enable_fallback=0``.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: Any,
+        sess_options: onnxplug.SessionOptions | None = None,
+        providers: Any = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        known = {
+            "enable_fallback": 1,
+            "read_config_from_model": os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")
+            == "1",
+            "disabled_optimizers": None,
+            "policy": None,
+            "registry": None,
+        }
+        for name in kwargs.keys() - known:
+            warn_user(
+                f"InferenceSession has no argument {name!r}"
+                f"{did_you_mean(name, known)}; it has no effect",
+                OptionWarning,
+            )
+        given = {name: kwargs[name] for name in kwargs if name in known}
+        super().__init__(
+            path_or_bytes,
+            with_global_threads(sess_options),
+            providers,
+            provider_options,
+            **known | given,
+        )
+
+    def _open(self) -> None:
+        super()._open()
+        self._bindings: weakref.WeakSet[IOBinding] = weakref.WeakSet()
+
+    # running
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """Run the model; see :meth:`onnxplug.InferenceSession.run`."""
+        if isinstance(input_feed, Mapping):
+            input_feed = {
+                name: value.coordinates if isinstance(value, SparseTensor) else value
+                for name, value in input_feed.items()
+            }
+        results = super().run(output_names or None, input_feed, run_options)
+        return [
+            SparseTensor(value)
+            if isinstance(value, onnxplug.ep.SparseTensor)
+            else value
+            for value in results
+        ]
+
+    def io_binding(self) -> IOBinding:
+        """A binding of inputs and outputs for runs of this session."""
+        binding = IOBinding(self, self._opened.registry)
+        self._bindings.add(binding)
+        return binding
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[ort_value.OrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """Run on *feeds*; the outputs are then in *fetches*.
+
+        Args:
+            fetch_devices: where each output is to be, an ``OrtDevice``.
+
+        Raises:
+            InvalidArgument: names, values and devices are not of one number.
+        """
+        if len(feed_names) != len(feeds) or len(fetch_names) != len(fetch_devices):
+            raise InvalidArgument(
+                f"{len(feed_names)} inputs have {len(feeds)} values, and "
+                f"{len(fetch_names)} outputs {len(fetch_devices)} devices; expected as "
+                "many of each"
+            )
+        binding = self.io_binding()
+        for name, value in zip(feed_names, feeds, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name, device in zip(fetch_names, fetch_devices, strict=True):
+            binding.bind_output(name, device.name, device.ordinal)
+        self.run_with_iobinding(binding, run_options)
+        fetches[:] = binding.get_outputs_as_ortvaluevector()
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Release what runs captured as ``gpu_graph_id``, if anything."""
+        for binding in self._bindings:
+            binding.release_captured_graph(graph_annotation_id)
+
+    # values
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str,
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A tensor of unspecified content."""
+        return OrtValue.ortvalue_from_shape_and_type(
+            shape, element_type, device_type, device_id, vendor_id
+        )
+
+    # asking
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """For each input the memory of the EP that reads it first."""
+        return [self._memory(self._reader(arg.name)) for arg in self.get_inputs()]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """For each output the memory of the EP that makes it."""
+        made = {
+            name: part.ep for part in self.explain().partitions for name in part.outputs
+        }
+        return [self._memory(made.get(arg.name)) for arg in self.get_outputs()]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice | None]:
+        """For each input a device of the EP that reads it first, if one does."""
+        devices = {each.name: each.devices for each in self._built.chosen}
+        readers = [
+            devices.get(self._reader(arg.name) or "") for arg in self.get_inputs()
+        ]
+        return [OrtEpDevice(found[0]) if found else None for found in readers]
+
+    def _reader(self, name: str) -> str | None:
+        """The EP of the first partition that reads an input."""
+        parts = self.explain().partitions
+        return next((part.ep for part in parts if name in part.inputs), None)
+
+    def _memory(self, ep: str | None) -> OrtMemoryInfo:
+        """That of an EP; the host's for ``None``."""
+        locations = {each.name: each.provider.location for each in self._built.chosen}
+        return memory_info(locations.get(ep or "", HOST))
+
+    # what no EP has here
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Options of EPs that change while a session lives; no EP has any.
+
+        Raises:
+            OptionError: none is given.
+        """
+        if not options:
+            raise OptionError("No options were provided")
+        warn_user(
+            f"no EP of the session has dynamic options; {', '.join(options)} have no "
+            "effect",
+            OptionWarning,
+        )
+
+    def get_tuning_results(self) -> list[Any]:
+        """What EPs found out by trying; they keep that themselves, so none."""
+        return []
+
+    def set_tuning_results(
+        self, results: Sequence[Any], *, error_on_invalid: bool = False
+    ) -> None:
+        """Does nothing, with a warning if there is anything to be set."""
+        if results:
+            warn_user("tuning results have no effect: no EP takes any", OptionWarning)
+
+    # by names that are private there, and read all the same
+
+    @property
+    def _sess(self) -> InferenceSession:
+        return self
+
+    @property
+    def _sess_options(self) -> onnxplug.SessionOptions:
+        return self.get_session_options()
+
+    @property
+    def _providers(self) -> list[str]:
+        return self.get_providers()
+
+
+def with_global_threads(
+    options: onnxplug.SessionOptions | None,
+) -> onnxplug.SessionOptions | None:
+    """*options* with as many threads as ``set_global_thread_pool_sizes`` said, where
+    they are to use those."""
+    threads = global_threads()
+    if threads and options is not None and not vars(options)["use_per_session_threads"]:
+        options = options.snapshot()
+        options.intra_op_num_threads = threads
+    return options

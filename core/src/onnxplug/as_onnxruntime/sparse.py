@@ -1,0 +1,209 @@
+"""Sparse tensors by ONNX Runtime's API."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.as_onnxruntime.memory import OrtDevice
+from onnxplug.errors import InvalidArgument
+from onnxplug.session.model_info import type_name_of
+
+
+class OrtSparseFormat(IntEnum):
+    """How a sparse tensor says where its elements are."""
+
+    ORT_SPARSE_UNDEFINED = 0
+    ORT_SPARSE_COO = 1
+    ORT_SPARSE_CSRC = 2
+    ORT_SPARSE_BLOCK_SPARSE = 4
+
+
+class SparseCooView(NamedTuple):
+    """Where the elements are, by coordinates."""
+
+    tensor: SparseTensor
+
+    def indices(self) -> np.ndarray[Any, Any]:
+        """[n] positions in the flat tensor, or [n, 2] pairs of row and column."""
+        array: np.ndarray[Any, Any] = self.tensor.coordinates.indices
+        return array
+
+
+class SparseCsrView(NamedTuple):
+    """Where the elements are, by rows."""
+
+    columns: np.ndarray[Any, Any]
+    starts: np.ndarray[Any, Any]
+
+    def inner(self) -> np.ndarray[Any, Any]:
+        """[n] columns."""
+        return self.columns
+
+    def outer(self) -> np.ndarray[Any, Any]:
+        """[rows + 1]: where each row begins, and the end of the last."""
+        return self.starts
+
+
+class SparseTensor:
+    """A sparse tensor of the host.
+
+    Attributes:
+        coordinates: the tensor as onnxplug has it.
+    """
+
+    def __init__(
+        self, coordinates: ep.SparseTensor, rows: SparseCsrView | None = None
+    ) -> None:
+        self.coordinates = coordinates
+        self._rows = rows
+
+    @classmethod
+    def sparse_coo_from_numpy(
+        cls,
+        dense_shape: Any,
+        values: np.ndarray[Any, Any],
+        coo_indices: np.ndarray[Any, Any],
+        ort_device: OrtDevice,
+    ) -> SparseTensor:
+        """One of *values* at coordinates.
+
+        Args:
+            coo_indices: [n] positions in the flat tensor, or [n, 2] (also 2·n of them).
+
+        Raises:
+            InvalidArgument: the arrays do not fit, or are not to be on the host.
+        """
+        shape, values, indices = _checked(dense_shape, values, coo_indices, ort_device)
+        if indices.shape == (2 * len(values),) and len(values):
+            indices = indices.reshape(-1, 2)
+        if indices.shape not in ((len(values),), (len(values), len(shape))):
+            raise InvalidArgument(
+                f"{len(values)} values of a sparse tensor of shape {list(shape)} have "
+                f"indices of shape {list(indices.shape)}; expected [n] or [n, rank]"
+            )
+        return cls(ep.SparseTensor(values=values, indices=indices, shape=shape))
+
+    @classmethod
+    def sparse_csr_from_numpy(
+        cls,
+        dense_shape: Any,
+        values: np.ndarray[Any, Any],
+        inner_indices: np.ndarray[Any, Any],
+        outer_indices: np.ndarray[Any, Any],
+        ort_device: OrtDevice,
+    ) -> SparseTensor:
+        """One of a matrix, *values* row by row.
+
+        Args:
+            inner_indices: [n] columns.
+            outer_indices: [rows + 1]: where each row begins, and the end of the last.
+
+        Raises:
+            InvalidArgument: the arrays do not fit, or are not to be on the host.
+        """
+        shape, values, inner = _checked(dense_shape, values, inner_indices, ort_device)
+        outer = np.ascontiguousarray(outer_indices, np.int64)
+        counts = np.diff(outer)
+        if (
+            len(shape) != 2
+            or outer.shape != (shape[0] + 1,)
+            or inner.shape != values.shape
+            or outer[0] != 0
+            or outer[-1] != len(values)
+            or (counts < 0).any()
+        ):
+            raise InvalidArgument(
+                f"a sparse tensor of shape {list(shape)} has {len(values)} values, "
+                f"{inner.size} inner and {outer.size} outer indices; expected an inner "
+                "index for each value, and outer ones that ascend from 0 to the number "
+                "of values, one more than there are rows"
+            )
+        linear = np.repeat(np.arange(shape[0]), counts) * shape[1] + inner
+        whole = ep.SparseTensor(values=values, indices=linear, shape=shape)
+        return cls(whole, SparseCsrView(inner, outer))
+
+    def values(self) -> np.ndarray[Any, Any]:
+        """[n], the elements that are stored."""
+        array: np.ndarray[Any, Any] = self.coordinates.values
+        return array
+
+    def as_coo_view(self) -> SparseCooView:
+        """The coordinates.
+
+        Raises:
+            InvalidArgument: it was made by rows.
+        """
+        if self._rows is not None:
+            raise InvalidArgument("the sparse tensor is by rows; use as_csrc_view()")
+        return SparseCooView(self)
+
+    def as_csrc_view(self) -> SparseCsrView:
+        """The rows.
+
+        Raises:
+            InvalidArgument: it was made by coordinates.
+        """
+        if self._rows is None:
+            raise InvalidArgument(
+                "the sparse tensor is by coordinates; use as_coo_view()"
+            )
+        return self._rows
+
+    def as_blocksparse_view(self) -> Any:
+        """Not to be had.
+
+        Raises:
+            InvalidArgument: always: ONNX has no tensors of blocks.
+        """
+        raise InvalidArgument("ONNX has no sparse tensors of blocks")
+
+    def to_cuda(self, ort_device: OrtDevice) -> SparseTensor:
+        """Not to be had.
+
+        Raises:
+            InvalidArgument: always: sparse tensors are in the host's memory.
+        """
+        raise InvalidArgument("sparse tensors are in the host's memory")
+
+    def format(self) -> OrtSparseFormat:
+        """How it was made."""
+        by_rows = self._rows is not None
+        return OrtSparseFormat.ORT_SPARSE_CSRC if by_rows else OrtSparseFormat(1)
+
+    def dense_shape(self) -> np.ndarray[Any, Any]:
+        """The sizes of the whole tensor, int64."""
+        return np.array(self.coordinates.shape, np.int64)
+
+    def data_type(self) -> str:
+        """``sparse_tensor(float)`` and so on."""
+        return type_name_of(self.coordinates)
+
+    def device_name(self) -> str:
+        """Always ``cpu``."""
+        return "cpu"
+
+
+def _checked(
+    dense_shape: Any, values: Any, indices: Any, device: OrtDevice
+) -> tuple[tuple[int, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    shape = tuple(int(size) for size in dense_shape)
+    values, indices = np.ascontiguousarray(values), np.ascontiguousarray(indices)
+    if device.device_type() != OrtDevice.cpu():
+        raise InvalidArgument(
+            f"a sparse tensor is to be on {device.name!r}; expected 'cpu'"
+        )
+    if values.ndim != 1 or indices.dtype != np.int64:
+        raise InvalidArgument(
+            f"a sparse tensor has values of shape {list(values.shape)} and indices of "
+            f"{indices.dtype}; expected [n] and int64"
+        )
+    size = int(np.prod(shape)) if indices.ndim == 1 else max(shape, default=0)
+    if indices.size and not (indices.min() >= 0 and indices.max() < size):
+        raise InvalidArgument(
+            f"a sparse tensor of shape {list(shape)} has an index outside it"
+        )
+    return shape, values, indices

@@ -1,0 +1,140 @@
+"""Lets ``import onnxruntime`` give onnxplug, in this process.
+
+Modules that only ONNX Runtime has, those in Python, come from its wheel if it is
+installed; its native code is never loaded.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from onnxplug import as_onnxruntime
+from onnxplug.errors import ImportedBefore
+
+NAME: Final = "onnxruntime"
+
+_PACKAGES: Final = {NAME, f"{NAME}.capi", f"{NAME}.backend"}
+
+_MODULES: Final = _PACKAGES | {
+    f"{NAME}.capi._pybind_state",
+    f"{NAME}.capi.build_and_package_info",
+    f"{NAME}.capi.onnxruntime_inference_collection",
+    f"{NAME}.capi.onnxruntime_pybind11_state",
+    f"{NAME}.capi.onnxruntime_validation",
+    f"{NAME}.backend.backend",
+    f"{NAME}.backend.backend_rep",
+}
+"""What onnxplug stands for."""
+
+
+def install() -> None:
+    """Let ``import onnxruntime``, wherever in this process, give onnxplug.
+
+    Whether ONNX Runtime is installed does not matter.  ``importlib.util.find_spec`` and
+    ``importlib.metadata`` answer as if it were, in the version
+    ``as_onnxruntime.__version__``.  Called again, it does nothing.
+
+    Raises:
+        ImportedBefore: something has imported ONNX Runtime already.
+    """
+    if any(isinstance(finder, StandIn) for finder in sys.meta_path):
+        return
+    if NAME in sys.modules:
+        origin = getattr(sys.modules[NAME], "__file__", "somewhere")
+        raise ImportedBefore(
+            f"{NAME} is imported already, from {origin!r}, and programs have its "
+            "classes; call onnxplug.as_onnxruntime.install() before it is imported"
+        )
+    sys.meta_path.insert(0, StandIn())
+
+
+class StandIn(MetaPathFinder, Loader):
+    """Finds and makes the modules that stand for those of ONNX Runtime."""
+
+    def __init__(self) -> None:
+        found = PathFinder.find_spec(NAME)
+        folders = None if found is None else found.submodule_search_locations
+        self._wheel = [*(folders or ())]
+
+    # modules
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """The module's, if onnxplug stands for it."""
+        if fullname not in _MODULES:
+            return None
+        spec = ModuleSpec(
+            fullname,
+            self,
+            origin=as_onnxruntime.__file__,
+            is_package=fullname in _PACKAGES,
+        )
+        if spec.submodule_search_locations is not None:
+            below = fullname.split(".")[1:]
+            spec.submodule_search_locations += [
+                str(Path(folder, *below)) for folder in self._wheel
+            ]
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give *module* the names of onnxplug, which are looked up when asked for."""
+        source: ModuleType = as_onnxruntime
+        if module.__name__.startswith(f"{NAME}.backend"):
+            from onnxplug.as_onnxruntime import backend
+
+            source = backend
+        names = vars(module)
+        names.update(
+            __doc__=source.__doc__,
+            __file__=source.__file__,
+            __all__=[*source.__all__],
+            __version__=as_onnxruntime.__version__,
+            __dir__=lambda: sorted({*names, *source.__all__}),
+        )
+        if module.__name__.startswith(f"{NAME}.capi."):
+            names["__all__"] += as_onnxruntime.ERRORS
+
+        def find(name: str) -> Any:
+            value = names[name] = getattr(source, name)
+            return value
+
+        names["__getattr__"] = find
+
+    # what is known of the distribution
+
+    def find_distributions(
+        self, context: Any = None
+    ) -> Iterator[importlib.metadata.Distribution]:
+        """The distribution that is stood for, if it is asked for by its name."""
+        name = getattr(context, "name", None)
+        if name is not None and name.lower() == NAME:
+            yield _Described()
+
+
+class _Described(importlib.metadata.Distribution):
+    """ONNX Runtime, as ``importlib.metadata`` describes what is installed."""
+
+    def read_text(self, filename: str) -> str | None:
+        """The two files that tell the name, the version and the package."""
+        return {
+            "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\n"
+            f"Version: {as_onnxruntime.__version__}\n"
+            "Summary: onnxplug in its place\n",
+            "top_level.txt": f"{NAME}\n",
+        }.get(filename)
+
+    def locate_file(self, path: Any) -> Path:
+        """Where a file would be."""
+        return Path(as_onnxruntime.__file__).parent.joinpath(path)
