@@ -37,3 +37,14 @@ class Option:
     aliases: tuple[str, ...] = ()
     compiled_in: bool = True
     refused: str = ""
+
+
+class OpenOptions(dict[str, Option]):
+    """The options of an EP that takes others than it can name.
+
+    Every name that is not among them is an option, too: a text, which the host hands
+    on as the user wrote it.  The EP refuses what it does not know.
+    """
+
+    def __missing__(self, name: str) -> Option:
+        return Option(default="")

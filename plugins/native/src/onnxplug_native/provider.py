@@ -1,0 +1,252 @@
+"""An EP of a library in one session: it claims nodes and compiles partitions."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from onnxplug import ep
+from onnxplug.errors import EPFail
+from onnxplug_native.compiled import NativePartition
+from onnxplug_native.functions.capability import Group, SupportInfo
+from onnxplug_native.functions.environment import Logger, SessionOptions
+from onnxplug_native.functions.graph import GraphView, ModelFacts
+from onnxplug_native.functions.node import NodeView
+from onnxplug_native.interface.memory import text_at
+from onnxplug_native.interface.structure import Structure
+
+if TYPE_CHECKING:
+    from onnxplug_native.factory import NativeFactory
+    from onnxplug_native.functions.devices import Device
+
+
+class NativeProvider(ep.ExecutionProvider):
+    """An EP of a library.
+
+    Attributes:
+        factory: whose it is.
+        structure: the library's own.
+    """
+
+    def __init__(
+        self,
+        factory: NativeFactory,
+        pairs: Sequence[Device],
+        arrays: tuple[Any, Any],
+        options: SessionOptions,
+        session: ep.SessionContext,
+    ) -> None:
+        """*arrays* are the addresses of the pairs' hardware and of their metadata.
+
+        Raises:
+            OnnxplugError: the library makes no EP, and says why.
+        """
+        self.factory = factory
+        self._let_go = factory.library.hold()
+        self._logger = Logger(session.logger)
+        self._session = session
+        self._model = ModelFacts(str(session.model_path or ""))
+        self._groups: dict[str, Group] = {}
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+        out = ctypes.c_void_p()
+        hardware, metadata = arrays
+        try:
+            factory.structure.call(
+                "CreateEp",
+                ctypes.addressof(hardware),
+                ctypes.addressof(metadata),
+                len(pairs),
+                options.address,
+                self._logger.address,
+                ctypes.addressof(out),
+            )
+            if not out.value:
+                raise EPFail(f"{self._who} made an EP that is null")
+            self.structure = Structure("OrtEp", out.value, self._who)
+        except BaseException:
+            self._logger.release()
+            self._let_go()
+            raise
+        name = text_at(self.structure.call("GetName"))
+        if name != factory.name:
+            self.close()
+            raise EPFail(f"{self._who} made an EP that calls itself {name!r}")
+
+    @property
+    def _who(self) -> str:
+        return f"{self.factory.name} of {self.factory.library.name}"
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether partitions may run several times at once."""
+        if not self.structure.has("IsConcurrentRunSupported"):
+            return True
+        out = ctypes.c_bool(True)
+        self.structure.call("IsConcurrentRunSupported", ctypes.addressof(out))
+        return out.value
+
+    # which nodes it takes
+
+    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
+        """What the library takes, in its groups."""
+        with self._view(graph) as view:
+            info = SupportInfo(view, None)
+            try:
+                self.structure.call("GetCapability", view.address, info.address)
+                groups = info.groups
+            finally:
+                info.release()
+        taken = [index for group in groups for index in group.nodes]
+        if len(set(taken)) < len(taken):
+            twice = next(index for index in taken if taken.count(index) > 1)
+            raise EPFail(
+                f"{self._who} takes {ep.describe(graph.nodes[twice])} in two groups"
+            )
+        reason = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
+        return ep.CapabilityReport(
+            claims=tuple(map(self._claim, groups)),
+            refusals=tuple(
+                ep.Refusal(node=node.index, reason=reason)
+                for node in graph.nodes
+                if node.index not in taken
+            ),
+        )
+
+    def _claim(self, group: Group) -> ep.ComputeCapability:
+        label = f"group {next(self._numbers)}"
+        self._groups[label] = group
+        return ep.ComputeCapability(
+            nodes=group.nodes,
+            atomic=True,
+            keeps_constants=group.drops_constants,
+            label=label,
+        )
+
+    @contextmanager
+    def _view(self, graph: ep.Graph) -> Iterator[GraphView]:
+        """The view of *graph*, and of all that is around it."""
+        outermost, view = self._make_view(graph)
+        try:
+            yield view
+        finally:
+            outermost.release()
+
+    def _make_view(self, graph: ep.Graph) -> tuple[GraphView, GraphView]:
+        if graph.parent is None:
+            view = GraphView(graph, self._model)
+            return view, view
+        outermost, around = self._make_view(graph.parent)
+        for node in around.nodes:
+            for name, body in node.node.subgraphs.items():
+                if body is graph:
+                    return outermost, node.bodies[name]
+        # a body of no node any more: it is looked at by itself
+        outermost.release()
+        view = GraphView(graph, self._model)
+        return view, view
+
+    # compiling
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """What the library compiles.
+
+        Raises:
+            Declined: values at the border are no tensors.
+            OnnxplugError: the library fails, and says why.
+        """
+        group = self._groups.get(partition.label)
+        drops = group is not None and group.drops_constants
+        constants = [] if drops else _constants(partition)
+        for name in (*partition.inputs, *partition.outputs):
+            if partition.value(name).dtype is None:
+                _decline(
+                    f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
+                    "libraries are given tensors only"
+                )
+        view = GraphView(
+            partition.graph,
+            self._model,
+            nodes=partition.nodes,
+            inputs=[*partition.inputs, *constants],
+            outputs=partition.outputs,
+            lookup=partition,
+        )
+        name = f"{self.factory.name}_{partition.fingerprint[:16]}_{next(self._numbers)}"
+        fused = NodeView(
+            _Fused(name, self.factory.name, tuple(view.inputs), partition.outputs),
+            view,
+        )
+        try:
+            compiled = self._compile(view, fused)
+        finally:
+            fused.release()
+            view.release()
+        return NativePartition(self, compiled, partition, constants, name)
+
+    def _compile(self, view: GraphView, fused: NodeView) -> Structure:
+        graphs = (ctypes.c_void_p * 1)(view.address)
+        nodes = (ctypes.c_void_p * 1)(fused.address)
+        made = (ctypes.c_void_p * 1)()
+        contexts = (ctypes.c_void_p * 1)()
+        self.structure.call(
+            "Compile",
+            *map(ctypes.addressof, (graphs, nodes)),
+            1,
+            *map(ctypes.addressof, (made, contexts)),
+        )
+        address = made[0]
+        if not address:
+            raise EPFail(f"{self._who} compiled a partition to nothing")
+        return Structure("OrtNodeComputeInfo", address, self._who)
+
+    def release(self, compiled: Structure) -> None:
+        """Release what was compiled."""
+        infos = (ctypes.c_void_p * 1)(compiled.address)
+        if self.structure.has("ReleaseNodeComputeInfos"):
+            self.structure.call("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+
+    def close(self) -> None:
+        """Release the library's EP."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.factory.structure.call("ReleaseEp", self.structure.address)
+        self._logger.release()
+        self._let_go()
+
+
+class _Fused:
+    """The node that stands for a partition."""
+
+    index = 0
+    since_version = 1
+    attributes: dict[str, Any] = {}  # noqa: RUF012
+    subgraphs: dict[str, Any] = {}  # noqa: RUF012
+    captures: tuple[str, ...] = ()
+
+    def __init__(
+        self, name: str, ep_name: str, inputs: tuple[str, ...], outputs: Sequence[str]
+    ) -> None:
+        self.name = self.op_type = name
+        self.domain = ep_name
+        self.inputs: tuple[str | None, ...] = inputs
+        self.outputs: tuple[str | None, ...] = tuple(outputs)
+
+
+def _constants(partition: ep.Partition) -> list[str]:
+    """The constants that a partition's nodes use, in the order of their use."""
+    names = [
+        name
+        for node in partition.nodes
+        for name in (*node.inputs, *node.captures)
+        if name is not None and partition.value(name).is_constant
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _decline(detail: str) -> NoReturn:
+    raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail))
