@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from onnxplug import ep
 from onnxplug.ep.arrays import usual_form
 from onnxplug.errors import EPFail, OnnxplugError, OutputMismatch
+from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
 from onnxplug_native.functions.kernel_context import KernelContext, NodeComputeContext
+from onnxplug_native.functions.tensor import new_array
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
@@ -46,10 +49,16 @@ class NativePartition(ep.CompiledPartition):
         self._dtypes = [dtype.numpy for dtype in self._inputs]
         self._outputs = [_dtype(partition, each) for each in partition.outputs]
         self._names = list(partition.outputs)
-        self._constants = [
-            (_dtype(partition, each), ep_contiguous(partition.constant(each)))
-            for each in constants
-        ]
+        memory = provider.memory
+        self._memory = memory
+        weights = [ep_contiguous(partition.constant(each)) for each in constants]
+        self._constants = list(
+            zip(
+                [_dtype(partition, each) for each in constants],
+                weights if memory is None else map(memory.moved, weights),
+                strict=True,
+            )
+        )
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
@@ -73,7 +82,8 @@ class NativePartition(ep.CompiledPartition):
         if self._compiled is None:
             raise EPFail(f"a partition of {self._who} was closed")
         dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
-        return KernelContext(dtypes, self._outputs)
+        allocate = new_array if self._memory is None else self._memory.allocate
+        return KernelContext(dtypes, self._outputs, allocate=allocate)
 
     def run(
         self,
@@ -108,7 +118,14 @@ class NativePartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         constants = [array for _, array in self._constants]
-        arrays = [*map(usual_form, inputs, self._dtypes), *constants]
+        if self._memory is None:
+            inputs = list(map(usual_form, inputs, self._dtypes))
+        elif context is not None and isinstance(context.stream, NativeStream):
+            arguments.stream = context.stream.handle
+            arguments.allocate = functools.partial(
+                self._memory.allocate, stream=context.stream
+            )
+        arrays = [*inputs, *constants]
         for array, value in zip(arrays, arguments.inputs, strict=True):
             assert value is not None
             value.set(array)

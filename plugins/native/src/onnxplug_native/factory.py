@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug.errors import EPFail, PluginLoadError
-from onnxplug_native.functions.devices import Device, Hardware, IncompatibilityDetails
+from onnxplug_native.functions.devices import (
+    Device,
+    Hardware,
+    IncompatibilityDetails,
+    MemoryInfo,
+)
 from onnxplug_native.functions.environment import SessionOptions
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.memory import text_at
@@ -78,30 +83,44 @@ class NativeFactory(ep.EpFactory):
             )
             room = (ctypes.c_void_p * _MOST_DEVICES)()
             count = ctypes.c_size_t()
-            self.structure.call(
-                "GetSupportedDevices",
-                ctypes.addressof(given),
-                len(handles),
-                ctypes.addressof(room),
-                _MOST_DEVICES,
-                ctypes.addressof(count),
-            )
-            if count.value > _MOST_DEVICES:
-                raise EPFail(
-                    f"{self.name} of {self.library.name} says that it made "
-                    f"{count.value} devices; there is room for {_MOST_DEVICES}"
+            try:
+                self.structure.call(
+                    "GetSupportedDevices",
+                    ctypes.addressof(given),
+                    len(handles),
+                    ctypes.addressof(room),
+                    _MOST_DEVICES,
+                    ctypes.addressof(count),
                 )
-            pairs = []
-            for address in room[: count.value]:
-                pair = find(Device, address, quiet=True)
-                if pair is None:
-                    raise EPFail(
-                        f"{self.name} of {self.library.name} gave a device that "
-                        "CreateEpDevice did not make"
-                    )
-                pairs.append(pair)
+                pairs = self._read(room, count.value)
+            except BaseException:
+                for address in room:
+                    made = find(Device, address, quiet=True)
+                    if made is not None:
+                        made.release()
+                raise
             self._asked, self._pairs = devices, pairs
             return pairs
+
+    def _read(self, room: Any, count: int) -> list[Device]:
+        """The pairs that a library made.
+
+        Raises:
+            EPFail: they are none, or too many.
+        """
+        who = f"{self.name} of {self.library.name}"
+        if count > _MOST_DEVICES:
+            raise EPFail(
+                f"{who} says that it made {count} devices; there is room for "
+                f"{_MOST_DEVICES}"
+            )
+        pairs = []
+        for address in room[:count]:
+            pair = find(Device, address, quiet=True)
+            if pair is None:
+                raise EPFail(f"{who} gave a device that CreateEpDevice did not make")
+            pairs.append(pair)
+        return pairs
 
     def _handle(self, device: ep.HardwareDevice) -> Hardware:
         for handle in self._hardware:
@@ -159,6 +178,32 @@ class NativeFactory(ep.EpFactory):
             if pair.hardware.device == device.device:
                 return pair
         raise EPFail(f"{self.name} of {self.library.name} does not drive {device}")
+
+    # read of an instance, which knows it once it was asked for devices
+    @property
+    def memory_spaces(self) -> frozenset[str]:  # type: ignore[override]
+        """The memories that the host cannot use, by their allocators' names."""
+        return frozenset(info.name for info in self._own_memories())
+
+    def _own_memories(self) -> list[MemoryInfo]:
+        from onnxplug_native.device import own_memory
+
+        found = (own_memory(pair.memories) for pair in self._pairs)
+        return [info for info in found if info is not None]
+
+    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
+        """The memory of a device of the library's.
+
+        Raises:
+            LookupError: there is no such device, or nothing that allocates or copies.
+            OnnxplugError: the library fails.
+        """
+        from onnxplug_native.device import NativeContext, location_of
+
+        for info in self._own_memories():
+            if location_of(info) == location:
+                return NativeContext(self, [info])
+        raise LookupError(f"{self.name} drives no device with memory {location}")
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Which library it is, and for which version of the interface it was made."""

@@ -83,6 +83,12 @@ class NativeLibrary:
         )
         try:
             raise_status(status, f"{_MAKE} of {self.name}")
+            if not 0 < count.value <= _MOST_FACTORIES:
+                raise errors.PluginLoadError(
+                    f"{self.name} says that it made {count.value} factories; expected "
+                    f"1 to {_MOST_FACTORIES}",
+                    plugin=handle,
+                )
         except errors.OnnxplugError as error:
             newer = asked_in_vain()
             if newer is None:
@@ -94,12 +100,6 @@ class NativeLibrary:
                 f"library ({error})",
                 plugin=handle,
             ) from error
-        if not 0 < count.value <= _MOST_FACTORIES:
-            raise errors.PluginLoadError(
-                f"{self.name} says that it made {count.value} factories; expected 1 "
-                f"to {_MOST_FACTORIES}",
-                plugin=handle,
-            )
         for place in range(count.value):
             address = room[place]
             if not address:

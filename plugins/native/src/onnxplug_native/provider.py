@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from onnxplug import ep
 from onnxplug.errors import EPFail
 from onnxplug_native.compiled import NativePartition
+from onnxplug_native.device import NativeContext, location_of, own_memory
 from onnxplug_native.functions.capability import Group, SupportInfo
 from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
@@ -29,6 +30,7 @@ class NativeProvider(ep.ExecutionProvider):
     Attributes:
         factory: whose it is.
         structure: the library's own.
+        memory: the context of its location; ``None`` if that is the host.
     """
 
     def __init__(
@@ -52,6 +54,13 @@ class NativeProvider(ep.ExecutionProvider):
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
+        self.memory: NativeContext | None = None
+        memory = own_memory(pairs[0].memories)
+        if memory is not None:
+            self.location = location_of(memory)
+            context = session.context(self.location)
+            assert isinstance(context, NativeContext), context
+            self.memory = context
         out = ctypes.c_void_p()
         hardware, metadata = arrays
         try:
@@ -166,6 +175,11 @@ class NativeProvider(ep.ExecutionProvider):
                 _decline(
                     f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
                     "libraries are given tensors only"
+                )
+            if self.memory is not None and not self.memory.takes(partition.value(name)):
+                _decline(
+                    f"{name!r} is {partition.value(name).type}, and "
+                    f"{self.location} holds no such tensors"
                 )
         view = GraphView(
             partition.graph,

@@ -15,6 +15,7 @@ def load() -> None:
         kernel_registry,
         node,
         schema,
+        stream,
         tensor,
         types,
     )

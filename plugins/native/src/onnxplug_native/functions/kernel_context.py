@@ -11,6 +11,7 @@ from onnxplug import ep
 from onnxplug.errors import OutOfMemory, OutputMismatch
 from onnxplug_native.functions.allocator import host_allocator
 from onnxplug_native.functions.environment import Logger
+from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import MAX_RANK, Value, new_array
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
@@ -53,7 +54,7 @@ class KernelContext(Handle):
         bound: the array that the caller wants each output in, if any.
         failure: what went wrong in an entry that a library called.
         allocate: what makes arrays for outputs.
-        stream: the stream that work is queued on, by its address.
+        stream: the stream that work is queued on; ``None`` if there is none.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class KernelContext(Handle):
         self.bound: Sequence[Any | None] = [None] * len(outputs)
         self.failure: Exception | None = None
         self.allocate = allocate
-        self.stream: int | None = None
+        self.stream: SyncStream | None = None
         self._logger = None if logger is None else Logger(logger)
         self._arrays = [
             (ctypes.c_void_p * max(1, len(values)))(
@@ -130,7 +131,7 @@ class KernelContext(Handle):
         for value in (*self.inputs, *self.outputs):
             if value is not None:
                 value.clear()
-        self.failure = None
+        self.failure = self.stream = None
 
     def release(self) -> None:
         """Release it and the tensors."""
@@ -216,11 +217,17 @@ def context_get_allocator(context: int, _: int | None, out: int) -> None:
     put_pointer(out, host_allocator().address)
 
 
-@implements("KernelContext_GetGPUComputeStream")
 @implements("KernelContext_GetSyncStream")
 def context_get_stream(context: int, out: int) -> None:
     """The stream that work is queued on; null if there is none."""
     put_pointer(out, find(KernelContext, context).stream)
+
+
+@implements("KernelContext_GetGPUComputeStream")
+def context_get_compute_stream(context: int, out: int) -> None:
+    """What the device's own API calls that stream; null if there is none."""
+    stream = find(KernelContext, context).stream
+    put_pointer(out, None if stream is None else stream.native_handle)
 
 
 @implements("KernelContext_ParallelFor")
