@@ -43,6 +43,7 @@ class NativePartition(ep.CompiledPartition):
             OnnxplugError: the library makes no state for runs.
         """
         self._provider = provider
+        self._partition = partition
         self._compiled: Structure | None = compiled
         self._who = f"{provider.factory.name} of {provider.factory.library.name}"
         self._inputs = [_dtype(partition, each) for each in partition.inputs]
@@ -183,6 +184,14 @@ class NativePartition(ep.CompiledPartition):
             raise failure from error
         if failure is not None:
             raise failure
+
+    def serialize(self) -> bytes:
+        """The node that the library makes of it.
+
+        Raises:
+            Declined: it makes none; says why.
+        """
+        return self._provider.serialize(self._partition)
 
     def close(self) -> None:
         """Release the state of runs, and what was compiled."""

@@ -15,7 +15,6 @@ from onnxplug_native.functions.devices import (
     IncompatibilityDetails,
     MemoryInfo,
 )
-from onnxplug_native.functions.environment import SessionOptions
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.memory import text_at
 
@@ -25,6 +24,15 @@ if TYPE_CHECKING:
 
 _MOST_DEVICES: Final = 8
 """How many pairs a factory may make, as in ONNX Runtime."""
+
+
+_VERDICTS: Final = (
+    ep.Compatibility.NOT_APPLICABLE,
+    ep.Compatibility.OPTIMAL,
+    ep.Compatibility.RECOMPILE,
+    ep.Compatibility.UNSUPPORTED,
+)
+"""By the interface's numbers."""
 
 
 class NativeFactory(ep.EpFactory):
@@ -157,27 +165,46 @@ class NativeFactory(ep.EpFactory):
         """
         from onnxplug_native.provider import NativeProvider
 
-        pairs = [self._pair(device) for device in devices]
-        count = len(pairs)
-        hardware = (ctypes.c_void_p * count)(*(p.hardware.address for p in pairs))
-        metadata = (ctypes.c_void_p * count)(*(p.metadata.address for p in pairs))
         prefix = f"ep.{self.name.lower()}."
-        said = SessionOptions(
-            {
-                **session.config,
-                **{f"{prefix}{key}": str(value) for key, value in options.items()},
-            }
-        )
-        try:
-            return NativeProvider(self, pairs, (hardware, metadata), said, session)
-        finally:
-            said.release()
+        entries = {
+            **session.config,
+            **{f"{prefix}{key}": str(value) for key, value in options.items()},
+        }
+        pairs = [self._pair(device) for device in devices]
+        return NativeProvider(self, pairs, entries, session)
 
     def _pair(self, device: ep.EpDevice) -> Device:
         for pair in self._pairs:
             if pair.hardware.device == device.device:
                 return pair
         raise EPFail(f"{self.name} of {self.library.name} does not drive {device}")
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        """As by default; what ONNX Runtime has written, the library judges."""
+        verdict, reason = super().check(device, info)
+        if verdict is ep.Compatibility.UNSUPPORTED and not info.startswith("{"):
+            judged = self.judge([self._pair(device).hardware], info)
+            if judged is not ep.Compatibility.NOT_APPLICABLE:
+                return judged, f"{self.name} of {self.library.name} says so"
+        return verdict, reason
+
+    def judge(self, hardware: Sequence[Hardware], info: str) -> ep.Compatibility:
+        """What the library says of what it compiled, by its own words."""
+        entry = "ValidateCompiledModelCompatibilityInfo"
+        if not info or not self.structure.has(entry):
+            return ep.Compatibility.NOT_APPLICABLE
+        given = (ctypes.c_void_p * len(hardware))(*(each.address for each in hardware))
+        out = ctypes.c_int32()
+        self.structure.call(
+            entry,
+            ctypes.addressof(given),
+            len(hardware),
+            info.encode(),
+            ctypes.addressof(out),
+        )
+        if not 0 <= out.value < len(_VERDICTS):
+            return ep.Compatibility.UNSUPPORTED
+        return _VERDICTS[out.value]
 
     # read of an instance, which knows it once it was asked for devices
     @property

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.errors import EPFail
+from onnxplug.errors import EPFail, OnnxplugError
 from onnxplug_native.compiled import NativePartition
+from onnxplug_native.context import (
+    ENTRIES,
+    ContextGraph,
+    ContextNode,
+    NotOfUse,
+    pack,
+    unpack,
+)
 from onnxplug_native.device import NativeContext, location_of, own_memory
 from onnxplug_native.functions.capability import Group, SupportInfo
+from onnxplug_native.functions.editor import MadeNode
 from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.node import NodeView
+from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.memory import text_at
 from onnxplug_native.interface.structure import Structure
 
@@ -37,11 +47,10 @@ class NativeProvider(ep.ExecutionProvider):
         self,
         factory: NativeFactory,
         pairs: Sequence[Device],
-        arrays: tuple[Any, Any],
-        options: SessionOptions,
+        entries: Mapping[str, str],
         session: ep.SessionContext,
     ) -> None:
-        """*arrays* are the addresses of the pairs' hardware and of their metadata.
+        """*entries* are what the library is told of the session's config.
 
         Raises:
             OnnxplugError: the library makes no EP, and says why.
@@ -61,29 +70,50 @@ class NativeProvider(ep.ExecutionProvider):
             context = session.context(self.location)
             assert isinstance(context, NativeContext), context
             self.memory = context
-        out = ctypes.c_void_p()
-        hardware, metadata = arrays
+        self._pairs = list(pairs)
+        self._entries = dict(entries)
         try:
-            factory.structure.call(
-                "CreateEp",
-                ctypes.addressof(hardware),
-                ctypes.addressof(metadata),
-                len(pairs),
-                options.address,
-                self._logger.address,
-                ctypes.addressof(out),
-            )
-            if not out.value:
-                raise EPFail(f"{self._who} made an EP that is null")
-            self.structure = Structure("OrtEp", out.value, self._who)
+            self.structure = self._make(self._entries)
         except BaseException:
             self._logger.release()
             self._let_go()
             raise
-        name = text_at(self.structure.call("GetName"))
-        if name != factory.name:
-            self.close()
+
+    def _make(self, entries: Mapping[str, str]) -> Structure:
+        """An EP of the library.
+
+        Raises:
+            OnnxplugError: the library makes none, and says why.
+        """
+        factory, out = self.factory.structure, ctypes.c_void_p()
+        count = len(self._pairs)
+        hardware = (ctypes.c_void_p * count)(
+            *(pair.hardware.address for pair in self._pairs)
+        )
+        metadata = (ctypes.c_void_p * count)(
+            *(pair.metadata.address for pair in self._pairs)
+        )
+        options = SessionOptions(entries)
+        try:
+            factory.call(
+                "CreateEp",
+                ctypes.addressof(hardware),
+                ctypes.addressof(metadata),
+                count,
+                options.address,
+                self._logger.address,
+                ctypes.addressof(out),
+            )
+        finally:
+            options.release()
+        if not out.value:
+            raise EPFail(f"{self._who} made an EP that is null")
+        made = Structure("OrtEp", out.value, self._who)
+        name = text_at(made.call("GetName"))
+        if name != self.factory.name:
+            factory.call("ReleaseEp", made.address)
             raise EPFail(f"{self._who} made an EP that calls itself {name!r}")
+        return made
 
     @property
     def _who(self) -> str:
@@ -167,9 +197,7 @@ class NativeProvider(ep.ExecutionProvider):
             Declined: values at the border are no tensors.
             OnnxplugError: the library fails, and says why.
         """
-        group = self._groups.get(partition.label)
-        drops = group is not None and group.drops_constants
-        constants = [] if drops else _constants(partition)
+        constants = self._given(partition)
         for name in (*partition.inputs, *partition.outputs):
             if partition.value(name).dtype is None:
                 _decline(
@@ -181,10 +209,32 @@ class NativeProvider(ep.ExecutionProvider):
                     f"{name!r} is {partition.value(name).type}, and "
                     f"{self.location} holds no such tensors"
                 )
+        with self._part(partition, constants) as (view, fused):
+            compiled, _ = self._compile(self.structure, view, fused)
+        return NativePartition(self, compiled, partition, constants, fused.name)
+
+    @contextmanager
+    def _part(
+        self,
+        partition: ep.Partition,
+        constants: Sequence[str] = (),
+        context: ContextNode | None = None,
+    ) -> Iterator[tuple[GraphView, NodeView]]:
+        """The view of a partition, and the node that stands for it.
+
+        Args:
+            constants: weights that are given in runs.
+            context: what stands for its nodes already.
+        """
+        if context is None:
+            source, nodes = partition.graph, partition.nodes
+        else:
+            source = ContextGraph(context, partition)
+            nodes = source.nodes
         view = GraphView(
-            partition.graph,
+            source,
             self._model,
-            nodes=partition.nodes,
+            nodes=nodes,
             inputs=[*partition.inputs, *constants],
             outputs=partition.outputs,
             lookup=partition,
@@ -195,18 +245,20 @@ class NativeProvider(ep.ExecutionProvider):
             view,
         )
         try:
-            compiled = self._compile(view, fused)
+            yield view, fused
         finally:
             fused.release()
             view.release()
-        return NativePartition(self, compiled, partition, constants, name)
 
-    def _compile(self, view: GraphView, fused: NodeView) -> Structure:
+    def _compile(
+        self, structure: Structure, view: GraphView, fused: NodeView
+    ) -> tuple[Structure, int | None]:
+        """What an EP of the library compiles, and the node that stands for it."""
         graphs = (ctypes.c_void_p * 1)(view.address)
         nodes = (ctypes.c_void_p * 1)(fused.address)
         made = (ctypes.c_void_p * 1)()
         contexts = (ctypes.c_void_p * 1)()
-        self.structure.call(
+        structure.call(
             "Compile",
             *map(ctypes.addressof, (graphs, nodes)),
             1,
@@ -215,13 +267,72 @@ class NativeProvider(ep.ExecutionProvider):
         address = made[0]
         if not address:
             raise EPFail(f"{self._who} compiled a partition to nothing")
-        return Structure("OrtNodeComputeInfo", address, self._who)
+        return Structure("OrtNodeComputeInfo", address, self._who), contexts[0]
+
+    # keeping what is compiled
+
+    def serialize(self, partition: ep.Partition) -> bytes:
+        """The node that the library makes of what it compiles.
+
+        Raises:
+            Declined: it makes none, or one that is of no use; says why.
+            OnnxplugError: the library fails, and says why.
+        """
+        made = self._make({**self._entries, **ENTRIES})
+        try:
+            with self._part(partition, self._given(partition)) as (view, fused):
+                compiled, address = self._compile(made, view, fused)
+                _release(made, compiled)
+                node = find(MadeNode, address, quiet=True)
+                if node is None:
+                    _decline(f"{self._who} makes no EPContext node of it")
+                try:
+                    return pack(node, partition, self._compatibility(made, view))
+                except NotOfUse as error:
+                    _decline(f"what {self._who} makes of it cannot be kept: {error}")
+                finally:
+                    node.release()
+        finally:
+            self.factory.structure.call("ReleaseEp", made.address)
+
+    def _compatibility(self, structure: Structure, view: GraphView) -> str:
+        """What the library says that compiled partitions depend on."""
+        entry = "GetCompiledModelCompatibilityInfo"
+        if not structure.has(entry):
+            return ""
+        return text_at(structure.call(entry, view.address))
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What the library makes of the node that it made.
+
+        Raises:
+            Declined: the data is not of use; says why.
+        """
+        try:
+            node, info = unpack(data, partition)
+        except NotOfUse as error:
+            _decline(str(error))
+        verdict = self.factory.judge([each.hardware for each in self._pairs], info)
+        if verdict is ep.Compatibility.UNSUPPORTED:
+            _decline(f"{self._who} says that it was compiled for others: {info}")
+        try:
+            with self._part(partition, context=node) as (view, fused):
+                compiled, _ = self._compile(self.structure, view, fused)
+        except OnnxplugError as error:
+            _decline(str(error))
+        return NativePartition(self, compiled, partition, (), fused.name)
+
+    def _given(self, partition: ep.Partition) -> list[str]:
+        """The weights that the library wants given in runs."""
+        group = self._groups.get(partition.label)
+        drops = group is not None and group.drops_constants
+        return [] if drops else _constants(partition)
 
     def release(self, compiled: Structure) -> None:
         """Release what was compiled."""
-        infos = (ctypes.c_void_p * 1)(compiled.address)
-        if self.structure.has("ReleaseNodeComputeInfos"):
-            self.structure.call("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+        _release(self.structure, compiled)
 
     def close(self) -> None:
         """Release the library's EP."""
@@ -249,6 +360,12 @@ class _Fused:
         self.domain = ep_name
         self.inputs: tuple[str | None, ...] = inputs
         self.outputs: tuple[str | None, ...] = tuple(outputs)
+
+
+def _release(structure: Structure, compiled: Structure) -> None:
+    infos = (ctypes.c_void_p * 1)(compiled.address)
+    if structure.has("ReleaseNodeComputeInfos"):
+        structure.call("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
 
 
 def _constants(partition: ep.Partition) -> list[str]:
