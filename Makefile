@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PLUGINS := kernels cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine, and
 # operators that few models use
-FOR_TESTS := testing openvino training
+FOR_TESTS := testing openvino native training
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)

@@ -62,7 +62,7 @@ def test_the_snapshot_tells_each_public_name() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "SPI 0.4",
+        "SPI 0.5",
         "class DataTransfer(ABC)",
         "  @abstract def synchronize(self) -> 'None'",
         "  BFLOAT16 = 'bfloat16'",

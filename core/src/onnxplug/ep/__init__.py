@@ -45,7 +45,7 @@ from onnxplug.ep.kernels import (
     fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
-from onnxplug.ep.option import Option, OptionValue
+from onnxplug.ep.option import OpenOptions, Option, OptionValue
 from onnxplug.ep.preferences import Preferences
 from onnxplug.ep.profiler import Profiler
 from onnxplug.ep.provider import (
@@ -140,6 +140,7 @@ __all__ = [
     "NodeError",
     "Operator",
     "OperatorSupport",
+    "OpenOptions",
     "Option",
     "OptionError",
     "OptionValue",

@@ -39,3 +39,14 @@ class Option:
     compiled_in: bool = True
     refused: str = ""
     ignored: str = ""
+
+
+class OpenOptions(dict[str, Option]):
+    """The options of an EP that takes others than it can name.
+
+    Every name that is not among them is an option, too: a text, which the host hands
+    on as the user wrote it.  The EP refuses what it does not know.
+    """
+
+    def __missing__(self, name: str) -> Option:
+        return Option(default="")

@@ -61,6 +61,14 @@ def all_names(declared: Mapping[str, Option]) -> dict[str, str]:
     return names
 
 
+def own_name(declared: Mapping[str, Option], key: str) -> str | None:
+    """The name of the option that *key* is a name of; ``None`` if it is of none."""
+    from onnxplug.ep import OpenOptions
+
+    name = all_names(declared).get(key)
+    return key if name is None and isinstance(declared, OpenOptions) else name
+
+
 def _check_tried_on(factory: EpFactory) -> None:
     from onnxplug.ep import DeviceType
 

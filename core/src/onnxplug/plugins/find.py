@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.plugins.installed import installed_distributions, search_path
+
+if TYPE_CHECKING:
+    from onnxplug.plugins.library import Library
 
 GROUP: Final = "onnxplug.execution_providers"
 """The entry-point group: the name is the EP's name, the value a module with hooks."""
@@ -27,6 +30,12 @@ class FoundPlugin:
 
     # Read when asked for, and by hand: the lines wanted are found in some 50 µs, where
     # importing and running the parser of e-mail headers takes tens of milliseconds.
+
+    def library(self) -> Library:
+        """What is loaded to get it."""
+        from onnxplug.plugins.library import Library
+
+        return Library.of_module(self.module)
 
     @property
     def distribution(self) -> str:
@@ -76,6 +85,10 @@ def find_plugins(group: str) -> list[FoundPlugin]:
         for entry_point in entry_points
         if entry_point.dist is not None
     ]
+    if group == GROUP and distributions is not None:
+        from onnxplug.plugins.wheels import find_wheels
+
+        found += find_wheels(distributions)
     return sorted(found, key=lambda plugin: (plugin.name, plugin.module))
 
 

@@ -26,7 +26,7 @@ def group_plugins(
     libraries: dict[str, Library] = {}
     for plugin in found:
         if plugin.module not in libraries:
-            libraries[plugin.module] = Library.of_module(plugin.module)
+            libraries[plugin.module] = plugin.library()
         if plugin.name not in records:
             records[plugin.name] = PluginRecord(plugin.name, libraries[plugin.module])
         records[plugin.name].suppliers.append(plugin)

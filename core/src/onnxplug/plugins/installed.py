@@ -24,10 +24,19 @@ _USUAL_FINDERS: Final = ("_frozen_importlib_external", "importlib_metadata")
 
 
 class InstalledDistribution:
-    """A distribution, as the folder with its metadata."""
+    """A distribution, as the folder with its metadata.
 
-    def __init__(self, folder: str) -> None:
+    Attributes:
+        name: the distribution's, in lower case and with dashes only.
+    """
+
+    def __init__(self, folder: str, name: str = "") -> None:
         self._folder = folder
+        self.name = name
+
+    def locate_file(self, path: str) -> str:
+        """Where a file of the distribution is."""
+        return os.path.join(os.path.dirname(self._folder), path)
 
     def read_text(self, name: str) -> str | None:
         """The text of one of its files; ``None`` if there is none.
@@ -142,7 +151,7 @@ def installed_distributions() -> list[InstalledDistribution] | None:
             if extension in (".dist-info", ".egg-info"):
                 name = re.sub(r"[-_.]+", "-", stem.partition("-")[0])
                 if name not in found:
-                    found[name] = InstalledDistribution(os.path.join(path, child))
+                    found[name] = InstalledDistribution(os.path.join(path, child), name)
     return list(found.values())
 
 

@@ -24,12 +24,10 @@ from onnxplug.errors import (
     PluginLoadError,
     PluginNotFound,
 )
+from onnxplug.plugins.hosted import ORT_SYMBOL, HostedLibrary, host_library
 from onnxplug.plugins.library import Library, import_path
 
 _FILE_ENDINGS: Final = (".py", ".so", ".dll", ".dylib", ".pyd")
-
-ORT_SYMBOL: Final = "CreateEpFactories"
-"""What a plugin EP of ONNX Runtime exports."""
 
 OWN_SYMBOL: Final = "onnxplug_get_ep_api"
 """What a native EP will export once onnxplug defines how."""
@@ -181,7 +179,11 @@ def _file(handle: str, path: Path) -> Library:
     def find() -> object:
         if path.suffix == ".py":
             return _execute(name, _SourceLoader(name, str(path)))
-        stem = _extension_stem(handle, path)
+        symbols = _exported(handle, path)
+        if ORT_SYMBOL in symbols:
+            hosted.append(host_library(handle, path))
+            return hosted[-1]
+        stem = _extension_stem(handle, path, symbols)
         # the last part of the name says which function initialises the module
         loader = importlib.machinery.ExtensionFileLoader
         full_name = f"{name}.{stem}"
@@ -189,10 +191,13 @@ def _file(handle: str, path: Path) -> Library:
         return _execute(full_name, loader(full_name, str(path)))
 
     loaded = [name]
+    hosted: list[HostedLibrary] = []
 
     def discard() -> None:
         for each in loaded:
             sys.modules.pop(each, None)
+        for library in hosted:
+            library.close()
 
     return Library(str(path), find, discard, logger=name)
 
@@ -220,30 +225,32 @@ def _execute(name: str, loader: _Loader) -> ModuleType:
     return module
 
 
-def _extension_stem(handle: str, path: Path) -> str:
+def _exported(handle: str, path: Path) -> frozenset[str]:
+    """The names that a native library exports.
+
+    Raises:
+        PluginLoadError: it is no library.
+    """
+    from onnxplug.plugins.native import NotALibrary, exported_symbols
+
+    try:
+        return exported_symbols(path)
+    except NotALibrary as error:
+        raise PluginLoadError(
+            f"library {handle!r} ({path}) cannot be loaded: {error}; expected a Python "
+            "file ending in .py, an extension module, or a native plugin EP",
+            plugin=handle,
+        ) from error
+
+
+def _extension_stem(handle: str, path: Path, symbols: frozenset[str]) -> str:
     """The name of the extension module that a native library is.
 
     Raises:
         PluginIncompatible: it is a library of another kind.
-        PluginLoadError: it is no library, or exports nothing that is known.
+        PluginLoadError: it exports nothing that is known.
     """
-    from onnxplug.plugins.native import NotALibrary, exported_symbols
-
     about = f"library {handle!r} ({path})"
-    try:
-        symbols = exported_symbols(path)
-    except NotALibrary as error:
-        raise PluginLoadError(
-            f"{about} cannot be loaded: {error}; expected a Python file ending in "
-            ".py, or an extension module",
-            plugin=handle,
-        ) from error
-    if ORT_SYMBOL in symbols:
-        raise PluginIncompatible(
-            f"{about} is a plugin EP of ONNX Runtime: it exports {ORT_SYMBOL}.  This "
-            "onnxplug cannot host those yet; use it with onnxruntime",
-            plugin=handle,
-        )
     stems = sorted(
         symbol.removeprefix(PYTHON_SYMBOL)
         for symbol in symbols

@@ -158,12 +158,13 @@ class ChosenEp(Record):
     def compiled_in(self) -> dict[str, OptionValue]:
         """The options and config entries that what it compiles depends on."""
         factory = self.factory
-        declared = {**factory.options, **factory.config_entries}
-        return {
-            name: value
-            for name, value in {**self.options, **self.entries}.items()
-            if declared[name].compiled_in
-        }
+        values: dict[str, OptionValue] = {}
+        for declared, given in (
+            (factory.options, self.options),
+            (factory.config_entries, self.entries),
+        ):
+            values |= {k: v for k, v in given.items() if declared[k].compiled_in}
+        return values
 
     @property
     def device(self) -> str:

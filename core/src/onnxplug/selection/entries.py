@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from onnxplug.ep import EpFactory, OptionValue
 from onnxplug.errors import OptionError, PluginError, PluginNotFound
 from onnxplug.plugins import PluginRegistry
-from onnxplug.plugins.declared import all_names
+from onnxplug.plugins.declared import all_names, own_name
 from onnxplug.selection.options import parse_options
 from onnxplug.suggest import did_you_mean
 
@@ -60,9 +60,10 @@ def entries_of(
         OptionError: it declares no such option or entry, or an entry does not accept
             its value.
     """
-    options, entries = all_names(factory.options), all_names(factory.config_entries)
+    entries = all_names(factory.config_entries)
     for key in written:
-        if key not in options and key not in entries:
+        if key not in entries and own_name(factory.options, key) is None:
+            options = all_names(factory.options)
             known = sorted({*factory.options, *factory.config_entries})
             raise OptionError(
                 f"{factory.name} has no option or config entry {key!r}"
@@ -71,7 +72,7 @@ def entries_of(
             )
     given = {key: value for key, value in written.items() if key in entries}
     return (
-        {key: value for key, value in written.items() if key in options},
+        {key: value for key, value in written.items() if key not in entries},
         parse_options(factory.name, factory.config_entries, given, noun="config entry"),
     )
 

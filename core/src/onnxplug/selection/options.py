@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
 from onnxplug.errors import OptionError, OptionWarning
-from onnxplug.plugins.declared import all_names
+from onnxplug.plugins.declared import all_names, own_name
 from onnxplug.plugins.settings import TRUTH
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
@@ -67,15 +67,14 @@ def by_name(
     """
     if not given:
         return {}
-    names = all_names(declared)
     written: dict[str, str] = {}
     for key in given:
-        if key not in names:
+        name = own_name(declared, key)
+        if name is None:
             raise OptionError(
-                f"{ep} has no {noun} {key!r}{did_you_mean(key, names)}  "
+                f"{ep} has no {noun} {key!r}{did_you_mean(key, all_names(declared))}  "
                 f"It has {', '.join(sorted(declared)) or 'none'}."
             )
-        name = names[key]
         if name in written:
             raise OptionError(
                 f"{noun} {name!r} of {ep} is given twice, as {written[name]!r} "

@@ -1,0 +1,63 @@
+"""Native plugin EPs, by ONNX Runtime's C interface: who hosts them, and which are
+installed.
+
+The core does not call native libraries.  A distribution that does advertises, in the
+group :data:`GROUP`, under the name of the function that such libraries export, what
+loads one: a callable of the library's handle and path that returns a
+:class:`HostedLibrary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from onnxplug.errors import PluginIncompatible
+from onnxplug.plugins.find import find_plugins
+from onnxplug.plugins.library import import_path
+from onnxplug.plugins.requires import check_requirements
+
+GROUP: Final = "onnxplug.library_hosts"
+"""The entry-point group of distributions that host native libraries."""
+
+ORT_SYMBOL: Final = "CreateEpFactories"
+"""What a plugin EP of ONNX Runtime exports."""
+
+HOST: Final = "onnxplug-native"
+"""The distribution of onnxplug's own that hosts these."""
+
+
+class HostedLibrary(Protocol):
+    """A native library that was loaded: an object with the hooks of plugins."""
+
+    def onnxplug_ep_factories(self) -> Any:
+        """The factories of the library's EPs."""
+
+    def close(self) -> None:
+        """Unload the library, as soon as nothing of it is used.  Idempotent."""
+
+
+def has_host() -> bool:
+    """Whether a distribution is installed that hosts native plugin EPs."""
+    return any(each.name == ORT_SYMBOL for each in find_plugins(GROUP))
+
+
+def host_library(handle: str, path: Path) -> HostedLibrary:
+    """Load the plugin EP of ONNX Runtime at *path*.
+
+    Raises:
+        PluginIncompatible: no distribution is installed that hosts it, or it needs
+            another onnxplug.
+        PluginError: the library cannot be used.
+    """
+    for found in find_plugins(GROUP):
+        if found.name == ORT_SYMBOL:
+            check_requirements(found)
+            load = cast(Callable[[str, Path], HostedLibrary], import_path(found.module))
+            return load(handle, path)
+    raise PluginIncompatible(
+        f"library {handle!r} ({path}) is a plugin EP of ONNX Runtime: it exports "
+        f"{ORT_SYMBOL}.  {HOST} hosts those, and is not installed; pip install {HOST}",
+        plugin=handle,
+    )

@@ -1,0 +1,212 @@
+"""A partition that a library has compiled, and its runs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug import ep
+from onnxplug.ep.arrays import usual_form
+from onnxplug.errors import EPFail, OnnxplugError, OutputMismatch
+from onnxplug_native.device import NativeStream
+from onnxplug_native.functions.environment import RunOptions
+from onnxplug_native.functions.graph import ep_contiguous
+from onnxplug_native.functions.kernel_context import KernelContext, NodeComputeContext
+from onnxplug_native.functions.tensor import new_array
+from onnxplug_native.interface.status import raise_status
+
+if TYPE_CHECKING:
+    from onnxplug_native.interface.structure import Structure
+    from onnxplug_native.provider import NativeProvider
+
+
+class NativePartition(ep.CompiledPartition):
+    """What a library has compiled.
+
+    Runs may overlap: each takes a context that is idle, or makes another.
+    """
+
+    def __init__(
+        self,
+        provider: NativeProvider,
+        compiled: Structure,
+        partition: ep.Partition,
+        constants: Sequence[str],
+        name: str,
+    ) -> None:
+        """*constants* are the weights that the library wants given in each run.
+
+        Raises:
+            OnnxplugError: the library makes no state for runs.
+        """
+        self._provider = provider
+        self._partition = partition
+        self._compiled: Structure | None = compiled
+        self._who = f"{provider.factory.name} of {provider.factory.library.name}"
+        self._inputs = [_dtype(partition, each) for each in partition.inputs]
+        self._dtypes = [dtype.numpy for dtype in self._inputs]
+        self._outputs = [_dtype(partition, each) for each in partition.outputs]
+        self._names = list(partition.outputs)
+        memory = provider.memory
+        self._memory = memory
+        weights = [ep_contiguous(partition.constant(each)) for each in constants]
+        self._constants = list(
+            zip(
+                [_dtype(partition, each) for each in constants],
+                weights if memory is None else map(memory.moved, weights),
+                strict=True,
+            )
+        )
+        self._notifies = [
+            each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
+        ]
+        if not provider.is_concurrent:
+            self.max_concurrent_runs = 1
+        self._context = NodeComputeContext(name)
+        self._state = ctypes.c_void_p()
+        self._idle: deque[KernelContext] = deque()
+        try:
+            compiled.call(
+                "CreateState", self._context.address, ctypes.addressof(self._state)
+            )
+            self._compute = compiled.function("Compute")
+        except BaseException:
+            self._compiled = None
+            self._context.release()
+            provider.release(compiled)
+            raise
+
+    def _make(self) -> KernelContext:
+        if self._compiled is None:
+            raise EPFail(f"a partition of {self._who} was closed")
+        dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
+        allocate = new_array if self._memory is None else self._memory.allocate
+        return KernelContext(dtypes, self._outputs, allocate=allocate)
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Compute; the GIL is released while the library does.
+
+        Raises:
+            OutputMismatch: a bound array is of another shape or type than its output.
+            RunCancelled: the run was cancelled before it began.
+            OnnxplugError: the library failed, and says why.
+        """
+        if context is not None and context.cancelled:
+            raise ep.RunCancelled(f"the run was cancelled before {self._who} began")
+        try:
+            arguments = self._idle.pop()
+        except IndexError:
+            arguments = self._make()
+        try:
+            return self._run(arguments, inputs, outputs, context)
+        finally:
+            arguments.clear()
+            self._idle.append(arguments)
+
+    def _run(
+        self,
+        arguments: KernelContext,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        constants = [array for _, array in self._constants]
+        if self._memory is None:
+            inputs = list(map(usual_form, inputs, self._dtypes))
+        elif context is not None and isinstance(context.stream, NativeStream):
+            arguments.stream = context.stream.handle
+            arguments.allocate = functools.partial(
+                self._memory.allocate, stream=context.stream
+            )
+        arrays = [*inputs, *constants]
+        for array, value in zip(arrays, arguments.inputs, strict=True):
+            assert value is not None
+            value.set(array)
+        arguments.bound = outputs
+        for wanted, bound in zip(self._outputs, outputs, strict=True):
+            if bound is not None and bound.dtype != wanted.numpy:
+                raise OutputMismatch(
+                    f"an output is {wanted}, and the array bound to it {bound.dtype}; "
+                    "bind one like the output"
+                )
+        assert self._compiled is not None
+        if self._notifies:
+            status = self._notified(arguments, context)
+        else:
+            status = self._compute(
+                self._compiled.address, self._state, arguments.address
+            )
+        if status or arguments.failure is not None:
+            self._fail(status, arguments.failure)
+        results = []
+        for name, value in zip(self._names, arguments.outputs, strict=True):
+            if not value.memory.is_ready:
+                raise EPFail(f"{self._who} did not compute the output {name!r}")
+            results.append(value.result())
+        return ep.fill_bound(results, outputs)
+
+    def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
+        """Compute, with the library told that a run starts and ends."""
+        assert self._compiled is not None
+        given = {} if context is None else context.options
+        options = RunOptions({key: str(value) for key, value in given.items()})
+        structure = self._provider.structure
+        try:
+            if "OnRunStart" in self._notifies:
+                structure.call("OnRunStart", options.address)
+            status = self._compute(
+                self._compiled.address, self._state, arguments.address
+            )
+            if "OnRunEnd" in self._notifies:
+                structure.call("OnRunEnd", options.address, True)
+            return status
+        finally:
+            options.release()
+
+    def _fail(self, status: int | None, failure: Exception | None) -> None:
+        """Raise what went wrong: in an entry of ours, or else in the library.
+
+        A status that is none of ours is nothing to be followed, and says nothing.
+        """
+        try:
+            raise_status(status, f"Compute of {self._who}")
+        except OnnxplugError as error:
+            if failure is None:
+                raise
+            raise failure from error
+        if failure is not None:
+            raise failure
+
+    def serialize(self) -> bytes:
+        """The node that the library makes of it.
+
+        Raises:
+            Declined: it makes none; says why.
+        """
+        return self._provider.serialize(self._partition)
+
+    def close(self) -> None:
+        """Release the state of runs, and what was compiled."""
+        compiled, self._compiled = self._compiled, None
+        if compiled is None:
+            return
+        while self._idle:
+            self._idle.pop().release()
+        if compiled.has("ReleaseState"):
+            compiled.call("ReleaseState", self._state)
+        self._context.release()
+        self._provider.release(compiled)
+
+
+def _dtype(partition: ep.Partition, name: str) -> ep.DataType:
+    dtype = partition.value(name).dtype
+    assert dtype is not None, name
+    return dtype

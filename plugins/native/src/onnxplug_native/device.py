@@ -1,0 +1,387 @@
+"""Memory that is not the host's: a library's allocators, copies and streams."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxplug import ep
+from onnxplug.ep.arrays import usual_form
+from onnxplug.ep.locks import new_lock
+from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
+from onnxplug_native.functions.stream import SyncStream
+from onnxplug_native.functions.tensor import MAX_RANK, Value
+from onnxplug_native.interface.structure import Structure
+
+if TYPE_CHECKING:
+    from onnxplug_native.factory import NativeFactory
+
+
+def location_of(info: MemoryInfo) -> ep.MemoryLocation:
+    """Where what *info* says is allocated."""
+    return ep.MemoryLocation(info.name, info.place.device_id)
+
+
+class DeviceArray:
+    """An array in memory of a library's, which is freed with it.
+
+    Attributes:
+        address: where it is, for the library.
+        shape: its sizes.
+        dtype: numpy's.
+        nbytes: its size.
+        memory_info: what allocated it.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: Any,
+        memory_info: MemoryInfo,
+        free: Callable[[int], None],
+    ) -> None:
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.memory_info = memory_info
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self.address)
+
+
+def is_held(dtype: ep.DataType | None) -> bool:
+    """Whether memories of libraries hold tensors of *dtype*: those whose elements lie
+    there as numpy has them."""
+    return dtype is not None and dtype.bits >= 8
+
+
+class NativeAllocator(ep.Allocator):
+    """Allocates by a library's allocator."""
+
+    def __init__(self, structure: Structure, info: MemoryInfo) -> None:
+        self._structure = structure
+        self._info = info
+        self._free = structure.function("Free")
+        self._is_ordered = structure.has("AllocOnStream")
+
+    def empty(
+        self,
+        shape: Sequence[int],
+        dtype: ep.DataType,
+        stream: ep.Stream | None = None,
+    ) -> DeviceArray:
+        """A new array.
+
+        Raises:
+            MemoryError: the library has not so much.
+            TypeError: strings are nowhere but on the host.
+        """
+        if not is_held(dtype):
+            raise TypeError(f"{self._info.name} holds no arrays of {dtype}")
+        sizes = tuple(map(int, shape))
+        if len(sizes) > MAX_RANK or min(sizes, default=0) < 0:
+            raise ValueError(f"{list(sizes)} is no shape")
+        nbytes = math.prod(sizes) * dtype.numpy.itemsize
+        if self._is_ordered and isinstance(stream, NativeStream):
+            address = self._structure.call(
+                "AllocOnStream", nbytes, stream.handle.address
+            )
+        else:
+            address = self._structure.call("Alloc", nbytes)
+        if not address and nbytes:
+            raise MemoryError(f"{self._info.name} has no {nbytes} bytes")
+        release = self._release
+        if isinstance(stream, NativeStream):
+            # work that is queued may still use what nobody refers to any more
+            release = functools.partial(stream.release_later, self._release)
+        return DeviceArray(address or 0, sizes, dtype.numpy, self._info, release)
+
+    def _release(self, address: int) -> None:
+        if address:
+            self._free(self._structure.address, address)
+
+
+class NativeTransfer(ep.DataTransfer):
+    """Copies by a library's data transfer."""
+
+    def __init__(self, structure: Structure, info: MemoryInfo) -> None:
+        self._structure = structure
+        self._info = info
+        self._host = MemoryInfo("Cpu", type(info.place)())
+
+    def can_copy(self, source: ep.MemoryLocation, target: ep.MemoryLocation) -> bool:
+        """What the library says."""
+        ends = [self._device(each) for each in (source, target)]
+        if None in ends:
+            return False
+        return bool(self._structure.call("CanCopy", *ends))
+
+    def _device(self, location: ep.MemoryLocation) -> int | None:
+        if location == location_of(self._info):
+            return self._info.device.address
+        return self._host.device.address if location.host_accessible else None
+
+    def copy(self, pairs: Sequence[tuple[Any, Any]], stream: ep.Stream | None) -> None:
+        """Copy; what has no element is left."""
+        pairs = [pair for pair in pairs if math.prod(pair[0].shape)]
+        if not pairs:
+            return
+        values: list[list[Value]] = [[], []]
+        filled: list[tuple[Any, Any]] = []
+        for source, target in pairs:
+            dtype = ep.DataType.from_numpy(np.dtype(source.dtype))
+            given = _contiguous(source, dtype)
+            wanted = target
+            if isinstance(target, np.ndarray):
+                wanted = usual_form(target, dtype.numpy)
+                if wanted is not target:
+                    filled.append((target, wanted))
+            values[0].append(Value.of(given, dtype))
+            values[1].append(Value.of(wanted, dtype))
+        count = len(pairs)
+        handle = stream.handle.address if isinstance(stream, NativeStream) else None
+        arrays = [
+            (ctypes.c_void_p * count)(*(v.address for v in side)) for side in values
+        ]
+        streams = (ctypes.c_void_p * count)(*[handle] * count)
+        try:
+            self._structure.call(
+                "CopyTensors",
+                *map(ctypes.addressof, arrays),
+                ctypes.addressof(streams),
+                count,
+            )
+            if filled and stream is not None:
+                stream.synchronize()
+            for target, made in filled:
+                target[...] = made
+        finally:
+            for value in (*values[0], *values[1]):
+                value.release()
+
+    def release(self) -> None:
+        """Release what the library made."""
+        self._structure.call("Release")
+        self._host.release()
+
+
+def _contiguous(array: Any, dtype: ep.DataType) -> Any:
+    if isinstance(array, np.ndarray):
+        return usual_form(array, dtype.numpy)
+    return array
+
+
+class NativeEvent(ep.Event):
+    """A point in a stream, by a notification of the library's."""
+
+    def __init__(self, structure: Structure, close: Callable[[], None]) -> None:
+        self.structure = structure
+        self._close = close
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Whether it was waited for: libraries cannot be asked otherwise."""
+        return self._is_done
+
+    def synchronize(self) -> None:
+        """Wait on the host."""
+        self.structure.call("WaitOnHost")
+        self._is_done = True
+
+    def __del__(self) -> None:
+        self._close()
+
+
+class NativeStream(ep.Stream):
+    """A stream of a library.
+
+    Attributes:
+        handle: what entries of the interface know it by.
+        native_handle: what the device's own API calls it.
+    """
+
+    def __init__(self, structure: Structure, let_go: Callable[[], None]) -> None:
+        self.handle = SyncStream(structure)
+        self.native_handle = self.handle.native_handle
+        self._structure = structure
+        self._let_go = let_go
+        self._events = 1  # itself, as the library's own outlives its notifications
+        self._lock = new_lock()
+        self._later: list[tuple[Callable[[int], None], int]] = []
+
+    def release_later(self, release: Callable[[int], None], address: int) -> None:
+        """Call *release* with *address* once what is queued now is done."""
+        with self._lock:
+            if self._events:
+                self._later.append((release, address))
+                return
+        release(address)
+
+    def record(self) -> NativeEvent:
+        """A notification that is activated here."""
+        out = ctypes.c_void_p()
+        self._structure.call("CreateNotification", ctypes.addressof(out))
+        if not out.value:
+            raise RuntimeError(f"{self._structure.owner} made no notification")
+        owner = self._structure.owner
+        structure = Structure("OrtSyncNotificationImpl", out.value, owner)
+        with self._lock:
+            self._events += 1
+
+        def close() -> None:
+            structure.call("Release")
+            self._forget()
+
+        event = NativeEvent(structure, close)
+        structure.call("Activate")
+        return event
+
+    def wait(self, event: ep.Event) -> bool:
+        """Let the library wait, if the event is of one; else the host has to."""
+        if not isinstance(event, NativeEvent):
+            return False
+        if event.structure.owner != self._structure.owner:
+            return False
+        event.structure.call("WaitOnDevice", self.handle.address)
+        return True
+
+    def synchronize(self) -> None:
+        """Flush: all that was queued is done."""
+        with self._lock:
+            due, self._later = self._later, []
+        try:
+            self._structure.call("Flush")
+        finally:
+            for release, address in due:
+                release(address)
+
+    def close(self) -> None:
+        """Release the stream, once its notifications are."""
+        self.synchronize()
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._events -= 1
+            is_last = not self._events
+            due, self._later = (self._later, []) if is_last else ([], self._later)
+        if is_last:
+            self._structure.call("Release")
+            for release, address in due:
+                release(address)
+            self.handle.release()
+            self._let_go()
+
+
+class NativeContext(ep.DeviceContext):
+    """The memory of a library's device.
+
+    Attributes:
+        location: where it is.
+        transfer: what copies.
+    """
+
+    transfer: NativeTransfer
+
+    def __init__(self, factory: NativeFactory, infos: Sequence[MemoryInfo]) -> None:
+        """*infos* are what is allocated for the device, its own memory first.
+
+        Raises:
+            OnnxplugError: the library fails.
+            LookupError: it has no allocator, or nothing that copies.
+        """
+        self._factory = factory
+        self._let_go = factory.library.hold()
+        self.location = location_of(infos[0])
+        self._infos = [info.copy() for info in infos]
+        self._structures: list[Structure] = []
+        self._allocator = self._make(self._infos[0])
+        made = self._call("CreateDataTransfer")
+        if made is None:
+            raise LookupError(
+                f"{factory.name} of {factory.library.name} copies nothing to and from "
+                f"its memory {self.location}"
+            )
+        structure = Structure("OrtDataTransferImpl", made, factory.library.name)
+        self.transfer = NativeTransfer(structure, self._infos[0])
+
+    def _call(self, entry: str, *arguments: int | None) -> int | None:
+        out = ctypes.c_void_p()
+        structure = self._factory.structure
+        structure.call(entry, *arguments, ctypes.addressof(out))
+        return out.value
+
+    def _make(self, info: MemoryInfo) -> NativeAllocator:
+        made = self._call("CreateAllocator", info.address, None)
+        if made is None:
+            raise LookupError(
+                f"{self._factory.name} of {self._factory.library.name} has no "
+                f"allocator for its memory {info.name}"
+            )
+        structure = Structure("OrtAllocator", made, self._factory.library.name)
+        self._structures.append(structure)
+        return NativeAllocator(structure, info)
+
+    def allocator(self, kind: ep.MemoryKind) -> ep.Allocator | None:
+        """That of the device's own memory; the library pins none for numpy."""
+        return self._allocator if kind is ep.MemoryKind.DEVICE else None
+
+    def takes(self, value: ep.ValueInfo) -> bool:
+        """Whether *value* can lie here."""
+        return is_held(value.dtype)
+
+    def allocate(
+        self,
+        dtype: ep.DataType,
+        shape: tuple[int, ...],
+        stream: ep.Stream | None = None,
+    ) -> DeviceArray:
+        """A new array, for work queued on *stream*."""
+        return self._allocator.empty(shape, dtype, stream)
+
+    def moved(self, array: Any) -> DeviceArray:
+        """A copy of numpy's *array*."""
+        made = self.allocate(ep.DataType.from_numpy(array.dtype), array.shape)
+        self.transfer.copy([(array, made)], None)
+        return made
+
+    def create_stream(self) -> ep.Stream | None:
+        """A stream, if the library has any."""
+        structure = self._factory.structure
+        if not structure.has("IsStreamAware") or not structure.call("IsStreamAware"):
+            return None
+        made = self._call(
+            "CreateSyncStreamForDevice", self._infos[0].device.address, None
+        )
+        if made is None:
+            return None
+        implementation = Structure(
+            "OrtSyncStreamImpl", made, self._factory.library.name
+        )
+        return NativeStream(implementation, self._factory.library.hold())
+
+    def close(self) -> None:
+        """Release what the library made."""
+        self.transfer.release()
+        for structure in self._structures:
+            self._factory.structure.call("ReleaseAllocator", structure.address)
+        for info in self._infos:
+            info.release()
+        self._let_go()
+
+
+def own_memory(infos: Sequence[MemoryInfo]) -> MemoryInfo | None:
+    """Of what is allocated for a pair, the device's own memory; ``None`` if the host
+    can use all of it."""
+    for info in infos:
+        if not info.place.is_host and info.place.memory_type != HOST_ACCESSIBLE:
+            return info
+    return None

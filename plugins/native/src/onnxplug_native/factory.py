@@ -1,0 +1,287 @@
+"""A factory of a library, as one of onnxplug's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from onnxplug import ep
+from onnxplug.ep.locks import new_lock
+from onnxplug.errors import EPFail, PluginLoadError
+from onnxplug_native.functions.devices import (
+    Device,
+    Hardware,
+    IncompatibilityDetails,
+    MemoryInfo,
+)
+from onnxplug_native.interface.handles import find
+from onnxplug_native.interface.memory import text_at
+
+if TYPE_CHECKING:
+    from onnxplug_native.interface.structure import Structure
+    from onnxplug_native.library import NativeLibrary
+
+_MOST_DEVICES: Final = 8
+"""How many pairs a factory may make, as in ONNX Runtime."""
+
+
+_VERDICTS: Final = (
+    ep.Compatibility.NOT_APPLICABLE,
+    ep.Compatibility.OPTIMAL,
+    ep.Compatibility.RECOMPILE,
+    ep.Compatibility.UNSUPPORTED,
+)
+"""By the interface's numbers."""
+
+
+class NativeFactory(ep.EpFactory):
+    """Drives what a factory of a library says that it drives.
+
+    Each library's factory has a subclass, whose attributes are what the library says
+    of itself.  Options are all that the library may know: it is told what users write,
+    as texts.
+    """
+
+    spi_version = (0, 5)
+    options = ep.OpenOptions()
+    library: ClassVar[NativeLibrary]
+    structure: ClassVar[Structure]
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._hardware: list[Hardware] = []
+        self._pairs: list[Device] = []
+        self._asked: tuple[ep.HardwareDevice, ...] | None = None
+
+    def supported_devices(
+        self, devices: Sequence[ep.HardwareDevice]
+    ) -> Iterable[ep.EpDevice | ep.RefusedDevice]:
+        """The pairs that the library makes.
+
+        Raises:
+            OnnxplugError: it fails, or makes pairs that are none.
+        """
+        pairs = self._ask(tuple(devices))
+        driven = [pair.hardware.device for pair in pairs]
+        for pair in pairs:
+            metadata = {"version": self.version, **pair.metadata.pairs}
+            metadata["library_path"] = str(self.library.path)
+            yield ep.EpDevice(
+                ep_name=self.name,
+                device=pair.hardware.device,
+                ep_vendor=self.vendor,
+                metadata=metadata,
+                default_options=pair.options.pairs,
+            )
+        for device in devices:
+            if device not in driven:
+                reason = self._why_not(device)
+                if reason:
+                    yield ep.RefusedDevice(device=device, reason=reason)
+
+    def _ask(self, devices: tuple[ep.HardwareDevice, ...]) -> list[Device]:
+        """The library's pairs for *devices*, asked for when these change."""
+        with self._lock:
+            if devices == self._asked:
+                return self._pairs
+            handles = [self._handle(device) for device in devices]
+            given = (ctypes.c_void_p * max(1, len(handles)))(
+                *(each.address for each in handles)
+            )
+            room = (ctypes.c_void_p * _MOST_DEVICES)()
+            count = ctypes.c_size_t()
+            try:
+                self.structure.call(
+                    "GetSupportedDevices",
+                    ctypes.addressof(given),
+                    len(handles),
+                    ctypes.addressof(room),
+                    _MOST_DEVICES,
+                    ctypes.addressof(count),
+                )
+                pairs = self._read(room, count.value)
+            except BaseException:
+                for address in room:
+                    made = find(Device, address, quiet=True)
+                    if made is not None:
+                        made.release()
+                raise
+            self._asked, self._pairs = devices, pairs
+            return pairs
+
+    def _read(self, room: Any, count: int) -> list[Device]:
+        """The pairs that a library made.
+
+        Raises:
+            EPFail: they are none, or too many.
+        """
+        who = f"{self.name} of {self.library.name}"
+        if count > _MOST_DEVICES:
+            raise EPFail(
+                f"{who} says that it made {count} devices; there is room for "
+                f"{_MOST_DEVICES}"
+            )
+        pairs = []
+        for address in room[:count]:
+            pair = find(Device, address, quiet=True)
+            if pair is None:
+                raise EPFail(f"{who} gave a device that CreateEpDevice did not make")
+            pairs.append(pair)
+        return pairs
+
+    def _handle(self, device: ep.HardwareDevice) -> Hardware:
+        for handle in self._hardware:
+            if handle.device == device:
+                return handle
+        self._hardware.append(Hardware(device))
+        return self._hardware[-1]
+
+    def _why_not(self, device: ep.HardwareDevice) -> str:
+        """What the library says against *device*; empty if it says nothing."""
+        if not self.structure.has("GetHardwareDeviceIncompatibilityDetails"):
+            return ""
+        details = IncompatibilityDetails()
+        try:
+            self.structure.call(
+                "GetHardwareDeviceIncompatibilityDetails",
+                self._handle(device).address,
+                details.address,
+            )
+            return incompatibility(details)
+        finally:
+            details.release()
+
+    def create(
+        self,
+        devices: Sequence[ep.EpDevice],
+        options: Mapping[str, ep.OptionValue],
+        session: ep.SessionContext,
+    ) -> ep.ExecutionProvider:
+        """An EP for one session.
+
+        Raises:
+            OnnxplugError: the library makes none, and says why.
+        """
+        from onnxplug_native.provider import NativeProvider
+
+        prefix = f"ep.{self.name.lower()}."
+        entries = {
+            **session.config,
+            **{f"{prefix}{key}": str(value) for key, value in options.items()},
+        }
+        pairs = [self._pair(device) for device in devices]
+        return NativeProvider(self, pairs, entries, session)
+
+    def _pair(self, device: ep.EpDevice) -> Device:
+        for pair in self._pairs:
+            if pair.hardware.device == device.device:
+                return pair
+        raise EPFail(f"{self.name} of {self.library.name} does not drive {device}")
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        """As by default; what ONNX Runtime has written, the library judges."""
+        verdict, reason = super().check(device, info)
+        if verdict is ep.Compatibility.UNSUPPORTED and not info.startswith("{"):
+            judged = self.judge([self._pair(device).hardware], info)
+            if judged is not ep.Compatibility.NOT_APPLICABLE:
+                return judged, f"{self.name} of {self.library.name} says so"
+        return verdict, reason
+
+    def judge(self, hardware: Sequence[Hardware], info: str) -> ep.Compatibility:
+        """What the library says of what it compiled, by its own words."""
+        entry = "ValidateCompiledModelCompatibilityInfo"
+        if not info or not self.structure.has(entry):
+            return ep.Compatibility.NOT_APPLICABLE
+        given = (ctypes.c_void_p * len(hardware))(*(each.address for each in hardware))
+        out = ctypes.c_int32()
+        self.structure.call(
+            entry,
+            ctypes.addressof(given),
+            len(hardware),
+            info.encode(),
+            ctypes.addressof(out),
+        )
+        if not 0 <= out.value < len(_VERDICTS):
+            return ep.Compatibility.UNSUPPORTED
+        return _VERDICTS[out.value]
+
+    # read of an instance, which knows it once it was asked for devices
+    @property
+    def memory_spaces(self) -> frozenset[str]:  # type: ignore[override]
+        """The memories that the host cannot use, by their allocators' names."""
+        return frozenset(info.name for info in self._own_memories())
+
+    def _own_memories(self) -> list[MemoryInfo]:
+        from onnxplug_native.device import own_memory
+
+        found = (own_memory(pair.memories) for pair in self._pairs)
+        return [info for info in found if info is not None]
+
+    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
+        """The memory of a device of the library's.
+
+        Raises:
+            LookupError: there is no such device, or nothing that allocates or copies.
+            OnnxplugError: the library fails.
+        """
+        from onnxplug_native.device import NativeContext, location_of
+
+        for info in self._own_memories():
+            if location_of(info) == location:
+                return NativeContext(self, [info])
+        raise LookupError(f"{self.name} drives no device with memory {location}")
+
+    def diagnose(self) -> Iterable[ep.Finding]:
+        """Which library it is, and for which version of the interface it was made."""
+        yield ep.Finding(
+            level=ep.Level.OK,
+            message=f"{self.library.path} is loaded: {self.name} {self.version} by "
+            f"{self.vendor or 'an unnamed vendor'}, for version "
+            f"{self.structure.version} of ONNX Runtime's interface",
+        )
+
+    def close(self) -> None:
+        """Release the library's factory, and what was made for it."""
+        for each in (*self._pairs, *self._hardware):
+            each.release()
+        self._pairs, self._hardware, self._asked = [], [], None
+        self.library.release(self.structure)
+
+
+def incompatibility(details: IncompatibilityDetails) -> str:
+    """What a library says against a device, in words."""
+    if not details.reasons:
+        return ""
+    known = {1: "its driver", 2: "the device itself", 4: "a dependency that is missing"}
+    said = [text for bit, text in known.items() if details.reasons & bit]
+    why = details.notes or " and ".join(said) or "for a reason it does not name"
+    return f"{why} (code {details.code})" if details.code else why
+
+
+def make_factory(library: NativeLibrary, structure: Structure) -> NativeFactory:
+    """One of onnxplug's for *structure* of *library*.
+
+    Raises:
+        PluginLoadError: it has no name.
+    """
+    name = text_at(structure.call("GetName"))
+    if not name:
+        raise PluginLoadError(f"a factory of {library.name} has no name")
+    attributes = {
+        "name": name,
+        "vendor": text_at(structure.call("GetVendor")),
+        "vendor_id": (
+            structure.call("GetVendorId") if structure.has("GetVendorId") else 0
+        ),
+        "version": (
+            text_at(structure.call("GetVersion")) if structure.has("GetVersion") else ""
+        )
+        or "0",
+        "library": library,
+        "structure": structure,
+        "__doc__": f"{name} of {library.name}.",
+        "__module__": __name__,
+    }
+    kind: type[NativeFactory] = type("NativeFactory", (NativeFactory,), attributes)
+    return kind()

@@ -1,0 +1,260 @@
+"""A run of a partition or kernel as a library sees it: inputs, and room for outputs."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+from onnxplug import ep
+from onnxplug.errors import OutOfMemory, OutputMismatch
+from onnxplug_native.functions.allocator import host_allocator
+from onnxplug_native.functions.environment import Logger
+from onnxplug_native.functions.stream import SyncStream
+from onnxplug_native.functions.tensor import MAX_RANK, Value, new_array
+from onnxplug_native.interface.handles import Handle, find
+from onnxplug_native.interface.host import implements
+from onnxplug_native.interface.memory import longs, put_pointer, put_size
+from onnxplug_native.interface.status import Code, InterfaceError
+
+CONTEXT_TAG: Final = 0x6F6E6E78_63747831
+"""What the memory of a context begins with."""
+
+
+class ContextMemory(ctypes.Structure):
+    """What lies at the address of a context, for compiled entries to read.
+
+    Attributes:
+        tag: :data:`CONTEXT_TAG` while the context lives.
+        input_count: how many inputs.
+        inputs: the addresses of their tensors; null for one that is left out.
+        output_count: how many outputs.
+        outputs: the addresses of their tensors.
+    """
+
+    _fields_: ClassVar = [
+        ("tag", ctypes.c_uint64),
+        ("input_count", ctypes.c_size_t),
+        ("inputs", ctypes.c_void_p),
+        ("output_count", ctypes.c_size_t),
+        ("outputs", ctypes.c_void_p),
+    ]
+
+
+Allocate = Callable[[ep.DataType, tuple[int, ...]], Any]
+
+
+class KernelContext(Handle):
+    """Inputs and outputs of a run at a time; made once, for many runs.
+
+    Attributes:
+        inputs: the tensors; ``None`` for one that is left out.
+        outputs: the tensors, without content before the library asks for room.
+        bound: the array that the caller wants each output in, if any.
+        failure: what went wrong in an entry that a library called.
+        allocate: what makes arrays for outputs.
+        stream: the stream that work is queued on; ``None`` if there is none.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[ep.DataType | None],
+        outputs: Sequence[ep.DataType | None],
+        *,
+        logger: logging.Logger | None = None,
+        allocate: Allocate = new_array,
+    ) -> None:
+        self.inputs = [None if dtype is None else Value(dtype) for dtype in inputs]
+        self.outputs = [Value(dtype) for dtype in outputs]
+        self.bound: Sequence[Any | None] = [None] * len(outputs)
+        self.failure: Exception | None = None
+        self.allocate = allocate
+        self.stream: SyncStream | None = None
+        self._logger = None if logger is None else Logger(logger)
+        self._arrays = [
+            (ctypes.c_void_p * max(1, len(values)))(
+                *(None if value is None else value.address for value in values)
+            )
+            for values in (self.inputs, self.outputs)
+        ]
+        self.memory = ContextMemory(
+            CONTEXT_TAG,
+            len(self.inputs),
+            ctypes.addressof(self._arrays[0]),
+            len(self.outputs),
+            ctypes.addressof(self._arrays[1]),
+        )
+        super().__init__(self.memory)
+
+    @property
+    def logger(self) -> Logger:
+        """Where the library may log."""
+        if self._logger is None:
+            self._logger = Logger(logging.getLogger("onnxplug.session"))
+        return self._logger
+
+    def output(self, index: int, shape: tuple[int, ...]) -> Value:
+        """The tensor of an output, with room for *shape*.
+
+        Raises:
+            InterfaceError: there is no such output, or no such shape.
+            OutputMismatch: the caller bound an array of another shape.
+            OutOfMemory: there is no room.
+        """
+        if index >= len(self.outputs):
+            raise InterfaceError(
+                Code.INVALID_ARGUMENT,
+                f"there is no output {index} of {len(self.outputs)}",
+            )
+        value = self.outputs[index]
+        if value.memory.is_ready and value.shape == shape:
+            return value
+        assert value.dtype is not None
+        bound = self.bound[index]
+        if bound is not None and tuple(bound.shape) != shape:
+            raise OutputMismatch(
+                f"output {index} is of shape {list(shape)}, and the array bound to it "
+                f"of shape {list(bound.shape)}; bind one like the output"
+            )
+        if bound is not None and takes(bound, value.dtype):
+            value.set(bound)
+        else:
+            try:
+                value.set(self.allocate(value.dtype, shape))
+            except MemoryError as error:
+                raise OutOfMemory.of(error, f"output {index}") from error
+        return value
+
+    def clear(self) -> None:
+        """Forget the arrays of a run."""
+        for value in (*self.inputs, *self.outputs):
+            if value is not None:
+                value.clear()
+        self.failure = self.stream = None
+
+    def release(self) -> None:
+        """Release it and the tensors."""
+        self.memory.tag = 0
+        for value in (*self.inputs, *self.outputs, self._logger):
+            if value is not None:
+                value.release()
+        super().release()
+
+
+def takes(array: Any, dtype: ep.DataType) -> bool:
+    """Whether a library can write where *array* lies."""
+    flags = getattr(array, "flags", None)
+    return flags is None or bool(
+        flags.c_contiguous
+        and flags.writeable
+        and flags.aligned
+        and array.dtype == dtype.numpy
+        and dtype.bits >= 8
+    )
+
+
+@implements("KernelContext_GetInputCount")
+def context_get_input_count(context: int, out: int) -> None:
+    """How many inputs."""
+    put_size(out, len(find(KernelContext, context).inputs))
+
+
+@implements("KernelContext_GetOutputCount")
+def context_get_output_count(context: int, out: int) -> None:
+    """How many outputs."""
+    put_size(out, len(find(KernelContext, context).outputs))
+
+
+@implements("KernelContext_GetInput")
+def context_get_input(context: int, index: int, out: int) -> None:
+    """An input, which lives as long as the run; null for one that is left out."""
+    inputs = find(KernelContext, context).inputs
+    if index >= len(inputs):
+        raise InterfaceError(
+            Code.INVALID_ARGUMENT, f"there is no input {index} of {len(inputs)}"
+        )
+    put_pointer(out, inputs[index])
+
+
+@implements("KernelContext_GetOutput")
+def context_get_output(
+    context: int, index: int, shape: int, rank: int, out: int
+) -> None:
+    """An output with room for a shape, which lives as long as the run."""
+    found = find(KernelContext, context)
+    try:
+        value = found.output(index, longs(shape, min(rank, MAX_RANK + 1)))
+    except Exception as error:
+        # a library may turn the status into one of its own, which says less
+        found.failure = error
+        raise
+    put_pointer(out, value)
+
+
+@implements("KernelContext_GetPreallocatedOutput")
+def context_get_preallocated_output(context: int, index: int, out: int) -> None:
+    """An output whose room is known before; null where it is not."""
+    found = find(KernelContext, context)
+    if index >= len(found.outputs):
+        raise InterfaceError(
+            Code.INVALID_ARGUMENT, f"there is no output {index} of {len(found.outputs)}"
+        )
+    value = found.outputs[index]
+    put_pointer(out, value if value.memory.is_ready else None)
+
+
+@implements("KernelContext_GetLogger")
+def context_get_logger(context: int, out: int) -> None:
+    """Where the library may log."""
+    put_pointer(out, find(KernelContext, context).logger)
+
+
+@implements("KernelContext_GetAllocator")
+def context_get_allocator(context: int, _: int | None, out: int) -> None:
+    """The host's allocator."""
+    find(KernelContext, context)
+    put_pointer(out, host_allocator().address)
+
+
+@implements("KernelContext_GetSyncStream")
+def context_get_stream(context: int, out: int) -> None:
+    """The stream that work is queued on; null if there is none."""
+    put_pointer(out, find(KernelContext, context).stream)
+
+
+@implements("KernelContext_GetGPUComputeStream")
+def context_get_compute_stream(context: int, out: int) -> None:
+    """What the device's own API calls that stream; null if there is none."""
+    stream = find(KernelContext, context).stream
+    put_pointer(out, None if stream is None else stream.native_handle)
+
+
+@implements("KernelContext_ParallelFor")
+def context_parallel_for(
+    context: int, function: int, total: int, _: int, data: int | None
+) -> None:
+    """Call a function for each number up to *total*, in the calling thread."""
+    find(KernelContext, context)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(function)
+    for index in range(total):
+        call(data, index)
+
+
+class NodeComputeContext(Handle):
+    """What a library may ask when it makes the state of a partition.
+
+    Attributes:
+        name: the fused node's.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+@implements("NodeComputeContext_NodeName", "OrtEpApi")
+def compute_context_get_name(context: int) -> int:
+    """The fused node's name."""
+    found = find(NodeComputeContext, context)
+    return found.text(found.name)

@@ -1,0 +1,108 @@
+"""Statuses: how either side of the interface says that something failed."""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+from typing import Final
+
+from onnxplug import errors
+from onnxplug_native.interface.handles import Handle, find
+
+_logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
+
+
+class Code(IntEnum):
+    """The codes of statuses."""
+
+    OK = 0
+    FAIL = 1
+    INVALID_ARGUMENT = 2
+    NO_SUCHFILE = 3
+    NO_MODEL = 4
+    ENGINE_ERROR = 5
+    RUNTIME_EXCEPTION = 6
+    INVALID_PROTOBUF = 7
+    MODEL_LOADED = 8
+    NOT_IMPLEMENTED = 9
+    INVALID_GRAPH = 10
+    EP_FAIL = 11
+    MODEL_LOAD_CANCELED = 12
+    MODEL_REQUIRES_COMPILATION = 13
+    NOT_FOUND = 14
+
+
+_ERRORS: Final[dict[int, type[errors.OnnxplugError]]] = {
+    kind.code: kind
+    for kind in (
+        errors.InvalidArgument,
+        errors.NoSuchFile,
+        errors.InvalidProtobuf,
+        errors.NotImplemented,
+        errors.InvalidGraph,
+        errors.ModelLoadCanceled,
+        errors.ModelRequiresCompilation,
+    )
+}
+
+
+class InterfaceError(Exception):
+    """What an entry of ours answers a library that asked for what cannot be.
+
+    Attributes:
+        code: the status's.
+    """
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Status(Handle):
+    """Something that failed.
+
+    Attributes:
+        code: one of :class:`Code`, or whatever a library chose.
+        message: what it says.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__()
+        self.code = code
+        self.message = message
+
+
+def status_of(error: Exception, entry: str) -> int:
+    """The address of a status that says what *entry* failed of."""
+    code = Code.FAIL
+    if isinstance(error, InterfaceError):
+        code = error.code
+    elif not isinstance(error, errors.OnnxplugError | MemoryError):
+        _logger.exception("%s failed", entry)
+    return Status(code, f"{entry}: {error or type(error).__name__}").address
+
+
+def raise_status(address: int | None, what: str) -> None:
+    """Raise what a status says, which is released.
+
+    Args:
+        address: what a library returned; ``None`` if all is well.
+        what: who failed in what, in words.
+
+    Raises:
+        OnnxplugError: of the class that belongs to the status's code.
+    """
+    if not address:
+        return
+    status = find(Status, address, quiet=True)
+    if status is None:
+        raise errors.EPFail(
+            f"{what} failed, and returned as its status {address:#x}, which is none"
+        )
+    status.release()
+    kind = _ERRORS.get(status.code, errors.EPFail)
+    try:
+        code = Code(status.code).name
+    except ValueError:
+        code = str(status.code)
+    raise kind(f"{what} failed ({code}): {status.message or 'it says nothing'}")

@@ -1,0 +1,83 @@
+"""Structures that libraries make: factories, EPs, and what these give."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from onnxplug.errors import EPFail
+from onnxplug_native.interface.status import raise_status
+from onnxplug_native.interface.table import API_VERSION, Entry, entries
+
+_FIRST: Final = 8
+"""Where the function pointers begin, after the version."""
+
+
+class Structure:
+    """A structure of a library, read only as far as its version goes.
+
+    Attributes:
+        address: where it is.
+        version: the version of the interface that it was made for.
+    """
+
+    def __init__(self, name: str, address: int, owner: str) -> None:
+        """*owner* says in messages whose it is.
+
+        Raises:
+            EPFail: it is of no version.
+        """
+        self.name = name
+        self.address = address
+        self.owner = owner
+        self.version: int = ctypes.c_uint32.from_address(address).value
+        if not self.version:
+            raise EPFail(
+                f"{owner} gave a {name} of version 0; expected that of the interface "
+                "which the library was built for"
+            )
+        self._functions: dict[str, Any] = {}
+        self._entries = {entry.name: entry for entry in entries(name)}
+
+    def has(self, name: str) -> bool:
+        """Whether the library implements the entry *name*."""
+        return self._function(name) is not None
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the entry *name* on this structure.
+
+        Raises:
+            EPFail: the library does not implement it.
+            OnnxplugError: it failed; of the class that belongs to its status.
+        """
+        function = self._function(name)
+        if function is None:
+            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+        result = function(self.address, *arguments)
+        if self._entries[name].result == "!":
+            raise_status(result, f"{self.name}.{name} of {self.owner}")
+            return None
+        return result
+
+    def function(self, name: str) -> Any:
+        """The entry *name*, to be called with this structure's address first.
+
+        Raises:
+            EPFail: the library does not implement it.
+        """
+        function = self._function(name)
+        if function is None:
+            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+        return function
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = self._read(self._entries[name])
+        return self._functions[name]
+
+    def _read(self, entry: Entry) -> Any:
+        if not entry.since <= min(self.version, API_VERSION):
+            return None
+        place = self.address + _FIRST + entry.place * ctypes.sizeof(ctypes.c_void_p)
+        pointer = ctypes.c_void_p.from_address(place).value
+        return entry.signature(pointer) if pointer else None

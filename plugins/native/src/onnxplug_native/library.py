@@ -1,0 +1,198 @@
+"""A library of EPs, from when it is loaded until nothing of it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from onnxplug import errors
+from onnxplug.ep.locks import new_lock
+from onnxplug_native.functions.environment import Logger
+from onnxplug_native.interface.host import api_base, asked_in_vain
+from onnxplug_native.interface.status import raise_status
+from onnxplug_native.interface.structure import Structure
+from onnxplug_native.interface.table import API_VERSION, signature
+
+_MAKE: Final = "CreateEpFactories"
+_RELEASE: Final = "ReleaseEpFactory"
+
+_MOST_FACTORIES: Final = 4
+"""How many factories a library may make, as in ONNX Runtime."""
+
+
+class NativeLibrary:
+    """A library and its factories.
+
+    It is unloaded when all of its factories are released and nobody holds it.
+
+    Attributes:
+        name: in messages.
+        path: its file.
+        factories: those that are not released.
+    """
+
+    def __init__(self, handle: str, path: Path, logger: logging.Logger) -> None:
+        """Load the library, and ask for its factories.
+
+        Raises:
+            PluginLoadError: it cannot be loaded, or has not what it has to.
+            PluginIncompatible: it was built for a newer version of the interface.
+            OnnxplugError: it made no factories, and says why.
+        """
+        self.name = f"library {handle!r} ({path.name})"
+        self.path = path
+        self.factories: list[Structure] = []
+        self._lock = new_lock()
+        self._holders = 0
+        self._logger = Logger(logger)
+        self._library = self._load(handle)
+        try:
+            self._make(handle)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, handle: str) -> Any:
+        # its neighbours are where the system looks for what it needs
+        with _searched(self.path.parent):
+            try:
+                return ctypes.CDLL(str(self.path))
+            except OSError as error:
+                raise errors.PluginLoadError(
+                    f"{self.name} cannot be loaded: {error}", plugin=handle
+                ) from error
+
+    def _make(self, handle: str) -> None:
+        make = self._export(handle, _MAKE, "!", "spppnp")
+        self._export(handle, _RELEASE, "!", "p")
+        room = (ctypes.c_void_p * _MOST_FACTORIES)()
+        count = ctypes.c_size_t()
+        asked_in_vain()
+        status = make(
+            handle.encode(),
+            api_base(),
+            self._logger.address,
+            ctypes.addressof(room),
+            _MOST_FACTORIES,
+            ctypes.addressof(count),
+        )
+        try:
+            raise_status(status, f"{_MAKE} of {self.name}")
+            if not 0 < count.value <= _MOST_FACTORIES:
+                raise errors.PluginLoadError(
+                    f"{self.name} says that it made {count.value} factories; expected "
+                    f"1 to {_MOST_FACTORIES}",
+                    plugin=handle,
+                )
+        except errors.OnnxplugError as error:
+            newer = asked_in_vain()
+            if newer is None:
+                raise
+            raise errors.PluginIncompatible(
+                f"{self.name} was built for version {newer} of ONNX Runtime's "
+                f"interface, and this onnxplug-native hosts up to {API_VERSION}; "
+                f"upgrade onnxplug-native, or install an older version of the "
+                f"library ({error})",
+                plugin=handle,
+            ) from error
+        for place in range(count.value):
+            address = room[place]
+            if not address:
+                raise errors.PluginLoadError(
+                    f"factory {place} of {self.name} is null", plugin=handle
+                )
+            self.factories.append(Structure("OrtEpFactory", address, self.name))
+
+    def _export(self, handle: str, name: str, result: str, arguments: str) -> Any:
+        try:
+            exported = self._library[name]
+        except AttributeError as error:
+            raise errors.PluginLoadError(
+                f"{self.name} does not export {name}, which libraries of EPs have to",
+                plugin=handle,
+            ) from error
+        address = ctypes.cast(exported, ctypes.c_void_p).value
+        return signature(result, arguments)(address)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A context in which the library stays loaded."""
+        release = self.hold()
+        try:
+            yield
+        finally:
+            release()
+
+    def hold(self) -> Callable[[], None]:
+        """Let the library stay loaded until what this returns is called, once.
+
+        Raises:
+            PluginError: it is unloaded already.
+        """
+        with self._lock:
+            if self._library is None:
+                raise errors.PluginError(f"{self.name} is unloaded")
+            self._holders += 1
+        held = [True]
+
+        def release() -> None:
+            with self._lock:
+                if held:
+                    held.clear()
+                    self._holders -= 1
+            self._unload_if_unused()
+
+        return release
+
+    def release(self, factory: Structure) -> None:
+        """Release one of the factories.  Idempotent."""
+        with self._lock:
+            if factory not in self.factories:
+                return
+            self.factories.remove(factory)
+        try:
+            release = signature("!", "p")(
+                ctypes.cast(self._library[_RELEASE], ctypes.c_void_p).value
+            )
+            raise_status(release(factory.address), f"{_RELEASE} of {self.name}")
+        finally:
+            self._unload_if_unused()
+
+    def close(self) -> None:
+        """Release all factories, and unload the library once nobody holds it."""
+        for factory in list(self.factories):
+            with contextlib.suppress(errors.OnnxplugError, AttributeError):
+                self.release(factory)
+        self._unload_if_unused()
+
+    def _unload_if_unused(self) -> None:
+        with self._lock:
+            if self._library is None or self._holders or self.factories:
+                return
+            library, self._library = self._library, None
+        _unload(library)
+        self._logger.release()
+
+
+def _unload(library: Any) -> None:
+    import _ctypes
+
+    if os.name == "nt":
+        _ctypes.FreeLibrary(library._handle)  # type: ignore[attr-defined]
+    else:
+        _ctypes.dlclose(library._handle)
+
+
+@contextlib.contextmanager
+def _searched(folder: Path) -> Iterator[None]:
+    """A context in which Windows looks for libraries in *folder*, too."""
+    if os.name != "nt":
+        yield
+        return
+    with os.add_dll_directory(str(folder)):  # type: ignore[attr-defined]
+        yield

@@ -1,0 +1,383 @@
+"""An EP of a library in one session: it claims nodes and compiles partitions."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from onnxplug import ep
+from onnxplug.errors import EPFail, OnnxplugError
+from onnxplug_native.compiled import NativePartition
+from onnxplug_native.context import (
+    ENTRIES,
+    ContextGraph,
+    ContextNode,
+    NotOfUse,
+    pack,
+    unpack,
+)
+from onnxplug_native.device import NativeContext, location_of, own_memory
+from onnxplug_native.functions.capability import Group, SupportInfo
+from onnxplug_native.functions.editor import MadeNode
+from onnxplug_native.functions.environment import Logger, SessionOptions
+from onnxplug_native.functions.graph import GraphView, ModelFacts
+from onnxplug_native.functions.node import NodeView
+from onnxplug_native.interface.handles import find
+from onnxplug_native.interface.memory import text_at
+from onnxplug_native.interface.structure import Structure
+
+if TYPE_CHECKING:
+    from onnxplug_native.factory import NativeFactory
+    from onnxplug_native.functions.devices import Device
+
+
+class NativeProvider(ep.ExecutionProvider):
+    """An EP of a library.
+
+    Attributes:
+        factory: whose it is.
+        structure: the library's own.
+        memory: the context of its location; ``None`` if that is the host.
+    """
+
+    def __init__(
+        self,
+        factory: NativeFactory,
+        pairs: Sequence[Device],
+        entries: Mapping[str, str],
+        session: ep.SessionContext,
+    ) -> None:
+        """*entries* are what the library is told of the session's config.
+
+        Raises:
+            OnnxplugError: the library makes no EP, and says why.
+        """
+        self.factory = factory
+        self._let_go = factory.library.hold()
+        self._logger = Logger(session.logger)
+        self._session = session
+        self._model = ModelFacts(str(session.model_path or ""))
+        self._groups: dict[str, Group] = {}
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+        self.memory: NativeContext | None = None
+        memory = own_memory(pairs[0].memories)
+        if memory is not None:
+            self.location = location_of(memory)
+            context = session.context(self.location)
+            assert isinstance(context, NativeContext), context
+            self.memory = context
+        self._pairs = list(pairs)
+        self._entries = dict(entries)
+        try:
+            self.structure = self._make(self._entries)
+        except BaseException:
+            self._logger.release()
+            self._let_go()
+            raise
+
+    def _make(self, entries: Mapping[str, str]) -> Structure:
+        """An EP of the library.
+
+        Raises:
+            OnnxplugError: the library makes none, and says why.
+        """
+        factory, out = self.factory.structure, ctypes.c_void_p()
+        count = len(self._pairs)
+        hardware = (ctypes.c_void_p * count)(
+            *(pair.hardware.address for pair in self._pairs)
+        )
+        metadata = (ctypes.c_void_p * count)(
+            *(pair.metadata.address for pair in self._pairs)
+        )
+        options = SessionOptions(entries)
+        try:
+            factory.call(
+                "CreateEp",
+                ctypes.addressof(hardware),
+                ctypes.addressof(metadata),
+                count,
+                options.address,
+                self._logger.address,
+                ctypes.addressof(out),
+            )
+        finally:
+            options.release()
+        if not out.value:
+            raise EPFail(f"{self._who} made an EP that is null")
+        made = Structure("OrtEp", out.value, self._who)
+        name = text_at(made.call("GetName"))
+        if name != self.factory.name:
+            factory.call("ReleaseEp", made.address)
+            raise EPFail(f"{self._who} made an EP that calls itself {name!r}")
+        return made
+
+    @property
+    def _who(self) -> str:
+        return f"{self.factory.name} of {self.factory.library.name}"
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether partitions may run several times at once."""
+        if not self.structure.has("IsConcurrentRunSupported"):
+            return True
+        out = ctypes.c_bool(True)
+        self.structure.call("IsConcurrentRunSupported", ctypes.addressof(out))
+        return out.value
+
+    # which nodes it takes
+
+    def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
+        """What the library takes, in its groups."""
+        with self._view(graph) as view:
+            info = SupportInfo(view, None)
+            try:
+                self.structure.call("GetCapability", view.address, info.address)
+                groups = info.groups
+            finally:
+                info.release()
+        taken = [index for group in groups for index in group.nodes]
+        if len(set(taken)) < len(taken):
+            twice = next(index for index in taken if taken.count(index) > 1)
+            raise EPFail(
+                f"{self._who} takes {ep.describe(graph.nodes[twice])} in two groups"
+            )
+        reason = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
+        return ep.CapabilityReport(
+            claims=tuple(map(self._claim, groups)),
+            refusals=tuple(
+                ep.Refusal(node=node.index, reason=reason)
+                for node in graph.nodes
+                if node.index not in taken
+            ),
+        )
+
+    def _claim(self, group: Group) -> ep.ComputeCapability:
+        label = f"group {next(self._numbers)}"
+        self._groups[label] = group
+        return ep.ComputeCapability(
+            nodes=group.nodes,
+            atomic=True,
+            keeps_constants=group.drops_constants,
+            label=label,
+        )
+
+    @contextmanager
+    def _view(self, graph: ep.Graph) -> Iterator[GraphView]:
+        """The view of *graph*, and of all that is around it."""
+        outermost, view = self._make_view(graph)
+        try:
+            yield view
+        finally:
+            outermost.release()
+
+    def _make_view(self, graph: ep.Graph) -> tuple[GraphView, GraphView]:
+        if graph.parent is None:
+            view = GraphView(graph, self._model)
+            return view, view
+        outermost, around = self._make_view(graph.parent)
+        for node in around.nodes:
+            for name, body in node.node.subgraphs.items():
+                if body is graph:
+                    return outermost, node.bodies[name]
+        # a body of no node any more: it is looked at by itself
+        outermost.release()
+        view = GraphView(graph, self._model)
+        return view, view
+
+    # compiling
+
+    def compile(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """What the library compiles.
+
+        Raises:
+            Declined: values at the border are no tensors.
+            OnnxplugError: the library fails, and says why.
+        """
+        constants = self._given(partition)
+        for name in (*partition.inputs, *partition.outputs):
+            if partition.value(name).dtype is None:
+                _decline(
+                    f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
+                    "libraries are given tensors only"
+                )
+            if self.memory is not None and not self.memory.takes(partition.value(name)):
+                _decline(
+                    f"{name!r} is {partition.value(name).type}, and "
+                    f"{self.location} holds no such tensors"
+                )
+        with self._part(partition, constants) as (view, fused):
+            compiled, _ = self._compile(self.structure, view, fused)
+        return NativePartition(self, compiled, partition, constants, fused.name)
+
+    @contextmanager
+    def _part(
+        self,
+        partition: ep.Partition,
+        constants: Sequence[str] = (),
+        context: ContextNode | None = None,
+    ) -> Iterator[tuple[GraphView, NodeView]]:
+        """The view of a partition, and the node that stands for it.
+
+        Args:
+            constants: weights that are given in runs.
+            context: what stands for its nodes already.
+        """
+        if context is None:
+            source, nodes = partition.graph, partition.nodes
+        else:
+            source = ContextGraph(context, partition)
+            nodes = source.nodes
+        view = GraphView(
+            source,
+            self._model,
+            nodes=nodes,
+            inputs=[*partition.inputs, *constants],
+            outputs=partition.outputs,
+            lookup=partition,
+        )
+        name = f"{self.factory.name}_{partition.fingerprint[:16]}_{next(self._numbers)}"
+        fused = NodeView(
+            _Fused(name, self.factory.name, tuple(view.inputs), partition.outputs),
+            view,
+        )
+        try:
+            yield view, fused
+        finally:
+            fused.release()
+            view.release()
+
+    def _compile(
+        self, structure: Structure, view: GraphView, fused: NodeView
+    ) -> tuple[Structure, int | None]:
+        """What an EP of the library compiles, and the node that stands for it."""
+        graphs = (ctypes.c_void_p * 1)(view.address)
+        nodes = (ctypes.c_void_p * 1)(fused.address)
+        made = (ctypes.c_void_p * 1)()
+        contexts = (ctypes.c_void_p * 1)()
+        structure.call(
+            "Compile",
+            *map(ctypes.addressof, (graphs, nodes)),
+            1,
+            *map(ctypes.addressof, (made, contexts)),
+        )
+        address = made[0]
+        if not address:
+            raise EPFail(f"{self._who} compiled a partition to nothing")
+        return Structure("OrtNodeComputeInfo", address, self._who), contexts[0]
+
+    # keeping what is compiled
+
+    def serialize(self, partition: ep.Partition) -> bytes:
+        """The node that the library makes of what it compiles.
+
+        Raises:
+            Declined: it makes none, or one that is of no use; says why.
+            OnnxplugError: the library fails, and says why.
+        """
+        made = self._make({**self._entries, **ENTRIES})
+        try:
+            with self._part(partition, self._given(partition)) as (view, fused):
+                compiled, address = self._compile(made, view, fused)
+                _release(made, compiled)
+                node = find(MadeNode, address, quiet=True)
+                if node is None:
+                    _decline(f"{self._who} makes no EPContext node of it")
+                try:
+                    return pack(node, partition, self._compatibility(made, view))
+                except NotOfUse as error:
+                    _decline(f"what {self._who} makes of it cannot be kept: {error}")
+                finally:
+                    node.release()
+        finally:
+            self.factory.structure.call("ReleaseEp", made.address)
+
+    def _compatibility(self, structure: Structure, view: GraphView) -> str:
+        """What the library says that compiled partitions depend on."""
+        entry = "GetCompiledModelCompatibilityInfo"
+        if not structure.has(entry):
+            return ""
+        return text_at(structure.call(entry, view.address))
+
+    def restore(
+        self, partition: ep.Partition, data: memoryview
+    ) -> ep.CompiledPartition:
+        """What the library makes of the node that it made.
+
+        Raises:
+            Declined: the data is not of use; says why.
+        """
+        try:
+            node, info = unpack(data, partition)
+        except NotOfUse as error:
+            _decline(str(error))
+        verdict = self.factory.judge([each.hardware for each in self._pairs], info)
+        if verdict is ep.Compatibility.UNSUPPORTED:
+            _decline(f"{self._who} says that it was compiled for others: {info}")
+        try:
+            with self._part(partition, context=node) as (view, fused):
+                compiled, _ = self._compile(self.structure, view, fused)
+        except OnnxplugError as error:
+            _decline(str(error))
+        return NativePartition(self, compiled, partition, (), fused.name)
+
+    def _given(self, partition: ep.Partition) -> list[str]:
+        """The weights that the library wants given in runs."""
+        group = self._groups.get(partition.label)
+        drops = group is not None and group.drops_constants
+        return [] if drops else _constants(partition)
+
+    def release(self, compiled: Structure) -> None:
+        """Release what was compiled."""
+        _release(self.structure, compiled)
+
+    def close(self) -> None:
+        """Release the library's EP."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.factory.structure.call("ReleaseEp", self.structure.address)
+        self._logger.release()
+        self._let_go()
+
+
+class _Fused:
+    """The node that stands for a partition."""
+
+    index = 0
+    since_version = 1
+    attributes: dict[str, Any] = {}  # noqa: RUF012
+    subgraphs: dict[str, Any] = {}  # noqa: RUF012
+    captures: tuple[str, ...] = ()
+
+    def __init__(
+        self, name: str, ep_name: str, inputs: tuple[str, ...], outputs: Sequence[str]
+    ) -> None:
+        self.name = self.op_type = name
+        self.domain = ep_name
+        self.inputs: tuple[str | None, ...] = inputs
+        self.outputs: tuple[str | None, ...] = tuple(outputs)
+
+
+def _release(structure: Structure, compiled: Structure) -> None:
+    infos = (ctypes.c_void_p * 1)(compiled.address)
+    if structure.has("ReleaseNodeComputeInfos"):
+        structure.call("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+
+
+def _constants(partition: ep.Partition) -> list[str]:
+    """The constants that a partition's nodes use, in the order of their use."""
+    names = [
+        name
+        for node in partition.nodes
+        for name in (*node.inputs, *node.captures)
+        if name is not None and partition.value(name).is_constant
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _decline(detail: str) -> NoReturn:
+    raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail))

@@ -1,0 +1,443 @@
+/* A library of one EP, which multiplies tensors of float32, and misbehaves as told.
+ *
+ * What it does before there is a session is chosen by macros; what it does in one, by
+ * the EP's option "mode".  "entries.h" is written by the tests, from the tables.
+ *
+ *   NO_RELEASE      does not export ReleaseEpFactory
+ *   VERSION n       the version of the interface that it asks for (default 24)
+ *   SILENT          says nothing when that version is not there
+ *   FACTORIES n     how many factories it says that it made (default 1)
+ *   NULL_FACTORY    makes none, and says that it did
+ *   NAMELESS        its factory has no name
+ *   DEVICES n       how many devices it says that it drives (default 1)
+ *   FOREIGN_DEVICE  gives a device that the host did not make
+ *   DEVICE_MEMORY   has memory that nobody else can read or write
+ *   STREAMS         queues its work, and does it when the stream is flushed
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "entries.h"
+
+#ifndef VERSION
+#define VERSION 24
+#endif
+#ifndef FACTORIES
+#define FACTORIES 1
+#endif
+#ifndef DEVICES
+#define DEVICES 1
+#endif
+
+typedef void *Pointer;
+typedef Pointer Status;
+
+static Pointer *api;
+static Pointer *ep_api;
+
+#define CALL(index, result, ...) ((result(*)(__VA_ARGS__))api[index])
+#define CALL_EP(index, result, ...) ((result(*)(__VA_ARGS__))ep_api[index])
+#define CHECK(expression) do { Status s_ = (expression); if (s_) return s_; } while (0)
+
+static Status fail(int code, const char *text) {
+  return CALL(OrtApi_CreateStatus, Status, int, const char *)(code, text);
+}
+
+/* Memory that faults where it is used as it is: addresses are moved out of the way. */
+
+#define AWAY ((uintptr_t)1 << 62)
+static void *away(void *p) { return p ? (void *)((uintptr_t)p ^ AWAY) : p; }
+static int allocated;
+int example_allocated(void) { return allocated; }
+
+typedef struct Allocator {
+  uint32_t version;
+  Pointer (*Alloc)(struct Allocator *, size_t);
+  void (*Free)(struct Allocator *, void *);
+  Pointer (*Info)(const struct Allocator *);
+  Pointer rest[4];
+  Pointer info;
+} Allocator;
+
+static Pointer device_alloc(Allocator *this, size_t size) {
+  if (size > (size_t)1 << 40) return NULL;
+  allocated++;
+  return away(malloc(size ? size : 1));
+}
+static void device_free(Allocator *this, void *p) {
+  if (p) { allocated--; free(away(p)); }
+}
+static Pointer device_info(const Allocator *this) { return this->info; }
+
+/* Streams: a queue of products, computed when it is flushed */
+
+typedef struct { const float *a, *b; float *y; size_t count; } Product;
+static void multiply(const Product *p) {
+  for (size_t i = 0; i < p->count; i++) p->y[i] = p->a[i] * p->b[i];
+}
+
+typedef struct Notification {
+  uint32_t version;
+  void (*Release)(struct Notification *);
+  Status (*Activate)(struct Notification *);
+  Status (*WaitOnDevice)(struct Notification *, Pointer);
+  Status (*WaitOnHost)(struct Notification *);
+  struct Stream *stream;
+} Notification;
+
+typedef struct Stream {
+  uint32_t version;
+  void (*Release)(struct Stream *);
+  Pointer (*GetHandle)(struct Stream *);
+  Status (*CreateNotification)(struct Stream *, Notification **);
+  Status (*Flush)(struct Stream *);
+  Status (*OnSessionRunEnd)(struct Stream *);
+  Product queue[64];
+  int length;
+} Stream;
+
+static Status stream_flush(Stream *this) {
+  for (int i = 0; i < this->length; i++) multiply(&this->queue[i]);
+  this->length = 0;
+  return NULL;
+}
+static void stream_release(Stream *this) { stream_flush(this); allocated--; free(this); }
+static Pointer stream_handle(Stream *this) { return this; }
+static void note_release(Notification *this) { allocated--; free(this); }
+static Status note_activate(Notification *this) { return NULL; }
+static Status note_wait_device(Notification *this, Pointer s) { return stream_flush(this->stream); }
+static Status note_wait_host(Notification *this) { return stream_flush(this->stream); }
+static Status stream_notify(Stream *this, Notification **out) {
+  Notification *made = calloc(1, sizeof *made);
+  allocated++;
+  made->version = VERSION;
+  made->Release = note_release;
+  made->Activate = note_activate;
+  made->WaitOnDevice = note_wait_device;
+  made->WaitOnHost = note_wait_host;
+  made->stream = this;
+  *out = made;
+  return NULL;
+}
+
+/* Copies */
+
+typedef struct Transfer {
+  uint32_t version;
+  void (*Release)(struct Transfer *);
+  bool (*CanCopy)(const struct Transfer *, Pointer, Pointer);
+  Status (*CopyTensors)(struct Transfer *, Pointer *, Pointer *, Pointer *, size_t);
+} Transfer;
+
+static bool is_ours(Pointer device) {
+  return CALL_EP(OrtEpApi_MemoryDevice_GetVendorId, uint32_t, Pointer)(device) == 0xACE;
+}
+static bool transfer_can(const Transfer *this, Pointer a, Pointer b) {
+  return is_ours(a) || is_ours(b);
+}
+static Status address_of(Pointer value, char **out) {
+  CHECK(CALL(OrtApi_GetTensorMutableData, Status, Pointer, void **)(value, (void **)out));
+  if (is_ours(CALL_EP(OrtEpApi_Value_GetMemoryDevice, Pointer, Pointer)(value)))
+    *out = away(*out);
+  return NULL;
+}
+static Status transfer_copy(Transfer *this, Pointer *from, Pointer *to, Pointer *streams,
+                            size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char *source, *target;
+    size_t size;
+    if (streams && streams[i])
+      CHECK(stream_flush((Stream *)CALL_EP(OrtEpApi_SyncStream_GetImpl, Pointer, Pointer)(streams[i])));
+    CHECK(address_of(from[i], &source));
+    CHECK(address_of(to[i], &target));
+    CHECK(CALL(OrtApi_GetTensorSizeInBytes, Status, Pointer, size_t *)(from[i], &size));
+    memcpy(target, source, size);
+  }
+  return NULL;
+}
+static void transfer_release(Transfer *this) {}
+static Transfer transfer = {VERSION, transfer_release, transfer_can, transfer_copy};
+
+/* What is compiled: one multiplication */
+
+typedef struct Ep Ep;
+typedef struct Compiled {
+  uint32_t version;
+  Status (*CreateState)(struct Compiled *, Pointer, void **);
+  Status (*Compute)(struct Compiled *, void *, Pointer);
+  void (*ReleaseState)(struct Compiled *, void *);
+  Ep *ep;
+} Compiled;
+
+static Status compiled_state(Compiled *this, Pointer context, void **out);
+static Status compiled_compute(Compiled *this, void *state, Pointer context);
+static void compiled_release(Compiled *this, void *state) { allocated--; free(state); }
+
+/* The EP */
+
+struct Ep {
+  uint32_t version;
+  const char *(*GetName)(const Ep *);
+  Status (*GetCapability)(Ep *, Pointer, Pointer);
+  Status (*Compile)(Ep *, Pointer *, Pointer *, size_t, Compiled **, Pointer *);
+  void (*Release)(Ep *, Compiled **, size_t);
+  Pointer rest[9];
+  Status (*IsConcurrentRunSupported)(Ep *, bool *);
+  Pointer more[8];
+  char mode[64];
+  Pointer logger;
+};
+
+static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
+
+static const char *ep_name(const Ep *this) {
+  return is(this, "other_name") ? "SomebodyElse" : "ExampleExecutionProvider";
+}
+
+static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
+  size_t count;
+  if (is(this, "fail_capability")) return fail(6, "no idea");
+  if (is(this, "unknown_entry")) CHECK(CALL(470, Status, Pointer)(graph));
+  if (is(this, "missing_entry"))
+    CHECK(CALL(OrtApi_CreateSession, Status, Pointer, Pointer, Pointer, Pointer)(0, 0, 0, 0));
+  if (is(this, "stale_handle")) CHECK(CALL(OrtApi_Graph_GetNumNodes, Status, Pointer, size_t *)(this, &count));
+  if (is(this, "null_out")) CHECK(CALL(OrtApi_Graph_GetNumNodes, Status, Pointer, size_t *)(graph, NULL));
+  CHECK(CALL(OrtApi_Graph_GetNumNodes, Status, Pointer, size_t *)(graph, &count));
+  Pointer *nodes = calloc(count + 1, sizeof(Pointer));
+  if (is(this, "little_room")) { free(nodes); return CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, nodes, 0); }
+  CHECK(CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, nodes, count));
+  for (size_t i = 0; i < count; i++) {
+    const char *type;
+    CHECK(CALL(OrtApi_Node_GetOperatorType, Status, Pointer, const char **)(nodes[i], &type));
+    if (strcmp(type, "Mul")) continue;
+    CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
+    if (is(this, "two_groups"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
+  }
+  free(nodes);
+  return NULL;
+}
+
+static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count,
+                         Compiled **out, Pointer *contexts) {
+  if (is(this, "fail_compile")) return fail(11, "cannot compile it");
+  if (is(this, "null_compiled")) return NULL;
+  for (size_t i = 0; i < count; i++) {
+    Compiled *made = calloc(1, sizeof *made);
+    allocated++;
+    made->version = is(this, "version_zero") ? 0 : VERSION;
+    made->CreateState = compiled_state;
+    made->Compute = is(this, "no_compute") ? NULL : compiled_compute;
+    made->ReleaseState = compiled_release;
+    made->ep = this;
+    out[i] = made;
+  }
+  return NULL;
+}
+static void ep_release(Ep *this, Compiled **infos, size_t count) {
+  for (size_t i = 0; i < count; i++) { allocated--; free(infos[i]); }
+}
+static Status ep_concurrent(Ep *this, bool *out) {
+  *out = !is(this, "one_at_a_time");
+  return NULL;
+}
+
+static Status compiled_state(Compiled *this, Pointer context, void **out) {
+  if (is(this->ep, "fail_state")) return fail(1, "no state");
+  *out = malloc(1);
+  allocated++;
+  return NULL;
+}
+
+static Status compiled_compute(Compiled *this, void *state, Pointer context) {
+  Ep *ep = this->ep;
+  Pointer values[2], info, output;
+  int64_t shape[64];
+  size_t rank, count = 1;
+  float *data[3];
+  if (is(ep, "fail_compute")) return fail(2, "not today");
+  if (is(ep, "garbage_status")) return (Status)(uintptr_t)0x1234;
+  if (is(ep, "no_output")) return NULL;
+  if (is(ep, "bad_input")) CHECK(CALL(OrtApi_KernelContext_GetInput, Status, Pointer, size_t, Pointer *)(context, 9, values));
+  for (int i = 0; i < 2; i++)
+    CHECK(CALL(OrtApi_KernelContext_GetInput, Status, Pointer, size_t, Pointer *)(context, i, &values[i]));
+  CHECK(CALL(OrtApi_GetTensorTypeAndShape, Status, Pointer, Pointer *)(values[0], &info));
+  CHECK(CALL(OrtApi_GetDimensionsCount, Status, Pointer, size_t *)(info, &rank));
+  CHECK(CALL(OrtApi_GetDimensions, Status, Pointer, int64_t *, size_t)(info, shape, rank));
+  CALL(OrtApi_ReleaseTensorTypeAndShapeInfo, void, Pointer)(info);
+  for (size_t i = 0; i < rank; i++) count *= shape[i];
+  if (is(ep, "negative_shape")) { rank = 1; shape[0] = -5; }
+  if (is(ep, "huge_output")) { rank = 2; shape[0] = shape[1] = (int64_t)1 << 40; }
+  if (is(ep, "other_shape")) { rank = 1; shape[0] = count; }
+  CHECK(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, is(ep, "bad_output") ? 7 : 0, shape, rank, &output));
+  for (int i = 0; i < 2; i++)
+    CHECK(CALL(OrtApi_GetTensorData, Status, Pointer, void **)(values[i], (void **)&data[i]));
+  CHECK(CALL(OrtApi_GetTensorMutableData, Status, Pointer, void **)(output, (void **)&data[2]));
+#ifdef DEVICE_MEMORY
+  for (int i = 0; i < 3; i++) data[i] = away(data[i]);
+#endif
+  Product product = {data[0], data[1], data[2], count};
+#ifdef STREAMS
+  Pointer handle;
+  CHECK(CALL(OrtApi_KernelContext_GetGPUComputeStream, Status, Pointer, Pointer *)(context, &handle));
+  Stream *stream = handle;
+  if (stream && stream->length < 64) { stream->queue[stream->length++] = product; return NULL; }
+#endif
+  multiply(&product);
+  return NULL;
+}
+
+/* The factory */
+
+typedef struct Factory {
+  uint32_t version;
+  const char *(*GetName)(const struct Factory *);
+  const char *(*GetVendor)(const struct Factory *);
+  Status (*GetSupportedDevices)(struct Factory *, Pointer *, size_t, Pointer *, size_t, size_t *);
+  Status (*CreateEp)(struct Factory *, Pointer *, Pointer *, size_t, Pointer, Pointer, Ep **);
+  void (*ReleaseEp)(struct Factory *, Ep *);
+  uint32_t (*GetVendorId)(const struct Factory *);
+  const char *(*GetVersion)(const struct Factory *);
+  Pointer validate;
+  Status (*CreateAllocator)(struct Factory *, Pointer, Pointer, Allocator **);
+  void (*ReleaseAllocator)(struct Factory *, Allocator *);
+  Status (*CreateDataTransfer)(struct Factory *, Transfer **);
+  bool (*IsStreamAware)(const struct Factory *);
+  Status (*CreateSyncStreamForDevice)(struct Factory *, Pointer, Pointer, Stream **);
+  Pointer rest[8];
+} Factory;
+
+static const char *factory_name(const Factory *this) {
+#ifdef NAMELESS
+  return "";
+#else
+  return "ExampleExecutionProvider";
+#endif
+}
+static const char *factory_vendor(const Factory *this) { return "Example Inc."; }
+static uint32_t factory_vendor_id(const Factory *this) { return 0xACE; }
+static const char *factory_version(const Factory *this) { return "1.2.3"; }
+
+static Status factory_devices(Factory *this, Pointer *devices, size_t count, Pointer *out,
+                              size_t room, size_t *made) {
+  *made = 0;
+#ifdef FOREIGN_DEVICE
+  out[0] = this;
+  *made = 1;
+  return NULL;
+#endif
+  for (size_t i = 0; i < count && *made < room; i++) {
+    Pointer metadata, options;
+    if (CALL(OrtApi_HardwareDevice_Type, int, Pointer)(devices[i]) != 0) continue;
+    CALL(OrtApi_CreateKeyValuePairs, void, Pointer *)(&metadata);
+    CALL(OrtApi_AddKeyValuePair, void, Pointer, const char *, const char *)(metadata, "colour", "green");
+    CALL(OrtApi_CreateKeyValuePairs, void, Pointer *)(&options);
+    CALL(OrtApi_AddKeyValuePair, void, Pointer, const char *, const char *)(options, "speed", "fast");
+    CHECK(CALL_EP(OrtEpApi_CreateEpDevice, Status, Pointer, Pointer, Pointer, Pointer, Pointer *)(this, devices[i], metadata, options, &out[*made]));
+    CALL(OrtApi_ReleaseKeyValuePairs, void, Pointer)(metadata);
+    CALL(OrtApi_ReleaseKeyValuePairs, void, Pointer)(options);
+#ifdef DEVICE_MEMORY
+    Pointer info;
+    CHECK(CALL(OrtApi_CreateMemoryInfo_V2, Status, const char *, int, uint32_t, int, int, size_t, int, Pointer *)("example_memory", 1, 0xACE, 0, 0, 64, 0, &info));
+    CHECK(CALL_EP(OrtEpApi_EpDevice_AddAllocatorInfo, Status, Pointer, Pointer)(out[*made], info));
+    CALL(OrtApi_ReleaseMemoryInfo, void, Pointer)(info);
+#endif
+    ++*made;
+  }
+  if (*made) *made += DEVICES - 1;
+  return NULL;
+}
+
+static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata, size_t count,
+                             Pointer options, Pointer logger, Ep **out) {
+  Ep *ep = calloc(1, sizeof *ep);
+  int has = 0;
+  size_t size = sizeof ep->mode;
+  const char *key = "ep.exampleexecutionprovider.mode";
+  CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, key, &has));
+  if (has) CHECK(CALL(OrtApi_GetSessionConfigEntry, Status, Pointer, const char *, char *, size_t *)(options, key, ep->mode, &size));
+  size = 8;
+  char speed[8];
+  CHECK(CALL(OrtApi_GetSessionConfigEntry, Status, Pointer, const char *, char *, size_t *)(options, "ep.exampleexecutionprovider.speed", speed, &size));
+  if (is(ep, "fail_create")) { free(ep); return fail(3, "no licence file"); }
+  if (is(ep, "null_ep")) { free(ep); return NULL; }
+  if (is(ep, "log"))
+    CHECK(CALL(OrtApi_Logger_LogMessage, Status, Pointer, int, const char *, const char *, int, const char *)(logger, 2, speed, "example.c", 1, "create"));
+  allocated++;
+  ep->version = VERSION;
+  ep->GetName = ep_name;
+  ep->GetCapability = ep_capability;
+  ep->Compile = ep_compile;
+  ep->Release = ep_release;
+  ep->IsConcurrentRunSupported = ep_concurrent;
+  *out = ep;
+  return NULL;
+}
+static void factory_release(Factory *this, Ep *ep) { allocated--; free(ep); }
+
+static Status factory_allocator(Factory *this, Pointer info, Pointer options, Allocator **out) {
+  Allocator *made = calloc(1, sizeof *made);
+  allocated++;
+  made->version = VERSION;
+  made->Alloc = device_alloc;
+  made->Free = device_free;
+  made->Info = device_info;
+  made->info = info;
+  *out = made;
+  return NULL;
+}
+static void factory_release_allocator(Factory *this, Allocator *made) { allocated--; free(made); }
+static Status factory_transfer(Factory *this, Transfer **out) { *out = &transfer; return NULL; }
+static bool factory_streams(const Factory *this) {
+#ifdef STREAMS
+  return true;
+#else
+  return false;
+#endif
+}
+static Status factory_stream(Factory *this, Pointer device, Pointer options, Stream **out) {
+  Stream *made = calloc(1, sizeof *made);
+  allocated++;
+  made->version = VERSION;
+  made->Release = stream_release;
+  made->GetHandle = stream_handle;
+  made->CreateNotification = stream_notify;
+  made->Flush = stream_flush;
+  *out = made;
+  return NULL;
+}
+
+static Factory factory = {
+  VERSION, factory_name, factory_vendor, factory_devices, factory_create, factory_release,
+  factory_vendor_id, factory_version, NULL, factory_allocator, factory_release_allocator,
+  factory_transfer, factory_streams, factory_stream,
+};
+
+typedef struct { Pointer *(*GetApi)(uint32_t); const char *(*GetVersionString)(void); } Base;
+
+Status CreateEpFactories(const char *name, const Base *base, Pointer logger, Factory **out,
+                         size_t room, size_t *made) {
+  *made = 0;
+  api = base->GetApi(VERSION);
+  if (!api) {
+#ifdef SILENT
+    return NULL;
+#else
+    api = base->GetApi(1);
+    return fail(1, "this host is too old");
+#endif
+  }
+  ep_api = CALL(OrtApi_GetEpApi, Pointer *, void)();
+#ifndef NULL_FACTORY
+  out[0] = &factory;
+#endif
+  *made = FACTORIES;
+  return NULL;
+}
+
+#ifndef NO_RELEASE
+Status ReleaseEpFactory(Factory *factory) { return NULL; }
+#endif

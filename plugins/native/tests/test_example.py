@@ -1,0 +1,203 @@
+"""A library in C: found out about, run, and refused when it misbehaves."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+import onnxplug
+from onnxplug import errors
+from onnxplug_native.interface.table import API_VERSION
+
+from .conftest import feeds, product
+
+EXAMPLE = "ExampleExecutionProvider"
+
+
+def open_session(model: bytes, **options: str) -> onnxplug.InferenceSession:
+    return onnxplug.InferenceSession(model, providers=[(EXAMPLE, options), "cpu"])
+
+
+def test_a_library_is_registered_described_and_unregistered(register) -> None:
+    path = register()
+    (pair,) = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
+    assert pair.ep_vendor == "Example Inc."
+    assert pair.metadata["version"] == "1.2.3"
+    assert pair.metadata["colour"] == "green"
+    assert pair.metadata["library_path"] == str(path)
+    assert pair.default_options == {"speed": "fast"}
+    onnxplug.unregister_ep_library("example")
+    assert EXAMPLE not in onnxplug.get_available_providers()
+
+
+@pytest.mark.parametrize("shape", [("n", 3), (2, 3)])
+def test_partitions_run_with_any_shapes_from_any_threads(register, shape) -> None:
+    register()
+    with open_session(product(*shape, nodes=3)) as session:
+        assert session.get_providers() == [EXAMPLE, "CPUExecutionProvider"]
+        sizes = [(2, 3)] if shape == (2, 3) else [(1, 3), (5, 3), (0, 3), (2, 3)]
+        for size in sizes:
+            given = feeds(*size)
+            (found,) = session.run(None, given)
+            expected = (given["x"] + given["x"]) * given["y"] ** 3
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        wrong: list[int] = []
+
+        def run(seed: int) -> None:
+            given = {k: v + np.float32(seed) for k, v in feeds(2, 3).items()}
+            for _ in range(50):
+                (found,) = session.run(None, given)
+                expected = (given["x"] + given["x"]) * given["y"] ** 3
+                if not np.allclose(found, expected, rtol=1e-5):
+                    wrong.append(seed)
+
+        threads = [threading.Thread(target=run, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+def test_a_library_is_not_unregistered_while_a_session_uses_it(register) -> None:
+    register()
+    with (
+        open_session(product(2, 3)),
+        pytest.raises(errors.LibraryInUse, match="1 session"),
+    ):
+        onnxplug.unregister_ep_library("example")
+
+
+def test_what_the_user_says_reaches_the_library(register, caplog) -> None:
+    register()
+    with caplog.at_level(logging.WARNING, logger="onnxplug.session"):
+        open_session(product(2, 3), mode="log", speed="slow").close()
+    (record,) = [each for each in caplog.records if hasattr(each, "native_path")]
+    assert (record.message, record.levelno) == ("slow", logging.WARNING)
+    assert record.native_path == "example.c"
+
+
+def test_a_bound_output_is_written_in_place(register) -> None:
+    register()
+    model = product(2, 3)
+    with open_session(model) as session:
+        given = feeds(2, 3)
+        binding = session.io_binding()
+        for name, array in given.items():
+            binding.bind_cpu_input(name, array)
+        target = onnxplug.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
+        binding.bind_ortvalue_output("v1", target)
+        session.run_with_iobinding(binding)
+        expected = (given["x"] + given["x"]) * given["y"]
+        np.testing.assert_allclose(target.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("macros", "kind", "told"),
+    [
+        (["NO_RELEASE"], errors.PluginLoadError, "does not export ReleaseEpFactory"),
+        (
+            [f"VERSION={API_VERSION + 1}"],
+            errors.PluginIncompatible,
+            rf"version {API_VERSION + 1} .*hosts up to {API_VERSION}.*too old",
+        ),
+        (
+            [f"VERSION={API_VERSION + 1}", "SILENT"],
+            errors.PluginIncompatible,
+            rf"built for version {API_VERSION + 1}",
+        ),
+        (["FACTORIES=0"], errors.PluginLoadError, "made 0 factories; expected 1 to 4"),
+        (["FACTORIES=5"], errors.PluginLoadError, "made 5 factories; expected 1 to 4"),
+        (["NULL_FACTORY"], errors.PluginLoadError, "factory 0 .* is null"),
+        (["NAMELESS"], errors.PluginLoadError, "a factory of .* has no name"),
+    ],
+)
+def test_a_library_that_cannot_be_loaded_says_why(register, macros, kind, told) -> None:
+    with pytest.raises(kind, match=told):
+        register(*macros)
+
+
+@pytest.mark.parametrize(
+    ("macro", "told"),
+    [
+        ("DEVICES=100", "says that it made 100 devices"),
+        ("FOREIGN_DEVICE", "CreateEpDevice did not make"),
+    ],
+)
+def test_devices_that_are_none_are_errors(register, macro, told) -> None:
+    register(macro)
+    with pytest.raises(errors.OnnxplugError, match=told):
+        onnxplug.InferenceSession(product(2, 3), providers=[EXAMPLE])
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("fail_create", r"CreateEp .*\(NO_SUCHFILE\): no licence file"),
+        ("null_ep", "made an EP that is null"),
+        ("other_name", "calls itself 'SomebodyElse'"),
+        ("fail_capability", r"GetCapability .*\(RUNTIME_EXCEPTION\): no idea"),
+        ("two_groups", "takes Mul .* in two groups"),
+        ("unknown_entry", r"NOT_IMPLEMENTED.*OrtApi\[470\] \(entry 470\) is not impl"),
+        ("missing_entry", r"OrtApi.CreateSession \(entry 7\) is not implemented"),
+        ("stale_handle", "expected the address of a GraphView, got 0x"),
+        ("null_out", "where to put the result is null"),
+        ("little_room", "there are 2 nodes, and room for 0"),
+        ("fail_compile", r"Compile .*\(EP_FAIL\): cannot compile it"),
+        ("null_compiled", "compiled a partition to nothing"),
+        ("version_zero", "OrtNodeComputeInfo of version 0"),
+        ("no_compute", "does not implement OrtNodeComputeInfo.Compute"),
+        ("fail_state", r"CreateState .*: no state"),
+    ],
+)
+def test_what_fails_before_runs_names_the_library(register, mode, told) -> None:
+    register()
+    with pytest.raises(errors.OnnxplugError, match=told) as raised:
+        onnxplug.InferenceSession(product(2, 3), providers=[(EXAMPLE, {"mode": mode})])
+    assert "library 'example' (libexample_" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "told"),
+    [
+        ("fail_compute", errors.InvalidArgument, r"\(INVALID_ARGUMENT\): not today"),
+        ("garbage_status", errors.EPFail, "returned as its status 0x1234"),
+        ("no_output", errors.EPFail, "did not compute the output 'v1'"),
+        ("bad_input", errors.OnnxplugError, "there is no input 9 of 2"),
+        ("bad_output", errors.OnnxplugError, "there is no output 7 of 1"),
+        ("negative_shape", errors.OnnxplugError, r"\[-5\] is no shape"),
+        ("huge_output", MemoryError, "fits into no memory"),
+    ],
+)
+def test_what_fails_in_runs_is_an_error_and_the_next_run_works(
+    register, mode, kind, told
+) -> None:
+    register()
+    with open_session(product(2, 3), mode=mode) as session:
+        for _ in range(2):
+            with pytest.raises(Exception, match=told) as raised:
+                session.run(None, feeds(2, 3))
+            causes = [raised.value, raised.value.__cause__]
+            assert any(isinstance(error, kind) for error in causes), causes
+
+
+@pytest.mark.parametrize("streams", [[], ["STREAMS"]])
+def test_memory_that_the_host_cannot_use(register, streams) -> None:
+    path = register("DEVICE_MEMORY", *streams)
+    allocated = ctypes.CDLL(str(path)).example_allocated
+    with open_session(product("n", 3, nodes=3)) as session:
+        for count in (1, 4, 0):
+            given = feeds(count, 3)
+            (found,) = session.run(None, given)
+            expected = (given["x"] + given["x"]) * given["y"] ** 3
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    del session  # it keeps the memory's context as long as it is there
+    gc.collect()
+    onnxplug.unregister_ep_library("example")
+    gc.collect()
+    assert allocated() == 0
