@@ -321,7 +321,9 @@ def _print_option(name: str, option: Option) -> None:
     default = str(option.default) or "empty"
     parts = [f"{type(option.default).__name__}, default {default}"]
     if option.choices:
-        parts.append(f"one of {', '.join(map(str, option.choices))}")
+        parts.append(
+            f"one of {', '.join(str(each) or 'empty' for each in option.choices)}"
+        )
     for value, instead in option.substitutes.items():
         parts.append(f"{value} stands for {instead}")
     if option.minimum is not None or option.maximum is not None:

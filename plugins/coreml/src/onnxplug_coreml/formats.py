@@ -19,6 +19,9 @@ COREAI: Final = "CoreAI"
 INSTALL_COREMLTOOLS: Final = 'pip install "coremltools>=9,<10"'
 INSTALL_COREAI: Final = 'pip install "coreai-core>=1.0.0b3,<2"'
 
+_MLPROGRAM_OPERATIONS: Final = 15
+"""The macOS whose Core ML has all the operations that lowering uses."""
+
 _COREAI_DRIVES_UNITS: Final = 27
 """The macOS whose Core AI drives GPU and Neural Engine; the runtime that
 ``coreai-core`` brings computes on processors."""
@@ -79,10 +82,10 @@ def lack_for(
 def _of_core_ml(machine: Machine, device: ep.DeviceType) -> Lack | None:
     if not machine.is_mac:
         return Lack(f"Core ML is a part of macOS, and this is {machine}")
-    if machine.macos < 12:
+    if machine.macos < _MLPROGRAM_OPERATIONS:
         return Lack(
-            f"models of the format MLProgram need macOS 12, and this is "
-            f"{machine.release}",
+            f"operations of the format MLProgram are those of macOS "
+            f"{_MLPROGRAM_OPERATIONS}, and this is {machine.release}",
             "update macOS",
         )
     return None
