@@ -14,10 +14,11 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import onnx
-from extra_cases import extra_cases
 from onnx import defs, helper
 from onnx.backend.test.case.node import collect_testcases
-from special_values import special_values
+
+from onnxplug_testing.measuring.extra_cases import extra_cases
+from onnxplug_testing.measuring.special_values import special_values
 
 DTYPES: Final = {
     "float32": np.dtype(np.float32),
@@ -151,8 +152,8 @@ def suite_cases() -> dict[str, list[Variation]]:
             for entry in model.opset_import
             if entry.domain in ("", "ai.onnx")
         )
-        for inputs, outputs in case.data_sets:
-            inputs, outputs = _arrays(inputs), _arrays(outputs)
+        for given, wanted in case.data_sets or ():
+            inputs, outputs = _arrays(given), _arrays(wanted)
             if inputs is None or outputs is None:
                 continue
             feeds = iter(inputs)
