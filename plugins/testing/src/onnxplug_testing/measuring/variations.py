@@ -178,7 +178,7 @@ def suite_cases() -> dict[str, list[Variation]]:
                     tolerance=(max(case.rtol, 1e-3), max(case.atol, 1e-5)),
                 )
             )
-    for number, (node, opset, inputs) in enumerate(extra_cases()):
+    for number, (node, opset, arrays) in enumerate(extra_cases()):
         before = found.setdefault(node.op_type, [])
         schema = defs.get_schema(node.op_type, opset, "")
         # the first cases are tried in more ways, and these are what models have
@@ -190,8 +190,8 @@ def suite_cases() -> dict[str, list[Variation]]:
                 node=node,
                 since=schema.since_version,
                 opset=opset,
-                inputs=inputs,
-                output_types=tuple(_output_types(node, opset, inputs)),
+                inputs=arrays,
+                output_types=tuple(_output_types(node, opset, arrays)),
             ),
         )
     return dict(sorted(found.items()))
