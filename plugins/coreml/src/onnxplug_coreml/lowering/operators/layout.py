@@ -237,8 +237,8 @@ def _blocks(call: Call) -> Value:
     n, c, h, w = numbers(x.shape)
     b, mode = call.attribute("blocksize"), call.attribute("mode", "DCR")
     if call.op_type == "SpaceToDepth":
-        # [n, c, h/b, b, w/b, b], in tensors of 5 dimensions and less, to [n, b, b, c, h/b,
-        # w/b], or to [n, c, b, b, h/b, w/b]
+        # [n, c, h/b, b, w/b, b], in tensors of 5 dimensions and less, to [n, b, b, c,
+        # h/b, w/b], or to [n, c, b, b, h/b, w/b]
         x = build.reshape(x, (n * c, h // b, b, w))
         x = build.transpose(x, (0, 2, 1, 3))
         x = build.reshape(x, (n, c, b * (h // b), w // b, b))
