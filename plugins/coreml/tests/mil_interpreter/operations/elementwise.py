@@ -108,6 +108,11 @@ def clip(x: Array, alpha: Array, beta: Array) -> Array:
     return np.clip(x, alpha, beta)
 
 
+@operation("threshold")
+def threshold(x: Array, alpha: Array) -> Array:
+    return np.maximum(x, alpha)
+
+
 @operation("select")
 def select(cond: Array, a: Array, b: Array) -> Array:
     return np.where(cond, *_same(a, b))
