@@ -490,9 +490,9 @@ def resize(
     """[N, C, H, W] resampled to [N, C, *shape]
 
     Mode ``linear`` or ``nearest``.  By *coordinates* position i there is here, with s
-    of *scales* and sizes n, m: ``half_pixel`` (i + 0.5) / s - 0.5, ``asymmetric`` i / s,
-    ``align_corners`` i * (n - 1) / (m - 1).  Beyond the edge is what the edge is.  For
-    ``nearest`` a position is rounded by *rounding*: ``floor``, ``ceil``,
+    of *scales* and sizes n, m: ``half_pixel`` (i + 0.5) / s - 0.5, ``asymmetric``
+    i / s, ``align_corners`` i * (n - 1) / (m - 1).  Beyond the edge is what the edge
+    is.  For ``nearest`` a position is rounded by *rounding*: ``floor``, ``ceil``,
     ``round_prefer_floor`` or ``round_prefer_ceil``.
     """
     _require(mode in ("linear", "nearest"), f"resize by {mode}")
