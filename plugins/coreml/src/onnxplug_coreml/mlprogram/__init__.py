@@ -1,0 +1,1 @@
+"""The engine MLProgram: Core ML, by coremltools."""
