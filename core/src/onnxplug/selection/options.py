@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from onnxplug.ep import Option, OptionValue
-from onnxplug.errors import OptionError
+from onnxplug.errors import OptionError, OptionWarning
 from onnxplug.plugins.declared import all_names
 from onnxplug.plugins.settings import TRUTH
 from onnxplug.suggest import did_you_mean
+from onnxplug.warn import warn_user
 
 _WHOLE: Final = (-(2**63), 2**64 - 1)
 """What whole numbers may be: engines have them in 64 bits, with a sign or without."""
@@ -100,6 +101,12 @@ def _parse(whose: str, option: Option, value: Any) -> OptionValue:
     if parsed is None:
         kind = type(option.default).__name__
         raise OptionError(f"{whose} is {_shown(value)}; expected {kind}")
+    if parsed in option.substitutes:
+        instead = option.substitutes[parsed]
+        warn_user(
+            f"{whose} is {_shown(value)}; {instead!r} serves instead", OptionWarning
+        )
+        return instead
     if option.choices and parsed not in option.choices:
         near = did_you_mean(str(parsed), map(str, option.choices))
         raise OptionError(

@@ -144,8 +144,6 @@ ELEMENTWISE: Final[Mapping[str, tuple[frozenset[ep.DataType], int, str]]] = {
     "maximum": (_NUMBERS, 2, "the larger of two"),
     "minimum": (_NUMBERS, 2, "the smaller of two"),
     "mul": (_NUMBERS, 2, "x * y"),
-    "floor_divide": (_NUMBERS, 2, "x / y, rounded to minus infinity"),
-    "modulo": (_NUMBERS, 2, "x - y * floor(x / y)"),
     "pow": (_FLOATS, 2, "x to the power of y"),
     "sub": (_NUMBERS, 2, "x - y"),
     "logical_and": (_BOOL, 2, "whether both are true"),

@@ -1,0 +1,1 @@
+"""Core AI: programs as its models, and runs of them."""
