@@ -212,7 +212,9 @@ def _floor(writer: Writer, operation: Operation, x: Any) -> Any:
 
 @_emits
 def _ceil(writer: Writer, operation: Operation, x: Any) -> Any:
-    return _neg(writer, operation, _floor(writer, operation, _neg(writer, operation, x)))
+    return _neg(
+        writer, operation, _floor(writer, operation, _neg(writer, operation, x))
+    )
 
 
 @_emits
@@ -388,7 +390,9 @@ def _taken(
 def _gather_along_axis(
     writer: Writer, operation: Operation, x: Any, indices: Any, *, axis: int
 ) -> Any:
-    return writer.authoring.gather_along_axis(x, indices, writer.constant(np.int32(axis)))
+    return writer.authoring.gather_along_axis(
+        x, indices, writer.constant(np.int32(axis))
+    )
 
 
 # --- along axes --------------------------------------------------------------------
