@@ -20,8 +20,7 @@ ENTRY: Final = "main"
 def emit(authoring: Any, program: Program) -> Any:
     """The program as Core AI's ``AIProgram``.
 
-    Inputs are named ``x0``, ``x1`` … and outputs ``y0``, ``y1`` …, in order: ONNX's
-    names may be anything.
+    Its inputs and outputs are called as the program's values are.
 
     Args:
         authoring: ``coreai.authoring``.
@@ -30,16 +29,6 @@ def emit(authoring: Any, program: Program) -> Any:
     with module:
         authoring.graph(_body(authoring, program), provided_name=ENTRY)
     return authoring.AIProgram(module)
-
-
-def input_name(position: int) -> str:
-    """What an input is called in the model."""
-    return f"x{position}"
-
-
-def output_name(position: int) -> str:
-    """What an output is called in the model."""
-    return f"y{position}"
 
 
 def _body(authoring: Any, program: Program) -> Callable[..., Any]:
@@ -52,16 +41,12 @@ def _body(authoring: Any, program: Program) -> Callable[..., Any]:
         writer = Writer(authoring, program, values)
         for operation in program.operations:
             writer.write(operation)
-        return tuple(writer.output(port.value.name) for port in program.outputs)
+        return tuple(writer.value(value.name) for value in program.results)
 
     kinds = {
-        input_name(i): _annotated(authoring, port.value, input_name(i))
-        for i, port in enumerate(program.inputs)
+        port.value.name: _annotated(authoring, port.value) for port in program.inputs
     }
-    results = tuple(
-        _annotated(authoring, port.value, output_name(i))
-        for i, port in enumerate(program.outputs)
-    )
+    results = tuple(_annotated(authoring, value) for value in program.results)
     result = results[0] if len(results) == 1 else tuple[results]  # type: ignore[valid-type]
     parameters = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -72,8 +57,8 @@ def _body(authoring: Any, program: Program) -> Callable[..., Any]:
     return body
 
 
-def _annotated(authoring: Any, value: Value, name: str) -> Any:
-    kind = _tensor_type(authoring, value.dtype, value.shape, name)
+def _annotated(authoring: Any, value: Value) -> Any:
+    kind = _tensor_type(authoring, value.dtype, value.shape, value.name)
     return Annotated[authoring.Value, kind]
 
 
@@ -93,7 +78,6 @@ class Writer:
         self.authoring = authoring
         self._program = program
         self._values = values
-        self._inputs = frozenset(values)
         self.kinds = {value.name: value for value in program.values()}
 
     def write(self, operation: Operation) -> None:
@@ -112,17 +96,6 @@ class Writer:
         if name not in self._values:
             self._values[name] = self.constant(self._program.constants[name].array)
         return self._values[name]
-
-    def output(self, name: str) -> Any:
-        """A value that the graph gives.
-
-        One that it only hands through is made anew, for the engine gives no others.
-        """
-        value = self.value(name)
-        if name in self._inputs or name in self._program.constants:
-            kind = self.kinds[name]
-            return self.authoring.reshape(value, self.sizes(kind.shape))
-        return value
 
     def constant(self, array: Any) -> Any:
         """An array as a constant."""
@@ -184,7 +157,8 @@ _DIRECT: Final[Mapping[str, str]] = {
     **{
         name: f"broadcasting_{name}"
         for name in (
-            "add", "divide", "maximum", "minimum", "mul", "pow", "sub", "equal", "not_equal", "greater",
+            "add", "divide", "maximum", "minimum", "mul", "pow", "sub",
+            "equal", "not_equal", "greater",
         )
     },
     "logical_and": "broadcasting_and",
@@ -253,6 +227,12 @@ assert set(COMPARISONS) <= set(_EMITTERS)
 @_emits
 def _gelu(writer: Writer, operation: Operation, x: Any, *, approximate: bool) -> Any:
     return writer.authoring.gelu(x, approximate="tanh" if approximate else "none")
+
+
+@_emits
+def _identity(writer: Writer, operation: Operation, x: Any) -> Any:
+    kind = operation.outputs[0]
+    return writer.authoring.transpose(x, writer.counts(range(kind.rank)))
 
 
 @_emits
@@ -366,8 +346,8 @@ def _gather(
 ) -> Any:
     assert operation.inputs[0] is not None
     assert operation.inputs[1] is not None
-    ranks = (writer.kinds[name].rank for name in operation.inputs[:2] if name)
-    return _taken(writer, x, indices, *ranks, axis)
+    rank, depth = (writer.kinds[name].rank for name in operation.inputs[:2] if name)
+    return _taken(writer, x, indices, rank, depth, axis)
 
 
 def _taken(

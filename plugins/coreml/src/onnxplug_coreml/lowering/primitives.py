@@ -108,7 +108,8 @@ def _add(name: str, rule: Callable[..., Sequence[Result]], semantics: str) -> No
 # --- elementwise -------------------------------------------------------------------
 
 _FLOATS: Final = frozenset({ep.DataType.FLOAT32, ep.DataType.FLOAT16})
-_NUMBERS: Final = _FLOATS | {ep.DataType.INT32}
+# int64 is in programs for engines that have it, see Target
+_NUMBERS: Final = _FLOATS | {ep.DataType.INT32, ep.DataType.INT64}
 _BOOL: Final = frozenset({ep.DataType.BOOL})
 
 ELEMENTWISE: Final[Mapping[str, tuple[frozenset[ep.DataType], int, str]]] = {
@@ -205,6 +206,12 @@ def select(condition: Value, x: Value, y: Value) -> Sequence[Result]:
     _require(condition.dtype in _BOOL, f"select by {condition.dtype}")
     _require_same("select", x, y)
     return [(x.dtype, _broadcast(condition.shape, _broadcast(x.shape, y.shape)))]
+
+
+@_primitive
+def identity(x: Value) -> Sequence[Result]:
+    """x, for outputs that are inputs or constants"""
+    return [(x.dtype, x.shape)]
 
 
 # --- where elements are ------------------------------------------------------------

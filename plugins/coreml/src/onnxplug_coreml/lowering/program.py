@@ -114,15 +114,32 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """What has to hold in each run, or else its results are not ONNX's.
+
+    Attributes:
+        value: int32 of rank 0: how many elements violate it; the run fails if any do.
+        message: what is wrong then, naming the node.
+    """
+
+    value: Value
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Operations in topological order.
+
+    Names of values are Python identifiers, and an engine's inputs and outputs are
+    called by them.
 
     Attributes:
         inputs: in the order of the partition's inputs.  What the partition is given
             but no operation needs is among them too.
         constants: by the name of their values.
-        outputs: in the order of the partition's outputs.  The value of one may be an
-            input's or a constant, and two may have the same.
+        outputs: in the order of the partition's outputs.  Each is made by an operation,
+            and no two have the same value.
+        checks: what the engine gives beside the outputs.
         ranges: by name of a size.
     """
 
@@ -130,7 +147,14 @@ class Program:
     constants: Mapping[str, Constant]
     operations: Sequence[Operation]
     outputs: Sequence[Port]
+    checks: Sequence[Check] = ()
     ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    @property
+    def results(self) -> Sequence[Value]:
+        """What the engine gives: the values of outputs, then those of checks."""
+        ports = [port.value for port in self.outputs]
+        return [*ports, *(check.value for check in self.checks)]
 
     @property
     def is_static(self) -> bool:
@@ -163,7 +187,7 @@ class Program:
             given = [name or "none" for name in operation.inputs]
             given += [f"{key}={value}" for key, value in operation.attributes.items()]
             lines.append(f"{made} = {operation.primitive}({', '.join(given)})")
-        lines.append(f"outputs {', '.join(port.value.name for port in self.outputs)}")
+        lines.append(f"outputs {', '.join(value.name for value in self.results)}")
         return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ class Target:
     @property
     def most_dimensions(self) -> int:
         """The rank of the largest tensor that the engine takes."""
-        return 5
+        return 5 if self.engine is Engine.ML_PROGRAM else 8
 
     def dtype_for(self, dtype: ep.DataType) -> ep.DataType | None:
         """The engine's type for ONNX's *dtype*; ``None`` if it has none."""
@@ -49,7 +49,7 @@ _SHARED = {
     )
 }
 _TYPES = {
+    Engine.CORE_AI: {**_SHARED, ep.DataType.INT64: ep.DataType.INT64},
     # int64 is narrowed where values are checked to fit: see Port
-    Engine.CORE_AI: {**_SHARED, ep.DataType.INT64: ep.DataType.INT32},
     Engine.ML_PROGRAM: {**_SHARED, ep.DataType.INT64: ep.DataType.INT32},
 }
