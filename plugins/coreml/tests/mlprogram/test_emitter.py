@@ -11,19 +11,18 @@ from mlprogram.primitive_cases import CASES
 
 pytest.importorskip("coremltools")
 
-from onnxplug_coreml.mlprogram.package import build_package, read_names
+from onnxplug_coreml.mlprogram.package import build_package
 
 
 def run(program, feeds, folder: Path, *, narrow: bool = False):
-    path = build_package(program, folder, narrow=narrow)
-    names = read_names(folder)
-    interpreter = Interpreter(path)
+    interpreter = Interpreter(build_package(program, folder, narrow=narrow))
     given = {
-        name: np.atleast_1d(feeds[value]).astype(interpreter.package.inputs[name].dtype)
-        for name, value in names.inputs.items()
+        name: np.atleast_1d(feeds[name]).astype(feature.dtype)
+        for name, feature in interpreter.package.inputs.items()
     }
     found = interpreter(given)
-    return interpreter, [found[name] for name in names.outputs]
+    assert list(found) == [value.name for value in program.results]
+    return interpreter, list(found.values())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,22 +30,8 @@ class Refused(Exception):
         self.node: Final = node
 
 
-class Names(NamedTuple):
-    """What values of the program are called in MIL, by MIL's names.
-
-    Attributes:
-        inputs, outputs: the model's, in order.  A value that the program gives twice
-            is one output.
-        values: the others.
-    """
-
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    values: Mapping[str, str]
-
-
-def emit(tools: Any, program: Program) -> tuple[Any, Names]:
-    """MIL's program, validated, and what is called what.
+def emit(tools: Any, program: Program) -> Any:
+    """MIL's program, validated.
 
     Models have no inputs and outputs of bool, nor of rank 0: they are int32 there, and
     vectors of one element.
@@ -56,34 +42,22 @@ def emit(tools: Any, program: Program) -> tuple[Any, Names]:
     Raises:
         Refused: MIL cannot express it.
     """
-    from coremltools.converters.mil.mil import Builder as mb
-    from coremltools.converters.mil.mil import Function
-    from coremltools.converters.mil.mil import Program as MILProgram
-
-    names = _name_ports(program)
+    mil = tools.converters.mil.mil
     symbols: dict[Size, Any] = {}
-    by_value = {value: name for name, value in names.inputs.items()}
-    placeholders = {
-        by_value[port.value.name]: _placeholder(mb, port.value, symbols)
-        for port in program.inputs
-    }
-    result = MILProgram()
-    with Function(placeholders, opset_version=tools.target.iOS17) as function:
-        writer = Writer(mb, program, names, function.inputs)
+    inputs = [port.value for port in program.inputs]
+    placeholders = {value.name: _placeholder(mil, value, symbols) for value in inputs}
+    result = mil.Program()
+    with mil.Function(placeholders, opset_version=tools.target.iOS17) as function:
+        writer = Writer(mil, program, function.inputs)
         for operation in program.operations:
             writer.write(operation)
-        function.set_outputs(
-            [writer.output(value, name) for name, value in names.outputs.items()]
-        )
+        function.set_outputs([writer.output(value) for value in program.results])
     result.add_function("main", function)
     function.set_input_types(
-        tuple(
-            _input_type(tools, by_value[port.value.name], port.value, program)
-            for port in program.inputs
-        )
+        tuple(_input_type(tools, value, program) for value in inputs)
     )
     result.validate()
-    return result, names
+    return result
 
 
 def border_dtype(dtype: ep.DataType) -> Any:
@@ -91,39 +65,27 @@ def border_dtype(dtype: ep.DataType) -> Any:
     return np.int32 if dtype is ep.DataType.BOOL else dtype.numpy
 
 
-def _name_ports(program: Program) -> Names:
-    outputs = dict.fromkeys(port.value.name for port in program.outputs)
-    made = [each.name for one in program.operations for each in one.outputs]
-    return Names(
-        {f"x{at}": port.value.name for at, port in enumerate(program.inputs)},
-        {f"y{at}": name for at, name in enumerate(outputs)},
-        {f"v{at}": name for at, name in enumerate(made)},
-    )
-
-
-def _placeholder(mb: Any, value: Value, symbols: dict[Size, Any]) -> Any:
-    from coremltools.converters.mil.mil import get_new_symbol, types
-
+def _placeholder(mil: Any, value: Value, symbols: dict[Size, Any]) -> Any:
     shape = []
     for size in value.shape or (1,):
         if isinstance(size, Size):
-            shape.append(symbols.setdefault(size, get_new_symbol()))
+            shape.append(symbols.setdefault(size, mil.get_new_symbol()))
         elif size == 0:
             raise Refused(f"the input {value.name!r} has no elements")
         else:
             shape.append(size)
-    dtype = types.numpy_type_to_builtin_type(border_dtype(value.dtype))
-    return mb.placeholder(tuple(shape), dtype)
+    dtype = mil.types.numpy_type_to_builtin_type(border_dtype(value.dtype))
+    return mil.Builder.placeholder(tuple(shape), dtype)
 
 
-def _input_type(tools: Any, name: str, value: Value, program: Program) -> Any:
+def _input_type(tools: Any, value: Value, program: Program) -> Any:
     shape = []
     for size in value.shape or (1,):
         low, high = bounds(size, program.ranges)
         shape.append(
             tools.RangeDim(low, high, default=low) if isinstance(size, Size) else size
         )
-    return tools.TensorType(name, shape, dtype=border_dtype(value.dtype))
+    return tools.TensorType(value.name, shape, dtype=border_dtype(value.dtype))
 
 
 class Writer:
@@ -134,19 +96,17 @@ class Writer:
         kinds: the program's values by name.
     """
 
-    def __init__(
-        self, mb: Any, program: Program, names: Names, inputs: Mapping[str, Any]
-    ) -> None:
-        self.mb: Final = mb
+    def __init__(self, mil: Any, program: Program, inputs: Mapping[str, Any]) -> None:
+        self.mb: Final = mil.Builder
+        self._types = mil.types
         self.kinds: Final = {value.name: value for value in program.values()}
         self._constants = program.constants
-        self._short = {value: name for name, value in names.values.items()}
-        self._borders = set(names.inputs.values()) | set(program.constants)
-        self._values: dict[str, Any] = {}
-        for name, value in names.inputs.items():
-            self._values[value] = self._enter(inputs[name], self.kinds[value])
-        outer = {value: inputs[name] for name, value in names.inputs.items()}
-        self._sizes = Sizes(mb, program, outer)
+        self._results = {value.name for value in program.results}
+        self._values = {
+            name: self._enter(variable, self.kinds[name])
+            for name, variable in inputs.items()
+        }
+        self._sizes = Sizes(self.mb, program, inputs)
 
     def _enter(self, variable: Any, value: Value) -> Any:
         if value.rank == 0:
@@ -181,8 +141,8 @@ class Writer:
         results = made if isinstance(made, (list, tuple)) else [made]
         for value, result in zip(operation.outputs, results, strict=True):
             self._check(value, result, operation)
-            if value.name in self._short and result.op is not None:
-                result.name = self._short[value.name]
+            if value.name not in self._results:
+                result.name = value.name
             self._values[value.name] = result
 
     def _check(self, value: Value, variable: Any, operation: Operation) -> None:
@@ -191,15 +151,13 @@ class Writer:
         Raises:
             Refused: they differ.
         """
-        from coremltools.converters.mil.mil import types
-        from coremltools.converters.mil.mil.types.symbolic import is_symbolic
-
+        is_symbolic = self._types.symbolic.is_symbolic
         found = tuple(variable.shape or ())
         fits = len(found) == value.rank and all(
             is_symbolic(theirs) or isinstance(ours, Size) or ours == theirs
             for ours, theirs in zip(value.shape, found, strict=True)
         )
-        dtype = np.dtype(types.nptype_from_builtin(variable.dtype))
+        dtype = np.dtype(self._types.nptype_from_builtin(variable.dtype))
         if not fits or dtype != value.dtype.numpy:
             raise Refused(
                 f"coremltools makes {dtype}{list(found)} of {operation.primitive}, "
@@ -214,17 +172,16 @@ class Writer:
             self._values[name] = self.constant(array)
         return self._values[name]
 
-    def output(self, name: str, called: str) -> Any:
-        """A variable that the model gives as *called*."""
-        variable, kind = self.value(name), self.kinds[name]
-        if kind.dtype is ep.DataType.BOOL:
+    def output(self, value: Value) -> Any:
+        """A variable that the model gives, called as the value is."""
+        if 0 in value.shape:
+            raise Refused(f"the output {value.name!r} has no elements")
+        variable = self.value(value.name)
+        if value.dtype is ep.DataType.BOOL:
             variable = self.mb.cast(x=variable, dtype="int32")
-        if kind.rank == 0:
+        if value.rank == 0:
             variable = self.mb.expand_dims(x=variable, axes=[0])
-        if 0 in kind.shape:
-            raise Refused(f"the output {name!r} has no elements")
-        # a name of its own, also for what is only handed through
-        return self.mb.identity(x=variable, name=called)
+        return self.mb.identity(x=variable, name=value.name)
 
     def constant(self, array: Any) -> Any:
         """An array as a constant; it is not copied."""
@@ -245,9 +202,7 @@ class Writer:
 
     def like(self, variable: Any, number: float) -> Any:
         """A scalar of the type of *variable*."""
-        from coremltools.converters.mil.mil import types
-
-        return types.nptype_from_builtin(variable.dtype)(number)
+        return self._types.nptype_from_builtin(variable.dtype)(number)
 
     def sizes(self, shape: Sequence[Extent]) -> Any:
         """A shape as a vector; of numbers, or found in the run."""

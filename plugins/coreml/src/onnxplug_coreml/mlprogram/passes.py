@@ -18,16 +18,14 @@ def apply_passes(tools: Any, program: Any, *, narrow: bool) -> None:
     Args:
         narrow: float32 is computed in float16; inputs and outputs stay.
     """
-    from coremltools.converters.mil.mil.passes.pass_pipeline import PassPipeline
-    from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
-
+    registry = tools.converters.mil.mil.passes.pass_registry.PASS_REGISTRY
     names = [
         *tools.PassPipeline.DEFAULT.passes,
-        *PassPipeline.get_pipeline("backend_mlprogram").passes,
+        *tools.PassPipeline.get_pipeline("backend_mlprogram").passes,
     ]
     for name in names:
         if name in _LEFT_OUT and not (narrow and name == "common::add_fp16_cast"):
             continue
         # its own, for the registry's keep the options that somebody gave them
-        type(PASS_REGISTRY[name])()(program)
+        type(registry[name])()(program)
     program.validate(check_essential_scope=True)

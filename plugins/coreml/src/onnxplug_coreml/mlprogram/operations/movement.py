@@ -12,6 +12,11 @@ from onnxplug.ep.size import Extent
 from onnxplug_coreml.mlprogram.registry import emits
 
 
+@emits("identity")
+def _identity(writer: Any, operation: Any, x: Any) -> Any:
+    return writer.mb.identity(x=x)
+
+
 @emits("reshape")
 def _reshape(writer: Any, operation: Any, x: Any, *, shape: Sequence[Extent]) -> Any:
     return reshape(writer, x, writer.kind(operation).shape, shape)
@@ -58,7 +63,7 @@ def broadcast_to(
     added = len(shape) - len(before)
     if added:
         x = writer.mb.expand_dims(x=x, axes=list(range(added)))
-    repeats = []
+    repeats: list[Extent] = []
     for mine, wanted in zip((1,) * added + tuple(before), shape, strict=True):
         if mine == wanted:
             repeats.append(1)
