@@ -6,8 +6,9 @@ import io
 import json
 import shutil
 import tempfile
+import weakref
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +37,7 @@ class Manifest(NamedTuple):
     Attributes:
         model: the path of the model in its folder.
         inputs, outputs: in the order of the partition's.
+        checks: values that have to be 0 in each run, with what is wrong otherwise.
         nodes: the position in the partition of the node that a value is made for, by
             the value's name.
     """
@@ -43,6 +45,7 @@ class Manifest(NamedTuple):
     model: str
     inputs: tuple[Border, ...]
     outputs: tuple[Border, ...]
+    checks: tuple[tuple[str, str], ...]
     nodes: Mapping[str, int]
 
 
@@ -52,6 +55,7 @@ def describe_program(program: Program, model: str) -> Manifest:
         model,
         _of_ports(program.inputs),
         _of_ports(program.outputs),
+        tuple((check.value.name, check.message) for check in program.checks),
         {
             value.name: operation.node
             for operation in program.operations
@@ -65,17 +69,20 @@ def _of_ports(ports: Sequence[Port]) -> tuple[Border, ...]:
 
 
 class Artefact:
-    """A folder with a model and its manifest, deleted when it is closed.
+    """A folder with a model and its manifest.
 
     Args:
-        folder: with what :meth:`write` left; it is kept.  ``None``: a new one.
+        folder: with what :meth:`write` left; it is kept.  ``None``: a new one, deleted
+            when it is closed or nobody has it any more.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._delete: Callable[[], Any] | None = None
         if folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="onnxplug-coreml-")
-            folder = Path(self._temporary.name)
+            folder = Path(tempfile.mkdtemp(prefix="onnxplug-coreml-"))
+            self._delete = weakref.finalize(
+                self, shutil.rmtree, folder, ignore_errors=True
+            )
         self.folder: Final = folder
 
     def write(self, manifest: Manifest) -> None:
@@ -85,6 +92,7 @@ class Artefact:
                 _MODEL: manifest.model,
                 "inputs": [(name, str(dtype)) for name, dtype in manifest.inputs],
                 "outputs": [(name, str(dtype)) for name, dtype in manifest.outputs],
+                "checks": manifest.checks,
                 "nodes": dict(manifest.nodes),
             }
         )
@@ -103,6 +111,7 @@ class Artefact:
                 str(tree[_MODEL]),
                 _borders(tree["inputs"]),
                 _borders(tree["outputs"]),
+                tuple((str(name), str(text)) for name, text in tree["checks"]),
                 {str(name): int(node) for name, node in tree["nodes"].items()},
             )
         except (AttributeError, KeyError, RecursionError, TypeError) as error:
@@ -148,8 +157,8 @@ class Artefact:
 
     def close(self) -> None:
         """Delete the folder, if it is temporary."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        if self._delete is not None:
+            self._delete()
 
 
 def _borders(rows: Any) -> tuple[Border, ...]:

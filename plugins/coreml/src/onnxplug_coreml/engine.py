@@ -12,7 +12,7 @@ from onnxplug_coreml.options import Settings
 
 Runner: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Called from any number of threads with C-contiguous arrays by the names of the
-program's inputs; gives new arrays by the names of its outputs."""
+program's inputs; gives new arrays by the names of its results."""
 
 
 class Engine(Protocol):

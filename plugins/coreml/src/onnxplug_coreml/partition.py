@@ -36,6 +36,7 @@ class CoreMLPartition(ep.CompiledPartition):
         self._outputs: Final = tuple(
             zip(partition.outputs, manifest.outputs, strict=True)
         )
+        self._checks: Final = manifest.checks
         self._types: Final = [partition.value(name).dtype for name in partition.outputs]
         self._runner: Runner | None = runner
         self._artefact = artefact
@@ -60,6 +61,9 @@ class CoreMLPartition(ep.CompiledPartition):
             for (name, border), array in zip(self._inputs, inputs, strict=True)
         }
         found = runner(feed)
+        for name, message in self._checks:
+            if found[name]:
+                raise ep.NodeError(message)
         results = [
             np.asarray(found[border.name], None if dtype is None else dtype.numpy)
             for (_, border), dtype in zip(self._outputs, self._types, strict=True)

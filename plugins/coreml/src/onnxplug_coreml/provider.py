@@ -9,10 +9,10 @@ from typing import Final
 
 from onnxplug import ep
 from onnxplug_coreml.artefact import Artefact, Manifest, describe_program
-from onnxplug_coreml.capability import judge
+from onnxplug_coreml.capability import Judge
 from onnxplug_coreml.engine import find_engine
 from onnxplug_coreml.kept_models import KeptModels
-from onnxplug_coreml.lowering.lower import lower
+from onnxplug_coreml.lowering.lower import examine, lower
 from onnxplug_coreml.lowering.target import Engine, Target
 from onnxplug_coreml.machine import Machine
 from onnxplug_coreml.options import Settings
@@ -46,13 +46,15 @@ class CoreMLProvider(ep.ExecutionProvider):
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what can be lowered for the engine."""
+        judge = Judge(graph, self._target)
         return ep.CapabilityReport.per_node(
             graph,
-            lambda node: self._refusal(graph, node),
+            lambda node: self._excluded(graph, node) or judge(node),
             keeps_constants=True,
         )
 
-    def _refusal(self, graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
+    def _excluded(self, graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
+        """What the options exclude."""
         if graph.parent is not None and not self._settings.in_bodies:
             return ep.Reason(
                 ep.RefusalCode.OTHER,
@@ -67,10 +69,14 @@ class CoreMLProvider(ep.ExecutionProvider):
                         f"{name!r} is of a shape that is known in runs only, which the "
                         "option RequireStaticInputShapes excludes",
                     )
-        return judge(graph, node, self._target)
+        return None
 
     def examine(self, partition: ep.Partition) -> None:
-        """Decline what is too small, whatever the shapes."""
+        """Decline what is too small, or cannot be lowered, whatever the shapes."""
+        self._decline_small(partition)
+        examine(partition, self._target)
+
+    def _decline_small(self, partition: ep.Partition) -> None:
         least = self._settings.minimum_nodes
         if len(partition.nodes) < least:
             raise ep.Declined(
@@ -87,7 +93,7 @@ class CoreMLProvider(ep.ExecutionProvider):
         Raises:
             Declined: it is too small, or the engine does not take it.
         """
-        self.examine(partition)
+        self._decline_small(partition)
         if self._kept is not None:
             return self._load_kept(partition, self._kept)
         artefact = Artefact()
