@@ -11,6 +11,7 @@ from onnxplug import ep
 from onnxplug.ep.size import Extent, Size
 from onnxplug_coreml.lowering.program import Operation, Program, Value
 from onnxplug_coreml.mlprogram import operations
+from onnxplug_coreml.mlprogram.border import border_dtype
 from onnxplug_coreml.mlprogram.registry import EMITTERS
 from onnxplug_coreml.mlprogram.sizes import Sizes, bounds
 
@@ -58,11 +59,6 @@ def emit(tools: Any, program: Program) -> Any:
     )
     result.validate()
     return result
-
-
-def border_dtype(dtype: ep.DataType) -> Any:
-    """NumPy's type for a model's input or output of *dtype*."""
-    return np.int32 if dtype is ep.DataType.BOOL else dtype.numpy
 
 
 def _placeholder(mil: Any, value: Value, symbols: dict[Size, Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import logging
 import sys
 import threading
@@ -69,11 +68,3 @@ def find_bindings() -> Any | None:
             _LOGGER.debug("coremltools is without Core ML: %s", error)
             return None
         return tools
-
-
-def version() -> str:
-    """The version of the installed coremltools; empty if there is none."""
-    try:
-        return importlib.metadata.version("coremltools")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
