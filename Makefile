@@ -7,6 +7,7 @@
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
+#   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -22,6 +23,8 @@ PLUGINS := kernels cpu
 FOR_TESTS := testing openvino native training
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
+# with what Apple supplies for writing models, and Core AI's runtime for Linux
+ON_COREML := coreml
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
 # each process collects all tests, so many of them do not help
@@ -37,7 +40,7 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exhaustive test-exporters test-torch lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,11 +69,15 @@ test-torch: $(VENV)/exporters.stamp
 	  tests/exporters/torch_models/test_torch_ep.py \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
+test-coreml: $(VENV)/coreml.stamp
+	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
+	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy core/src $(PLUGINS:%=plugins/%/src) $(FOR_TESTS:%=plugins/%/src) \
-	  $(ON_PYTORCH:%=plugins/%/src)
+	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
 	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
@@ -105,4 +112,9 @@ $(VENV)/development.stamp: $(VENV)/runtime.stamp pyproject.toml $(FOR_TESTS:%=pl
 $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pyproject.toml)
 	@echo 'installing PyTorch and the other exporters …'
 	@$(BIN)/python -m pip install --quiet --group exporters $(ON_PYTORCH:%=-e plugins/%)
+	@touch $@
+
+$(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.toml)
+	@echo 'installing coremltools and Core AI …'
+	@$(BIN)/python -m pip install --quiet $(ON_COREML:%=-e 'plugins/%[mlprogram,coreai]')
 	@touch $@

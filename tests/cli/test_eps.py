@@ -87,6 +87,7 @@ def test_an_ep_as_json(cli, many) -> None:
         "type": "int",
         "default": 0,
         "choices": [],
+        "substitutes": {},
         "minimum": 0,
         "maximum": 64,
         "aliases": ["num_threads", "n"],

@@ -9,27 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from onnx.backend.test import BackendTest
+from onnxplug_testing.backend_suite import load_cases
 
-
-def load_cases(backend: Any) -> dict[str, Callable[[], None]]:
-    """Every case that runs on the CPU, by name; calling one raises if it fails."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the suite's own generators overflow
-        test_cases = BackendTest(backend, __name__).test_cases
-    cases: dict[str, Callable[[], None]] = {}
-    for test_class in test_cases.values():
-        for name in sorted(dir(test_class)):
-            if name.startswith("test_") and name.endswith("_cpu"):
-                cases[name.removesuffix("_cpu")] = _runner(test_class, name)
-    return cases
-
-
-def _runner(test_class: type[unittest.TestCase], name: str) -> Callable[[], None]:
-    def run() -> None:
-        getattr(test_class(name), name)()
-
-    return run
+__all__ = ["count", "load_cases", "without_reference"]
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+COREML = "onnxplug-coreml"
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
 TORCH = "onnxplug-torch"
@@ -25,6 +26,7 @@ EVERY = pytest.mark.parametrize(
         "onnxplug",
         "onnxplug-kernels",
         "onnxplug-cpu",
+        COREML,
         OPENVINO,
         TESTING,
         TORCH,
@@ -37,6 +39,7 @@ EVERY = pytest.mark.parametrize(
 def every_wheel(wheels, build_wheel) -> dict[str, Path]:
     """The wheels for the CPU, and the others."""
     others = {
+        COREML: "coreml",
         OPENVINO: "openvino",
         TESTING: "testing",
         TORCH: "torch",

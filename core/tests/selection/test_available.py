@@ -16,6 +16,7 @@ from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection import CPU
 from onnxplug.selection.available import (
+    Availability,
     availability,
     platform_support,
 )
@@ -164,9 +165,32 @@ def test_an_ep_of_another_platform_is_not_to_be_installed(
     on: Callable[[str, str], None],
 ) -> None:
     on("linux", "x86_64")
-    assert availability("coreml", registry, hardware).remedy.startswith(
-        "CoreMLExecutionProvider runs on macOS (x86-64, aarch64), iOS (aarch64); "
+    assert availability("acl", registry, hardware).remedy.startswith(
+        "ACLExecutionProvider runs on Linux (aarch64), Android (aarch64); "
         "use CPUExecutionProvider"
+    )
+
+
+@pytest.mark.parametrize("ask", [availability, platform_support])
+def test_an_ep_may_be_there_for_trying_models(
+    ask: Callable[..., Availability],
+    registry: PluginRegistry,
+    hardware: list[HardwareDevice],
+    on: Callable[[str, str], None],
+) -> None:
+    on("linux", "x86_64")
+    answer = ask("coreml", registry, hardware)
+    assert not answer
+    assert (
+        "and for trying models on Linux (x86-64)" in f"{answer.reason}{answer.remedy}"
+    )
+    assert "use CPUExecutionProvider" in answer.remedy
+    assert answer.remedy.endswith("or install onnxplug-coreml to try models")
+    on("linux", "aarch64")
+    assert "onnxplug-coreml" not in ask("coreml", registry, hardware).remedy
+    on("darwin", "arm64")
+    assert ask is platform_support or "install the distribution onnxplug-coreml" in (
+        ask("coreml", registry, hardware).remedy
     )
 
 
@@ -390,11 +414,16 @@ def test_others_come_by_name_before_the_cpu_ep() -> None:
 
 def row(ep: KnownEp) -> tuple[str, ...]:
     """An EP in the words of the page."""
-    places = [
-        system if len(kinds) == 3 else f"{system} ({', '.join(kinds)})"
-        for system, kinds in ep.platforms.items()
-    ]
-    where = ", ".join(places) or "everywhere"
+    places, trial = (
+        ", ".join(
+            system if len(kinds) == 3 else f"{system} ({', '.join(kinds)})"
+            for system, kinds in platforms.items()
+        )
+        for platforms in (ep.platforms, ep.trial)
+    )
+    where = places or "everywhere"
+    if trial:
+        where += f", and for trying models on {trial}"
     if ep.gone:
         where = ep.gone
     return ep.name, ep.distribution or "none", where

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 from onnxplug.ep import Option
-from onnxplug.errors import EpWarning, OptionError
+from onnxplug.errors import EpWarning, OptionError, OptionWarning
 from onnxplug.selection import ProviderRequest, normalise, parse_options, provider
 
 DECLARED = {
     "device_id": Option(default=0, minimum=0, maximum=7, aliases=("device",)),
     "enable_graph": Option(default=False),
-    "search": Option(default="EXHAUSTIVE", choices=("EXHAUSTIVE", "HEURISTIC")),
+    "search": Option(
+        default="EXHAUSTIVE",
+        choices=("EXHAUSTIVE", "HEURISTIC"),
+        substitutes={"GUESS": "HEURISTIC"},
+    ),
     "fraction": Option(default=0.5, minimum=0.0, maximum=1.0),
     "scale": Option(default=1.0),
     "stream": Option(default=0, aliases=("user_stream",)),
@@ -39,6 +43,11 @@ def test_every_option_has_a_value() -> None:
         "cache": "",
         "context": "",
     }
+
+
+def test_a_value_that_another_stands_for_warns() -> None:
+    with pytest.warns(OptionWarning, match="is 'GUESS'; 'HEURISTIC' serves instead"):
+        assert parse(search="GUESS")["search"] == "HEURISTIC"
 
 
 @pytest.mark.parametrize("value", ["1", 1, True, "true", "True", "on"])

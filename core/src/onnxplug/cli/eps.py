@@ -235,6 +235,7 @@ def _option_data(name: str, option: Option) -> dict[str, Any]:
         "maximum": _finite(option.maximum),
         "aliases": list(option.aliases),
         "doc": option.doc,
+        "substitutes": dict(option.substitutes),
         "refused": option.refused,
     }
 
@@ -320,7 +321,11 @@ def _print_option(name: str, option: Option) -> None:
     default = str(option.default) or "empty"
     parts = [f"{type(option.default).__name__}, default {default}"]
     if option.choices:
-        parts.append(f"one of {', '.join(map(str, option.choices))}")
+        parts.append(
+            f"one of {', '.join(str(each) or 'empty' for each in option.choices)}"
+        )
+    for value, instead in option.substitutes.items():
+        parts.append(f"{value} stands for {instead}")
     if option.minimum is not None or option.maximum is not None:
         low = "" if option.minimum is None else f"from {option.minimum:g}"
         high = "" if option.maximum is None else f"up to {option.maximum:g}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 OptionValue: TypeAlias = bool | int | float | str
@@ -25,6 +26,8 @@ class Option:
         aliases: other names by which users may know it.
         compiled_in: what is compiled depends on it: what was serialised with another
             value is not restored.
+        substitutes: values that users know from elsewhere, by those of ``choices`` that
+            serve instead; setting one warns, and is as if the other were set.
         refused: why this EP cannot do what the option asks for; setting it is an
             error with this text.  For options that users know from elsewhere.
         ignored: as *refused*, where results do not depend on it: setting it warns.
@@ -37,6 +40,7 @@ class Option:
     maximum: float | None = None
     aliases: tuple[str, ...] = ()
     compiled_in: bool = True
+    substitutes: Mapping[OptionValue, OptionValue] = field(default_factory=dict)
     refused: str = ""
     ignored: str = ""
 

@@ -128,6 +128,12 @@ def _check_option(name: str, option: Option) -> None:
             f"{name} has the default {option.default!r}, which is none of its choices "
             f"{option.choices!r}"
         )
+    for value, instead in option.substitutes.items():
+        if value in option.choices or instead not in option.choices:
+            raise ValueError(
+                f"{name} has {instead!r} to serve instead of {value!r}; expected one "
+                f"of its choices {option.choices!r}, instead of one that is none"
+            )
     low, high = option.minimum, option.maximum
     if isinstance(option.default, int | float) and (
         (low is not None and option.default < low)

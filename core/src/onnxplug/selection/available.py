@@ -17,6 +17,7 @@ from onnxplug.selection.known import (
     platform_reason,
     remedy,
     this_platform,
+    tries_on,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def platform_support(
         answer = Availability(name, True)
     if answer or known is None:
         return answer
+    if tries_on(known, *this_platform()) and known.name in installed_names(registry):
+        return answer  # it is there, and says itself what it lacks
     todo = instead_of(known, installed_names(registry))
     return Availability(known.name, False, reason, todo)
 

@@ -37,6 +37,8 @@ class KnownEp(NamedTuple):
         name: ``CUDAExecutionProvider``.
         distribution: what supplies it today; empty when nothing of onnxplug does.
         platforms: the processors it runs on, by operating system; empty: everywhere.
+        trial: where it runs besides for trying models, not at the speed of what it is
+            for; as ``platforms``.
         aliases: what people write, beside the name without its suffix.
         gone: what became of it, if ONNX Runtime has it no more.
         instead: EPs for the same hardware, best first, beside the CPU's, which runs
@@ -46,6 +48,7 @@ class KnownEp(NamedTuple):
     name: str
     distribution: str = ""
     platforms: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    trial: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     aliases: tuple[str, ...] = ()
     gone: str = ""
     instead: tuple[str, ...] = ()
@@ -111,7 +114,12 @@ KNOWN: Final = (
         aliases=("jsep",),
         instead=("WebGpuExecutionProvider",),
     ),
-    KnownEp("CoreMLExecutionProvider", platforms={"macOS": _BOTH, "iOS": _ARM}),
+    KnownEp(
+        "CoreMLExecutionProvider",
+        "onnxplug-coreml",
+        {"macOS": _BOTH, "iOS": _ARM},
+        trial={"Linux": _PC},
+    ),
     KnownEp(
         "ArmNNExecutionProvider",
         platforms={"Linux": _ARM, "Android": _ARM},
@@ -222,12 +230,20 @@ def instead_of(known: KnownEp, installed: Iterable[str]) -> str:
             ways.append(name)
         elif other and other.distribution and runs_on(other, *this_platform()):
             ways.append(f"{name} (install the distribution {other.distribution})")
-    return f"use {' or '.join(ways)} instead"
+    instead = f"use {' or '.join(ways)} instead"
+    if tries_on(known, *this_platform()) and known.name not in installed:
+        return f"{instead}, or install {known.distribution} to try models"
+    return instead
 
 
 def runs_on(known: KnownEp, system: str, processor: str) -> bool:
     """Whether *known* exists for an operating system and a kind of processor."""
     return not known.platforms or processor in known.platforms.get(system, ())
+
+
+def tries_on(known: KnownEp, system: str, processor: str) -> bool:
+    """Whether *known* is there for trying models only."""
+    return processor in known.trial.get(system, ())
 
 
 def platform_reason(known: KnownEp, system: str, processor: str) -> str:
@@ -260,8 +276,14 @@ _SYSTEMS: Final = {
 
 
 def _platforms(known: KnownEp) -> str:
-    places = [
+    text = f"{known.name} runs on {_listed(known.platforms)}"
+    if known.trial:
+        text += f", and for trying models on {_listed(known.trial)}"
+    return text
+
+
+def _listed(platforms: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(
         system if processors == _ANY else f"{system} ({', '.join(processors)})"
-        for system, processors in known.platforms.items()
-    ]
-    return f"{known.name} runs on {', '.join(places)}"
+        for system, processors in platforms.items()
+    )

@@ -102,6 +102,12 @@ def _parse(whose: str, option: Option, value: Any) -> OptionValue:
     if parsed is None:
         kind = type(option.default).__name__
         raise OptionError(f"{whose} is {_shown(value)}; expected {kind}")
+    if parsed in option.substitutes:
+        instead = option.substitutes[parsed]
+        warn_user(
+            f"{whose} is {_shown(value)}; {instead!r} serves instead", OptionWarning
+        )
+        return instead
     if option.choices and parsed not in option.choices:
         near = did_you_mean(str(parsed), map(str, option.choices))
         raise OptionError(

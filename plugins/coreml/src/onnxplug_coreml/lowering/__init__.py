@@ -1,0 +1,1 @@
+"""ONNX operators as primitives that engines have."""

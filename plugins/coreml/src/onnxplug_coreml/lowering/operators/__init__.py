@@ -1,0 +1,27 @@
+"""What each ONNX operator is in primitives, at each of its versions."""
+
+from onnxplug_coreml.lowering.operators import (
+    activation,
+    arithmetic,
+    attention,
+    layout,
+    linear,
+    lookup,
+    normalization,
+    reduction,
+    resampling,
+    windows,
+)
+
+__all__ = [
+    "activation",
+    "arithmetic",
+    "attention",
+    "layout",
+    "linear",
+    "lookup",
+    "normalization",
+    "reduction",
+    "resampling",
+    "windows",
+]

@@ -1,0 +1,42 @@
+"""Counts the ONNX backend suite's cases through the CoreML EP.
+
+    python tools/run_suite.py [--jobs N] [--every N] [--json FILE] [CASE …]
+
+It ends with 1 where the CPU EP alone passes a case that does not pass with the CoreML
+EP before it, or where a case runs wholly on the CoreML EP and fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnxplug_testing.backend_suite import Lineup, count_cases
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="where to write what is printed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to run in")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="run every Nth case only"
+    )
+    parser.add_argument("--format", default="CoreAI", help="the option ModelFormat")
+    parser.add_argument("cases", nargs="*")
+    given = parser.parse_intermixed_args(arguments)
+    lineup = Lineup("CoreMLExecutionProvider", {"ModelFormat": given.format})
+    found = count_cases(lineup, given.cases, every=given.every, jobs=given.jobs)
+    text = json.dumps(found, indent=2)
+    if given.json:
+        given.json.write_text(text + "\n", encoding="utf-8")
+    print(text)
+    faults = found["pass on the CPU EP only"] or found["run wholly on the EP and fail"]
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
