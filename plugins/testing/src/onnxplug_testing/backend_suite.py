@@ -80,7 +80,7 @@ class CountingBackend(OnnxplugBackend):
 
     @classmethod
     def prepare(
-        cls, model: Any, device: str = "CPU", **kwargs: Any
+        cls, model: Any, device: str | None = "CPU", **kwargs: Any
     ) -> OnnxplugBackendRep:
         """A session, whose nodes on the EP are counted."""
         cls.nodes = 0
