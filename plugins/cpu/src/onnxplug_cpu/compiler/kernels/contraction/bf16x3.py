@@ -60,7 +60,8 @@ if TYPE_CHECKING:
 LEAST_ROWS: Final = 32
 LEAST_COLUMNS: Final = 64
 LEAST_DEPTH: Final = 64
-"""Below these, splitting A and the rest cost more than tiles save."""
+"""Below these, splitting A and the rest cost more than tiles save.  Several taps share
+what is split: then half as many columns do."""
 
 BLOCK_STEPS: Final = 24
 """The most steps, 768 of K, whose products tiles sum up."""
@@ -71,9 +72,13 @@ _ROWS_KEPT: Final = 128
 
 _TILE_CYCLES: Final = 16  # of a multiplication of tiles
 _SPLIT_CYCLES: Final = 10  # of a step of a pixel
+_COPY_CYCLES: Final = 10  # of the same
 _FMA_PER_CYCLE: Final = 32
 _WORTHWHILE: Final = 0.8
 """The most of what FMA would take that tiles may, as far as cycles can be told."""
+
+_CLEARLY: Final = 0.9
+"""The most of what other ways take that one may for which A is copied."""
 
 
 class _Pixels(NamedTuple):
@@ -157,14 +162,23 @@ def _is_strided(a: View) -> bool:
     return a.shape[4] > 1 and a.strides[4] != 1
 
 
-def best(recorder: Recorder, contractions: Iterable[Contraction]) -> Contraction | None:
+def best(
+    recorder: Recorder, contractions: Iterable[Contraction], copied: Contraction
+) -> Contraction | None:
     """Which of *contractions*, ways to compute the same, should be computed by tiles
-    here; ``None`` if none should."""
+    here; ``None`` if none should.
+
+    Args:
+        copied: another way, for which A is to be copied with all its taps.
+    """
     found, least = None, _WORTHWHILE
     for contraction in contractions:
         share = _share_of_fma(contraction)
         if share <= least and _may_be_used(recorder, contraction):
             found, least = contraction, share
+    share = _share_of_fma(copied, _SPLIT_CYCLES + _COPY_CYCLES)
+    if share <= _CLEARLY * least and _may_be_used(recorder, copied):
+        found = copied
     return found if found is not None and recorder.may_split() else None
 
 
@@ -178,8 +192,12 @@ def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:
     )
 
 
-def _share_of_fma(contraction: Contraction) -> float:
-    """How long tiles take as a share of what FMA takes, as far as cycles tell."""
+def _share_of_fma(contraction: Contraction, each: int = _SPLIT_CYCLES) -> float:
+    """How long tiles take as a share of what FMA takes, as far as cycles tell.
+
+    Args:
+        each: cycles of a step of a pixel that is no multiplication.
+    """
     pixels = _pixels(contraction)
     lines, rows, columns = contraction.out.shape[2:]
     taps, depth = len(contraction.offsets), contraction.a.shape[4]
@@ -187,14 +205,14 @@ def _share_of_fma(contraction: Contraction) -> float:
     if (
         pixels is None
         or lines * rows < LEAST_ROWS
-        or columns < LEAST_COLUMNS
+        or columns * min(taps, 2) < LEAST_COLUMNS
         or inner < LEAST_DEPTH
     ):
         return math.inf
     steps = -(-depth // STEP)
     tiles = _lines(pixels, lines, rows).tiles * -(-columns // ROWS)
     products = tiles * taps * steps * len(PRODUCTS)
-    cycles = products * _TILE_CYCLES + pixels.number * steps * _SPLIT_CYCLES
+    cycles = products * _TILE_CYCLES + pixels.number * steps * each
     return cycles * _FMA_PER_CYCLE / (lines * rows * columns * inner)
 
 

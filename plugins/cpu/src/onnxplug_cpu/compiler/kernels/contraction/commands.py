@@ -82,8 +82,14 @@ def record_contraction(
         ways = [contraction]
         if contraction.taps != a.shape[4:-1]:
             ways.append(fold(a, b, out, epilogue, lengthens=False))
-        by_tiles = bf16x3.best(recorder, ways)
+        # of short lines, which do not fill tiles, pixels may lie as rows of a matrix
+        single = once(a)
+        copy = recorder.temporary(a.dtype, single.shape)
+        copied = fold(copy.broadcast_to(a.shape), b, out, epilogue)
+        by_tiles = bf16x3.best(recorder, ways, copied)
         if by_tiles is not None:
+            if by_tiles is copied:
+                record_copy(recorder, single, copy)
             record_product(
                 recorder,
                 lambda to, way: bf16x3.SplitProduct(to, by_tiles, label, way),
