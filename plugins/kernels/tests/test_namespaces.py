@@ -14,6 +14,7 @@ from onnxplug.ep import DataType
 from onnxplug_kernels import find_kernel
 from onnxplug_kernels.families import FAMILIES
 from onnxplug_kernels.namespaces import namespace_of
+from onnxplug_kernels.registry import FLOATS
 
 from .node_cases import NodeCase, numeric_cases
 
@@ -398,6 +399,46 @@ def test_which_kernels_look_at_elements_for_a_shape() -> None:
         if kernel is not None and kernel.data_dependent:
             marked.add(op_type)
     assert marked == {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+
+
+TOLERANCES: Final = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+def test_kernels_that_say_so_are_portable() -> None:
+    """What torch makes of the suite's inputs, in each type that a kernel names."""
+    torch = library_named("torch")
+    xp = namespace_of(torch)
+    compared: dict[str, set[str]] = {}
+    for case in numeric_cases():
+        kernel = find_kernel(case.domain, case.op_type, case.version)
+        if kernel is None or not case.inputs or case.inputs[0] is None:
+            continue
+        own = case.inputs[0].dtype
+        for name in sorted(kernel.portable & FLOATS if own.kind == "f" else ()):
+            dtype = DataType(name).numpy
+            inputs = [
+                x.astype(dtype) if x is not None and x.dtype == own else x
+                for x in case.inputs
+            ]
+            given = [None if x is None else xp.from_numpy(x) for x in inputs]
+            count = len(case.outputs)
+            bound = [
+                kernel.bind(library, case.attributes, output_count=count)
+                for library in (np, torch)
+            ]
+            with np.errstate(all="ignore"):
+                expected, found = bound[0](*inputs), bound[1](*given)
+            if not isinstance(expected, tuple):
+                expected, found = (expected,), (found,)
+            for ours, right in zip(found, expected, strict=True):
+                ours, tolerance = xp.to_numpy(ours), TOLERANCES.get(name, 1e-5)
+                message = f"{case.name} in {name}"
+                assert (ours.dtype, ours.shape) == (right.dtype, right.shape), message
+                wide = ours.astype(np.float64), right.astype(np.float64)
+                np.testing.assert_allclose(*wide, tolerance, tolerance, err_msg=message)
+            compared.setdefault(case.op_type, set()).add(name)
+    assert len(compared) >= 14
+    assert all(found == FLOATS for found in compared.values())
 
 
 def test_torch_makes_arrays_on_one_device() -> None:

@@ -83,6 +83,43 @@ def test_a_network_by_torch_compile(alone: Alone) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * abs(wanted).max())
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, of its own parts
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_torch_lacks_is_computed_by_kernels(
+    alone: Alone, parse: Parse, compiled: bool
+) -> None:
+    model = parse(
+        """
+        shape = Shape (x)
+        positive = Relu (x)
+        u, first = Unique <sorted = 1> (positive)
+        y = Neg (u)
+        z = CenterCropPad <axes = [1]> (positive, wide)
+        """,
+        "float[n, 3] x",
+        "float[m] y, int64[m] first, int64[2] shape, float[n, 5] z",
+        weights="int64[1] wide = {5}",
+    )
+    session = alone(model, compile=compiled)
+    for rows in (2, 4):
+        x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
+        wanted = ReferenceEvaluator(model).run(None, {"x": x})
+        for found, right in zip(session.run(None, {"x": x}), wanted, strict=True):
+            np.testing.assert_array_equal(found, right)
+
+
+def test_what_fails_under_compile_names_its_node(alone: Alone, parse: Parse) -> None:
+    session = alone(
+        parse("i = Identity (x)\n y = Reshape (i, s)", "float[6] x, int64[2] s",
+              "float[a, b] y"),
+        compile=True,
+    )  # fmt: skip
+    feed = {"x": np.arange(6, dtype=np.float32), "s": np.array([4, 4])}
+    with pytest.raises(NodeError, match="Reshape"):
+        session.run(None, feed)
+
+
 def test_compile_without_a_compiler_is_refused_with_the_remedy(
     torch: Any, alone: Alone
 ) -> None:

@@ -14,7 +14,7 @@ from onnxplug_kernels.elementwise import (
     widened,
     with_consumed_inputs,
 )
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 # Where one formula serves both signs, maximum and minimum select: several times faster
 # than numpy's where, and NaN passes through them.
@@ -141,7 +141,7 @@ _selu = widened(selu)
 _swish = widened(swish)
 
 
-@operator("SwiGLU", since=28)
+@operator("SwiGLU", since=28, portable=PORTABLE)
 def swiglu(xp: Any, a: Any, b: Any, *, alpha: float = 1.0) -> Any:
     """Swish of *a*, in the dtype of *a*, times *b*; there is no broadcasting."""
     if a.shape != b.shape:

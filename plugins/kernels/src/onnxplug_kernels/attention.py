@@ -14,7 +14,7 @@ from typing import Any, Final
 from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.arrays import element_dtype, require_extent
 from onnxplug_kernels.gather import require_in_range
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 _AFTER_MATMUL: Final = 0
 _AFTER_SOFTCAP: Final = 1
@@ -180,7 +180,7 @@ def rotary_embedding(
     return xp.reshape(xp.swapaxes(y, 1, 2), x.shape) if x.ndim == 3 else y
 
 
-@operator("LinearAttention", since=27)
+@operator("LinearAttention", since=27, portable=PORTABLE)
 def linear_attention(
     xp: Any,
     query: Any,

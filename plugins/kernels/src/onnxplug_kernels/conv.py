@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels.arrays import numbers, require_rank
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach
 from onnxplug_kernels.windows import (
     Windows,
@@ -164,7 +164,7 @@ def conv_transpose(
     return xp.astype(_add_bias(xp, y, b), x.dtype, copy=False)
 
 
-@operator("DeformConv", since=19)
+@operator("DeformConv", since=19, portable=PORTABLE)
 def deform_conv(
     xp: Any,
     x: Any,
@@ -241,7 +241,7 @@ def deform_conv(
     return xp.astype(_add_bias(xp, y, b), x.dtype, copy=False)
 
 
-@operator("CausalConvWithState", since=27)
+@operator("CausalConvWithState", since=27, portable=PORTABLE)
 def causal_conv_with_state(
     xp: Any,
     x: Any,

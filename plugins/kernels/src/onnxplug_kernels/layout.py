@@ -17,7 +17,7 @@ from onnxplug.ep.bounds import (
     sizes,
 )
 from onnxplug_kernels.arrays import extremes, numbers, require_rank
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 
 @operator("Transpose", since=1)
@@ -181,7 +181,7 @@ def pad_1(
     return _pad(xp, x, paddings, mode, value)
 
 
-@operator("CenterCropPad", since=18)
+@operator("CenterCropPad", since=18, portable=PORTABLE)
 def center_crop_pad(
     xp: Any, x: Any, shape: Any, *, axes: Sequence[int] | None = None
 ) -> Any:

@@ -14,7 +14,7 @@ from onnxplug_kernels.arrays import (
     mean_of,
     require_rank,
 )
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 # ONNX attributes are float32; their defaults are these decimals rounded to it.
 _EPSILON: Final = float(np.float32(1e-5))
@@ -214,7 +214,7 @@ def rms_normalization(
     return xp.astype(y, scale.dtype, copy=False)
 
 
-@operator("MeanVarianceNormalization", since=9)
+@operator("MeanVarianceNormalization", since=9, portable=PORTABLE)
 def mean_variance_normalization(
     xp: Any, x: Any, *, axes: Sequence[int] = (0, 2, 3)
 ) -> Any:

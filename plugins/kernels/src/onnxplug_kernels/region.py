@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels.arrays import require_rank
 from onnxplug_kernels.gather import require_in_range
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import Pixels, Tap
 
 _NO_LIMIT: Final = -math.inf
@@ -20,7 +20,7 @@ _NO_LIMIT: Final = -math.inf
 _CANDIDATES: Final = 64
 
 
-@operator("RoiAlign", since=16)
+@operator("RoiAlign", since=16, portable=PORTABLE)
 def roi_align(
     xp: Any,
     x: Any,
@@ -160,7 +160,7 @@ def max_roi_pool(
     return xp.astype(y, x.dtype, copy=False)
 
 
-@operator("NonMaxSuppression", since=10, data_dependent=True)
+@operator("NonMaxSuppression", since=10, data_dependent=True, portable=PORTABLE)
 def non_max_suppression(
     xp: Any,
     boxes: Any,

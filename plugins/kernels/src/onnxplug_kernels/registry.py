@@ -17,8 +17,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
+from onnxplug.ep import DataType
 from onnxplug_kernels.families import FAMILIES
 from onnxplug_kernels.namespaces import namespace_of
+
+FLOATS: Final = frozenset(
+    {DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64}
+)
+PORTABLE: Final = FLOATS | {DataType.INT32, DataType.INT64, DataType.BOOL}
+"""What most kernels that say so are portable in: floats, sizes and indices, truths."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -97,6 +104,10 @@ class Kernel(NamedTuple):
         check: looks at the attributes of a node, and raises UnsupportedAttribute.
         data_dependent: the shape of an output depends on elements of an input that are
             no sizes, such as how many are not zero: to find it out, they are looked at.
+        portable: the element types of inputs for which the function gives on a GPU's
+            arrays, too, what it gives on numpy's: tests compare it on torch's, and it
+            names no element by an index of an input that it has not checked.  Empty:
+            nothing is said.
     """
 
     domain: str
@@ -108,6 +119,7 @@ class Kernel(NamedTuple):
     allowed: Mapping[str, Collection[object]] = MappingProxyType({})
     check: Callable[[Mapping[str, Any]], None] | None = None
     data_dependent: bool = False
+    portable: frozenset[DataType] = frozenset()
 
     def bind(
         self,
@@ -215,6 +227,7 @@ def operator(
     allowed: Mapping[str, Collection[object]] = MappingProxyType({}),
     check: Callable[[Mapping[str, Any]], None] | None = None,
     data_dependent: bool = False,
+    portable: frozenset[DataType] = frozenset(),
 ) -> Callable[[Function], Function]:
     """Declare the decorated function a kernel of *op_type*.
 
@@ -234,6 +247,7 @@ def operator(
                 allowed,
                 check,
                 data_dependent,
+                portable,
             )
         )
         kernels.sort(key=lambda kernel: kernel.since, reverse=True)

@@ -13,7 +13,7 @@ from onnxplug.ep.bounds import normal_axes
 from onnxplug.ep.bounds import sizes as checked_sizes
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.namespaces import namespace_of
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import (
     Pixels,
     Tap,
@@ -27,7 +27,7 @@ _CUBIC_A: Final = -0.75
 _LINEAR: Final = ("linear", "bilinear", "trilinear")
 
 
-@operator("Resize", since=11)
+@operator("Resize", since=11, portable=PORTABLE)
 def resize(
     xp: Any,
     x: Any,
@@ -70,7 +70,7 @@ def resize(
     return _narrowed(xp, y, x.dtype)
 
 
-@operator("Resize", since=10, until=10)
+@operator("Resize", since=10, until=10, portable=PORTABLE)
 def resize_10(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
     return _resize_by_scales(xp, x, numbers(xp, scales, "scales"), mode)
 
@@ -184,7 +184,7 @@ def grid_sample_16(
     )
 
 
-@operator("AffineGrid", since=20)
+@operator("AffineGrid", since=20, portable=PORTABLE)
 def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     """A regular grid moved by *theta* [N, axes, axes + 1]: [N, *spatial, axes].
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onnxplug.ep.bounds import at_least
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 Activation = Callable[[Any], Any]
 
@@ -32,7 +32,7 @@ _DIRECTIONS: Final = {
 }
 
 
-@operator("RNN", since=1)
+@operator("RNN", since=1, portable=PORTABLE)
 def rnn(
     xp: Any,
     x: Any,
@@ -71,7 +71,7 @@ def rnn(
     return y, y_h
 
 
-@operator("GRU", since=1)
+@operator("GRU", since=1, portable=PORTABLE)
 def gru(
     xp: Any,
     x: Any,
@@ -107,7 +107,7 @@ def gru(
     return y, y_h
 
 
-@operator("LSTM", since=1)
+@operator("LSTM", since=1, portable=PORTABLE)
 def lstm(
     xp: Any,
     x: Any,

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxplug.ep.bounds import at_least, normal_axis, sizes
 from onnxplug_kernels.arrays import element_dtype
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 
 @operator("DFT", since=20)
@@ -65,7 +65,7 @@ def _dft(
     return _parts(xp, spectrum, x.dtype)
 
 
-@operator("STFT", since=17)
+@operator("STFT", since=17, portable=PORTABLE)
 def stft(
     xp: Any,
     signal: Any,
@@ -137,14 +137,14 @@ def _spectrum(
     return xp.moveaxis(half, -1, axis)
 
 
-@operator("HannWindow", since=17)
+@operator("HannWindow", since=17, portable=PORTABLE)
 def hann_window(
     xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
 ) -> Any:
     return _cosine_window(xp, size, (0.5, 0.5), output_datatype, periodic)
 
 
-@operator("HammingWindow", since=17)
+@operator("HammingWindow", since=17, portable=PORTABLE)
 def hamming_window(
     xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
 ) -> Any:
@@ -152,7 +152,7 @@ def hamming_window(
     return _cosine_window(xp, size, (25 / 46, 21 / 46), output_datatype, periodic)
 
 
-@operator("BlackmanWindow", since=17)
+@operator("BlackmanWindow", since=17, portable=PORTABLE)
 def blackman_window(
     xp: Any, size: Any, *, output_datatype: int = 1, periodic: int = 1
 ) -> Any:
@@ -185,7 +185,7 @@ def _cosine_window(
     return xp.astype(window, dtype)
 
 
-@operator("MelWeightMatrix", since=17)
+@operator("MelWeightMatrix", since=17, portable=PORTABLE)
 def mel_weight_matrix(
     xp: Any,
     num_mel_bins: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug.ep.bounds import normal_axis
-from onnxplug_kernels.registry import operator
+from onnxplug_kernels.registry import PORTABLE, operator
 
 
 @operator("TopK", since=11)
@@ -26,7 +26,7 @@ def top_k_1(xp: Any, x: Any, *, k: int, axis: int = -1) -> tuple[Any, Any]:
     return _top_k(xp, x, k, axis, 1)
 
 
-@operator("Unique", since=11, data_dependent=True)
+@operator("Unique", since=11, data_dependent=True, portable=PORTABLE)
 def unique(
     xp: Any,
     x: Any,

@@ -10,8 +10,9 @@ from typing import Any
 from onnxplug import ep
 from onnxplug.ep import DataType
 from onnxplug_kernels import UnsupportedAttribute, WrongInputs
+from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_torch.dtypes import TENSOR_TYPES, torch_dtype
-from onnxplug_torch.operators import Operator, find_operator
+from onnxplug_torch.operators import Operator, find_operator, kernel_operator
 
 LACKING = {"mps": frozenset({DataType.FLOAT64, DataType.COMPLEX128})}
 """Element types that kinds of devices do not compute."""
@@ -19,37 +20,50 @@ LACKING = {"mps": frozenset({DataType.FLOAT64, DataType.COMPLEX128})}
 
 def judge(torch: Any, graph: ep.Graph, node: ep.Node, device: Any) -> ep.Reason | None:
     """Why *node* is not taken on *device*; ``None``: it is."""
-    found = _find(graph, node)
-    if isinstance(found, ep.Reason):
-        return found
-    reason = _wrong_types(graph, node, found, device)
-    if reason is not None:
-        return reason
-    bound = _bind(torch, graph, node, found, device)
-    if isinstance(bound, ep.Reason):
-        return bound
-    return None if found.check is None else found.check(graph, node)
+    found = _choose(torch, graph, node, device)
+    return found if isinstance(found, ep.Reason) else None
 
 
 def find_function(
     torch: Any, graph: ep.Graph, node: ep.Node, device: Any
 ) -> tuple[Operator, Callable[..., Any]]:
     """What computes *node*, which was claimed, and the function of its inputs."""
-    found = _find(graph, node)
-    if not isinstance(found, ep.Reason):
-        bound = _bind(torch, graph, node, found, device)
-        if not isinstance(bound, ep.Reason):
-            return found, bound
-        found = bound
-    raise RuntimeError(f"{ep.describe(node)} was claimed, and now is not: {found}")
-
-
-def _find(graph: ep.Graph, node: ep.Node) -> Operator | ep.Reason:
-    found = find_operator(node.domain, node.op_type, node.since_version)
-    if found is None:
-        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        return ep.Reason(ep.RefusalCode.OP, f"{name}-{node.since_version}")
+    found = _choose(torch, graph, node, device)
+    if isinstance(found, ep.Reason):
+        raise RuntimeError(f"{ep.describe(node)} was claimed, and now is not: {found}")
     return found
+
+
+def _choose(
+    torch: Any, graph: ep.Graph, node: ep.Node, device: Any
+) -> tuple[Operator, Callable[..., Any]] | ep.Reason:
+    """torch's function for *node*, or else a kernel, or why it is not torch's."""
+    identity = node.domain, node.op_type, node.since_version
+    refusal: ep.Reason | None = None
+    for find in (find_operator, partial(kernel_operator, device=device)):
+        found = find(*identity)
+        if found is None:
+            continue
+        chosen = _examine(torch, graph, node, device, found)
+        if not isinstance(chosen, ep.Reason):
+            return found, chosen
+        refusal = refusal or chosen
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return refusal or ep.Reason(ep.RefusalCode.OP, f"{name}-{node.since_version}")
+
+
+def _examine(
+    torch: Any, graph: ep.Graph, node: ep.Node, device: Any, found: Operator
+) -> Callable[..., Any] | ep.Reason:
+    """The function of *found* for *node*, or what it lacks."""
+    reason = _wrong_types(graph, node, found, device)
+    if reason is not None:
+        return reason
+    bound = _bind(torch, graph, node, found, device)
+    if isinstance(bound, ep.Reason):
+        return bound
+    reason = None if found.check is None else found.check(graph, node)
+    return bound if reason is None else reason
 
 
 def _wrong_types(
@@ -84,7 +98,7 @@ def _bind(
     wanted = [n for n, name in enumerate(node.outputs, 1) if name]
     try:
         bound = found.kernel.bind_to(
-            torch,
+            _namespace(torch, device) if found.is_kernel else torch,
             node.attributes,
             output_count=max(wanted, default=1),
             inputs=node.inputs,
@@ -93,6 +107,8 @@ def _bind(
         return ep.Reason(ep.RefusalCode.ATTRIBUTE, str(error))
     except WrongInputs as error:
         return ep.Reason(ep.RefusalCode.OTHER, str(error))
+    if found.is_kernel:
+        return bound
     wants = _wants(found.kernel.function)
     if "device" in wants:
         bound = partial(bound, device=device)
@@ -101,6 +117,12 @@ def _bind(
         if dtype is not None:
             bound = partial(bound, dtype=torch_dtype(torch, dtype))
     return bound
+
+
+def _namespace(torch: Any, device: Any) -> Any:
+    """What kernels compute with: on the host where torch is by itself."""
+    where = {} if device.type == "cpu" else {"device": device}
+    return namespace_of(torch, **where)
 
 
 @cache

@@ -47,7 +47,13 @@ class CompiledProgram:
     def __init__(self, torch: Any, program: Program, mode: str) -> None:
         self._program = program
         self._lock = threading.Lock()
-        steps, template = program.steps, program.template
+        steps = tuple(
+            step
+            if step.traced
+            else step._replace(function=torch.compiler.disable(step.function))
+            for step in program.steps
+        )
+        template = program.template
         inputs, outputs = program.inputs, program.outputs
 
         # of what follows torch sees the calls alone; so nothing else is in it

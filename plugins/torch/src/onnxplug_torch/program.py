@@ -30,6 +30,7 @@ class Step(NamedTuple):
         frees: slots that nothing reads later.
         node: what it computes, or computes something for.
         converts: it is for a value in the other form, and is no node's own.
+        traced: torch may look into it, to compile it with others.
     """
 
     function: Callable[..., Any]
@@ -38,6 +39,7 @@ class Step(NamedTuple):
     frees: tuple[int, ...]
     node: ep.Node
     converts: bool
+    traced: bool = True
 
 
 class Program(NamedTuple):
@@ -242,7 +244,8 @@ class _Builder:
         if operator.prepare is not None:
             inputs = self._prepared(operator.prepare, node, inputs)
         outputs = tuple(0 if name is None else self.new(name, form) for name in names)
-        self.steps.append(Step(function, inputs, outputs, (), node, False))
+        traced = not (operator.is_kernel and form == "tensor")
+        self.steps.append(Step(function, inputs, outputs, (), node, False, traced))
 
     def _prepared(
         self, prepare: Callable[..., Any], node: ep.Node, inputs: tuple[int, ...]

@@ -1,5 +1,6 @@
 """ONNX's operators by torch's functions."""
 
+from onnxplug_torch.operators.kernels import kernel_operator
 from onnxplug_torch.operators.registry import (
     Operator,
     all_operators,
@@ -7,4 +8,10 @@ from onnxplug_torch.operators.registry import (
     operators_of,
 )
 
-__all__ = ["Operator", "all_operators", "find_operator", "operators_of"]
+__all__ = [
+    "Operator",
+    "all_operators",
+    "find_operator",
+    "kernel_operator",
+    "operators_of",
+]

@@ -39,6 +39,7 @@ class Operator(NamedTuple):
         waits: its result's shape depends on values, for which it waits.
         prepare: makes what takes the place of the second input of that and the two
             after it, once, where they are constants.
+        is_kernel: its function takes a namespace of ``onnxplug_kernels``, not torch.
     """
 
     kernel: Kernel
@@ -48,6 +49,7 @@ class Operator(NamedTuple):
     check: Check | None
     waits: bool
     prepare: Callable[..., Any] | None
+    is_kernel: bool = False
 
 
 def operator(
