@@ -6,7 +6,7 @@ import ctypes
 import functools
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
 from onnxplug.ep.arrays import usual_form
@@ -14,8 +14,13 @@ from onnxplug.errors import EPFail, OnnxplugError, OutputMismatch
 from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
-from onnxplug_native.functions.kernel_context import KernelContext, NodeComputeContext
-from onnxplug_native.functions.tensor import new_array
+from onnxplug_native.functions.kernel_context import (
+    Allocate,
+    KernelContext,
+    NodeComputeContext,
+    takes,
+)
+from onnxplug_native.functions.tensor import GIVEN, new_array
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
@@ -47,11 +52,19 @@ class NativePartition(ep.CompiledPartition):
         self._compiled: Structure | None = compiled
         self._who = f"{provider.factory.name} of {provider.factory.library.name}"
         self._inputs = [_dtype(partition, each) for each in partition.inputs]
-        self._dtypes = [dtype.numpy for dtype in self._inputs]
+        # where arrays are the host's, those that libraries use where they lie
+        self._dtypes = [
+            dtype.numpy if provider.memory is None else None for dtype in self._inputs
+        ]
         self._outputs = [_dtype(partition, each) for each in partition.outputs]
         self._names = list(partition.outputs)
+        self._shapes = [_static_shape(partition, each) for each in partition.outputs]
+        self._is_static = None not in self._shapes
+        self._last: tuple[Any, Any] | None = None
         memory = provider.memory
         self._memory = memory
+        self._allocate: Allocate = new_array if memory is None else memory.allocate
+        self._address = compiled.address
         weights = [ep_contiguous(partition.constant(each)) for each in constants]
         self._constants = list(
             zip(
@@ -83,8 +96,13 @@ class NativePartition(ep.CompiledPartition):
         if self._compiled is None:
             raise EPFail(f"a partition of {self._who} was closed")
         dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
-        allocate = new_array if self._memory is None else self._memory.allocate
-        return KernelContext(dtypes, self._outputs, allocate=allocate)
+        made = KernelContext(dtypes, self._outputs, allocate=self._allocate)
+        for value, (_, array) in zip(
+            made.inputs[len(self._inputs) :], self._constants, strict=True
+        ):
+            assert value is not None
+            value.set(array)
+        return made
 
     def run(
         self,
@@ -108,7 +126,8 @@ class NativePartition(ep.CompiledPartition):
         try:
             return self._run(arguments, inputs, outputs, context)
         finally:
-            arguments.clear()
+            arguments.clear(len(self._inputs))
+            arguments.allocate = self._allocate
             self._idle.append(arguments)
 
     def _run(
@@ -118,58 +137,92 @@ class NativePartition(ep.CompiledPartition):
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
-        constants = [array for _, array in self._constants]
-        if self._memory is None:
-            inputs = list(map(usual_form, inputs, self._dtypes))
-        elif context is not None and isinstance(context.stream, NativeStream):
-            arguments.stream = context.stream.handle
-            arguments.allocate = functools.partial(
-                self._memory.allocate, stream=context.stream
-            )
-        arrays = [*inputs, *constants]
-        for array, value in zip(arrays, arguments.inputs, strict=True):
+        is_bound = any(each is not None for each in outputs)
+        if is_bound:
+            self._check(outputs)
+            arguments.bound = outputs
+        if self._memory is not None and context is not None:
+            stream = context.stream
+            if isinstance(stream, NativeStream):
+                arguments.stream = stream.handle
+                arguments.allocate = functools.partial(
+                    self._memory.allocate, stream=stream
+                )
+        for value, array, dtype in zip(
+            arguments.inputs, inputs, self._dtypes, strict=False
+        ):
             assert value is not None
-            value.set(array)
-        arguments.bound = outputs
+            value.set(array if dtype is None else usual_form(array, dtype))
+        last, shapes = self._last, [array.shape for array in inputs]
+        if self._is_static:
+            self._expect(arguments, self._shapes, outputs if is_bound else ())
+        elif last is not None and last[0] == shapes:
+            self._expect(arguments, last[1], outputs if is_bound else ())
+        if self._notifies:
+            status = self._notified(arguments, context)
+        else:
+            status = self._compute(self._address, self._state, arguments.address)
+        if status or arguments.failure is not None:
+            self._fail(status, arguments.failure)
+        results = [value.result() for value in arguments.outputs]
+        for value in arguments.outputs:
+            if not value.memory.state & GIVEN:
+                self._fail_output(arguments)
+        if last is None or last[0] != shapes:
+            # any thread's will do: it is no more than a guess
+            self._last = shapes, [value.shape for value in arguments.outputs]
+        return ep.fill_bound(results, outputs) if is_bound else results
+
+    def _check(self, outputs: Sequence[Any | None]) -> None:
+        """Refuse arrays of other element types than the outputs.
+
+        Raises:
+            OutputMismatch: one is.
+        """
         for wanted, bound in zip(self._outputs, outputs, strict=True):
             if bound is not None and bound.dtype != wanted.numpy:
                 raise OutputMismatch(
                     f"an output is {wanted}, and the array bound to it {bound.dtype}; "
                     "bind one like the output"
                 )
-        assert self._compiled is not None
-        if self._notifies:
-            status = self._notified(arguments, context)
-        else:
-            status = self._compute(
-                self._compiled.address, self._state, arguments.address
-            )
-        if status or arguments.failure is not None:
-            self._fail(status, arguments.failure)
-        results = []
-        for name, value in zip(self._names, arguments.outputs, strict=True):
-            if not value.memory.is_ready:
-                raise EPFail(f"{self._who} did not compute the output {name!r}")
-            results.append(value.result())
-        return ep.fill_bound(results, outputs)
+
+    def _expect(
+        self,
+        arguments: KernelContext,
+        shapes: Sequence[tuple[int, ...] | None],
+        bound: Sequence[Any | None],
+    ) -> None:
+        """Make room for outputs that are known, or were so the last time that inputs
+        had the shapes that they have now."""
+        for place, (shape, dtype) in enumerate(zip(shapes, self._outputs, strict=True)):
+            assert shape is not None
+            array = bound[place] if bound else None
+            if array is None:
+                array = arguments.allocate(dtype, shape)
+            elif tuple(array.shape) != shape or not takes(array, dtype):
+                continue
+            arguments.expect(place, array, is_known=self._is_static)
 
     def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        assert self._compiled is not None
         given = {} if context is None else context.options
         options = RunOptions({key: str(value) for key, value in given.items()})
         structure = self._provider.structure
         try:
             if "OnRunStart" in self._notifies:
                 structure.call("OnRunStart", options.address)
-            status = self._compute(
-                self._compiled.address, self._state, arguments.address
-            )
+            status = self._compute(self._address, self._state, arguments.address)
             if "OnRunEnd" in self._notifies:
                 structure.call("OnRunEnd", options.address, True)
             return status
         finally:
             options.release()
+
+    def _fail_output(self, arguments: KernelContext) -> NoReturn:
+        for name, value in zip(self._names, arguments.outputs, strict=True):
+            if not value.memory.state & GIVEN:
+                raise EPFail(f"{self._who} did not compute the output {name!r}")
+        raise AssertionError("every output was computed")
 
     def _fail(self, status: int | None, failure: Exception | None) -> None:
         """Raise what went wrong: in an entry of ours, or else in the library.
@@ -204,6 +257,13 @@ class NativePartition(ep.CompiledPartition):
             compiled.call("ReleaseState", self._state)
         self._context.release()
         self._provider.release(compiled)
+
+
+def _static_shape(partition: ep.Partition, name: str) -> tuple[int, ...] | None:
+    """The shape of a value, if all of it is known."""
+    shape = partition.value(name).shape
+    sizes = tuple(size for size in shape or () if isinstance(size, int))
+    return None if shape is None or len(sizes) < len(shape) else sizes
 
 
 def _dtype(partition: ep.Partition, name: str) -> ep.DataType:
