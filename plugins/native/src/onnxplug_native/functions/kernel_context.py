@@ -57,7 +57,8 @@ class KernelContext(Handle):
 
     Attributes:
         inputs: the tensors; ``None`` for one that is left out.
-        outputs: the tensors, without content before the library asks for room.
+        outputs: the tensors, without content before the library asks for room;
+            ``None`` for one that nobody wants.
         bound: the array that the caller wants each output in, if any.
         failure: what went wrong in an entry that a library called.
         allocate: what makes arrays for outputs.
@@ -73,7 +74,7 @@ class KernelContext(Handle):
         allocate: Allocate = new_array,
     ) -> None:
         self.inputs = [None if dtype is None else Value(dtype) for dtype in inputs]
-        self.outputs = [Value(dtype) for dtype in outputs]
+        self.outputs = [None if dtype is None else Value(dtype) for dtype in outputs]
         self._unbound: Sequence[Any | None] = (None,) * len(outputs)
         self.bound: Sequence[Any | None] = self._unbound
         self.failure: Exception | None = None
@@ -109,12 +110,13 @@ class KernelContext(Handle):
             is_known: the shape is that of the output for sure, and libraries are told.
         """
         value = self.outputs[index]
+        assert value is not None
         value.set(array)
         if is_known:
             value.memory.state = READY | KNOWN
 
-    def output(self, index: int, shape: tuple[int, ...]) -> Value:
-        """The tensor of an output, with room for *shape*.
+    def output(self, index: int, shape: tuple[int, ...]) -> Value | None:
+        """The tensor of an output, with room for *shape*; ``None`` if nobody wants it.
 
         Raises:
             InterfaceError: there is no such output, or no such shape.
@@ -127,6 +129,8 @@ class KernelContext(Handle):
                 f"there is no output {index} of {len(self.outputs)}",
             )
         value = self.outputs[index]
+        if value is None:
+            return None
         memory = value.memory
         if memory.state & READY and value.shape == shape:
             memory.state |= GIVEN
@@ -158,7 +162,8 @@ class KernelContext(Handle):
             if value is not None:
                 value.array = None
         for value in self.outputs:
-            value.clear()
+            if value is not None:
+                value.clear()
         self.bound = self._unbound
         self.failure = self.stream = None
 
@@ -230,8 +235,8 @@ def context_get_preallocated_output(context: int, index: int, out: int) -> None:
             Code.INVALID_ARGUMENT, f"there is no output {index} of {len(found.outputs)}"
         )
     value = found.outputs[index]
-    is_known = value.memory.state & KNOWN
-    if is_known:
+    is_known = value is not None and value.memory.state & KNOWN
+    if value is not None and is_known:
         value.memory.state |= GIVEN
     put_pointer(out, value if is_known else None)
 

@@ -222,6 +222,7 @@ def _output(self: _Writer, context: Any, index: Any, wanted: int) -> tuple[Any, 
     self.require(self.builder.icmp_unsigned("<", index, count))
     values = self.load(context, _field(ContextMemory, "outputs"), self.pointer)
     value = self.item(values, index)
+    self.require_some(value)
     state = self.load(value, _field(TensorMemory, "state"), self.int)
     has = self.builder.and_(state, self.int(wanted))
     self.require(self.builder.icmp_unsigned("==", has, self.int(wanted)))
