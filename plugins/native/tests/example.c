@@ -12,6 +12,7 @@
  *   DEVICES n       how many devices it says that it drives (default 1)
  *   FOREIGN_DEVICE  gives a device that the host did not make
  *   DEVICE_MEMORY   has memory that nobody else can read or write
+ *   KERNELS         registers a kernel instead of compiling
  *   STREAMS         queues its work, and does it when the stream is flushed
  */
 #include <stdbool.h>
@@ -184,12 +185,60 @@ struct Ep {
   Status (*GetCapability)(Ep *, Pointer, Pointer);
   Status (*Compile)(Ep *, Pointer *, Pointer *, size_t, Compiled **, Pointer *);
   void (*Release)(Ep *, Compiled **, size_t);
-  Pointer rest[9];
+  Pointer rest[8];
+  Status (*GetKernelRegistry)(Ep *, Pointer *);
   Status (*IsConcurrentRunSupported)(Ep *, bool *);
   Pointer more[8];
   char mode[64];
   Pointer logger;
 };
+
+/* A kernel */
+
+typedef struct Kernel {
+  uint32_t version, flags;
+  Status (*Compute)(struct Kernel *, Pointer);
+  void (*Release)(struct Kernel *);
+  Pointer rest[2];
+  Compiled compiled;
+} Kernel;
+static Pointer registry;
+static Status kernel_compute(Kernel *this, Pointer context) { return compiled_compute(&this->compiled, NULL, context); }
+static void kernel_release(Kernel *this) { allocated--; free(this); }
+static Status kernel_create(void *state, Pointer info, Kernel **out) {
+  size_t inputs;
+  char name[16];
+  size_t size = sizeof name;
+  Pointer ep;
+  CHECK(CALL(OrtApi_KernelInfo_GetInputCount, Status, Pointer, size_t *)(info, &inputs));
+  CHECK(CALL(OrtApi_KernelInfo_GetOperatorType, Status, Pointer, char *, size_t *)(info, name, &size));
+  CHECK(CALL_EP(OrtEpApi_KernelInfo_GetEp, Status, Pointer, Pointer *)(info, &ep));
+  if (inputs != 2 || strcmp(name, "Mul")) return fail(1, "no such node");
+  Kernel *made = calloc(1, sizeof *made);
+  allocated++;
+  made->version = VERSION;
+  made->Compute = kernel_compute;
+  made->Release = kernel_release;
+  made->compiled.ep = ep;
+  *out = made;
+  return NULL;
+}
+static Status registry_make(void) {
+  Pointer builder, kernel, type;
+  CHECK(CALL_EP(OrtEpApi_CreateKernelRegistry, Status, Pointer *)(&registry));
+  CHECK(CALL_EP(OrtEpApi_CreateKernelDefBuilder, Status, Pointer *)(&builder));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetOperatorType, Status, Pointer, const char *)(builder, "Mul"));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetDomain, Status, Pointer, const char *)(builder, ""));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, 14, 14));
+  CHECK(CALL_EP(OrtEpApi_GetTensorDataType, Status, int, Pointer *)(1, &type));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_AddTypeConstraint, Status, Pointer, const char *, Pointer *, size_t)(builder, "T", &type, 1));
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
+  CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, kernel_create, NULL));
+  CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);
+  CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
+  return NULL;
+}
+static Status ep_registry(Ep *this, Pointer *out) { *out = registry; return NULL; }
 
 static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
 
@@ -212,6 +261,12 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
   for (size_t i = 0; i < count; i++) {
     const char *type;
     CHECK(CALL(OrtApi_Node_GetOperatorType, Status, Pointer, const char **)(nodes[i], &type));
+#ifdef KERNELS
+    Pointer kernel;
+    CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_LookUpKernel, Status, Pointer, Pointer, Pointer *)(info, nodes[i], &kernel));
+    if (kernel) CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddSingleNode, Status, Pointer, Pointer)(info, nodes[i]));
+    continue;
+#endif
     if (strcmp(type, "Mul")) continue;
     CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
     if (is(this, "two_groups"))
@@ -373,10 +428,20 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
   ep->Compile = ep_compile;
   ep->Release = ep_release;
   ep->IsConcurrentRunSupported = ep_concurrent;
+#ifdef KERNELS
+  CHECK(registry_make());
+  ep->GetKernelRegistry = ep_registry;
+#endif
   *out = ep;
   return NULL;
 }
-static void factory_release(Factory *this, Ep *ep) { allocated--; free(ep); }
+static void factory_release(Factory *this, Ep *ep) {
+#ifdef KERNELS
+  CALL_EP(OrtEpApi_ReleaseKernelRegistry, void, Pointer)(registry);
+#endif
+  allocated--;
+  free(ep);
+}
 
 static Status factory_allocator(Factory *this, Pointer info, Pointer options, Allocator **out) {
   Allocator *made = calloc(1, sizeof *made);

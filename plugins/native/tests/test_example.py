@@ -35,9 +35,14 @@ def test_a_library_is_registered_described_and_unregistered(register) -> None:
     assert EXAMPLE not in onnxplug.get_available_providers()
 
 
-@pytest.mark.parametrize("shape", [("n", 3), (2, 3)])
-def test_partitions_run_with_any_shapes_from_any_threads(register, shape) -> None:
-    register()
+@pytest.mark.parametrize(
+    ("macros", "shape"),
+    [([], ("n", 3)), ([], (2, 3)), (["KERNELS"], ("n", 3)), (["KERNELS"], (2, 3))],
+)
+def test_partitions_run_with_any_shapes_from_any_threads(
+    register, macros, shape
+) -> None:
+    register(*macros)
     with open_session(product(*shape, nodes=3)) as session:
         assert session.get_providers() == [EXAMPLE, "CPUExecutionProvider"]
         sizes = [(2, 3)] if shape == (2, 3) else [(1, 3), (5, 3), (0, 3), (2, 3)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
 from onnxplug.ep.arrays import usual_form
@@ -14,8 +15,13 @@ from onnxplug.errors import EPFail, OnnxplugError, OutputMismatch
 from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
-from onnxplug_native.functions.kernel_context import KernelContext, NodeComputeContext
-from onnxplug_native.functions.tensor import new_array
+from onnxplug_native.functions.kernel_context import (
+    Allocate,
+    KernelContext,
+    NodeComputeContext,
+    takes,
+)
+from onnxplug_native.functions.tensor import GIVEN, Value, new_array
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
@@ -24,67 +30,53 @@ if TYPE_CHECKING:
 
 
 class NativePartition(ep.CompiledPartition):
-    """What a library has compiled.
+    """What a library runs of a graph: a context of inputs and outputs at a time.
 
     Runs may overlap: each takes a context that is idle, or makes another.
     """
 
-    def __init__(
-        self,
-        provider: NativeProvider,
-        compiled: Structure,
-        partition: ep.Partition,
-        constants: Sequence[str],
-        name: str,
-    ) -> None:
-        """*constants* are the weights that the library wants given in each run.
-
-        Raises:
-            OnnxplugError: the library makes no state for runs.
-        """
+    def __init__(self, provider: NativeProvider, partition: ep.Partition) -> None:
         self._provider = provider
         self._partition = partition
-        self._compiled: Structure | None = compiled
         self._who = f"{provider.factory.name} of {provider.factory.library.name}"
-        self._inputs = [_dtype(partition, each) for each in partition.inputs]
-        self._dtypes = [dtype.numpy for dtype in self._inputs]
-        self._outputs = [_dtype(partition, each) for each in partition.outputs]
+        self._inputs = [dtype_of(partition, each) for each in partition.inputs]
+        # where arrays are the host's, those that libraries use where they lie
+        self._dtypes = [
+            dtype.numpy if provider.memory is None else None for dtype in self._inputs
+        ]
+        self._outputs = [dtype_of(partition, each) for each in partition.outputs]
         self._names = list(partition.outputs)
-        memory = provider.memory
-        self._memory = memory
-        weights = [ep_contiguous(partition.constant(each)) for each in constants]
-        self._constants = list(
-            zip(
-                [_dtype(partition, each) for each in constants],
-                weights if memory is None else map(memory.moved, weights),
-                strict=True,
-            )
+        self._shapes = [_static_shape(partition, each) for each in partition.outputs]
+        self._is_static = None not in self._shapes
+        self._last: tuple[Any, Any] | None = None
+        self._memory = provider.memory
+        self._allocate: Allocate = (
+            new_array if provider.memory is None else provider.memory.allocate
         )
         self._notifies = [
             each for each in ("OnRunStart", "OnRunEnd") if provider.structure.has(each)
         ]
         if not provider.is_concurrent:
             self.max_concurrent_runs = 1
-        self._context = NodeComputeContext(name)
-        self._state = ctypes.c_void_p()
         self._idle: deque[KernelContext] = deque()
-        try:
-            compiled.call(
-                "CreateState", self._context.address, ctypes.addressof(self._state)
-            )
-            self._compute = compiled.function("Compute")
-        except BaseException:
-            self._compiled = None
-            self._context.release()
-            provider.release(compiled)
-            raise
+        self._is_closed = False
 
+    def weight(self, name: str) -> Any:
+        """A constant, where the library's EP has its memory."""
+        array = ep_contiguous(self._partition.constant(name))
+        return array if self._memory is None else self._memory.moved(array)
+
+    @abstractmethod
     def _make(self) -> KernelContext:
-        if self._compiled is None:
-            raise EPFail(f"a partition of {self._who} was closed")
-        dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
-        allocate = new_array if self._memory is None else self._memory.allocate
-        return KernelContext(dtypes, self._outputs, allocate=allocate)
+        """A context, with the weights in it.
+
+        Raises:
+            EPFail: the partition was closed.
+        """
+
+    @abstractmethod
+    def _compute(self, context: int) -> int | None:
+        """Let the library compute what the context at an address says; its status."""
 
     def run(
         self,
@@ -108,7 +100,8 @@ class NativePartition(ep.CompiledPartition):
         try:
             return self._run(arguments, inputs, outputs, context)
         finally:
-            arguments.clear()
+            arguments.clear(len(self._inputs))
+            arguments.allocate = self._allocate
             self._idle.append(arguments)
 
     def _run(
@@ -118,58 +111,97 @@ class NativePartition(ep.CompiledPartition):
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
-        constants = [array for _, array in self._constants]
-        if self._memory is None:
-            inputs = list(map(usual_form, inputs, self._dtypes))
-        elif context is not None and isinstance(context.stream, NativeStream):
-            arguments.stream = context.stream.handle
-            arguments.allocate = functools.partial(
-                self._memory.allocate, stream=context.stream
-            )
-        arrays = [*inputs, *constants]
-        for array, value in zip(arrays, arguments.inputs, strict=True):
+        is_bound = any(each is not None for each in outputs)
+        if is_bound:
+            self._check(outputs)
+            arguments.bound = outputs
+        if self._memory is not None and context is not None:
+            stream = context.stream
+            if isinstance(stream, NativeStream):
+                arguments.stream = stream.handle
+                arguments.allocate = functools.partial(
+                    self._memory.allocate, stream=stream
+                )
+        self._feed(arguments, inputs)
+        last, shapes = self._last, [array.shape for array in inputs]
+        if self._is_static:
+            self._expect(arguments, self._shapes, outputs if is_bound else ())
+        elif last is not None and last[0] == shapes:
+            self._expect(arguments, last[1], outputs if is_bound else ())
+        if self._notifies:
+            status = self._notified(arguments, context)
+        else:
+            status = self._compute(arguments.address)
+        if status or arguments.failure is not None:
+            self._fail(status, arguments.failure)
+        values = [value for value in arguments.outputs if value is not None]
+        results = [value.result() for value in values]
+        for value in values:
+            if not value.memory.state & GIVEN:
+                self._fail_output(values)
+        if last is None or last[0] != shapes:
+            # any thread's will do: it is no more than a guess
+            self._last = shapes, [value.shape for value in values]
+        return ep.fill_bound(results, outputs) if is_bound else results
+
+    def _feed(self, arguments: KernelContext, inputs: Sequence[Any]) -> None:
+        """Let the tensors of inputs be *inputs*."""
+        for value, array, dtype in zip(
+            arguments.inputs, inputs, self._dtypes, strict=False
+        ):
             assert value is not None
-            value.set(array)
-        arguments.bound = outputs
+            value.set(array if dtype is None else usual_form(array, dtype))
+
+    def _check(self, outputs: Sequence[Any | None]) -> None:
+        """Refuse arrays of other element types than the outputs.
+
+        Raises:
+            OutputMismatch: one is.
+        """
         for wanted, bound in zip(self._outputs, outputs, strict=True):
             if bound is not None and bound.dtype != wanted.numpy:
                 raise OutputMismatch(
                     f"an output is {wanted}, and the array bound to it {bound.dtype}; "
                     "bind one like the output"
                 )
-        assert self._compiled is not None
-        if self._notifies:
-            status = self._notified(arguments, context)
-        else:
-            status = self._compute(
-                self._compiled.address, self._state, arguments.address
-            )
-        if status or arguments.failure is not None:
-            self._fail(status, arguments.failure)
-        results = []
-        for name, value in zip(self._names, arguments.outputs, strict=True):
-            if not value.memory.is_ready:
-                raise EPFail(f"{self._who} did not compute the output {name!r}")
-            results.append(value.result())
-        return ep.fill_bound(results, outputs)
+
+    def _expect(
+        self,
+        arguments: KernelContext,
+        shapes: Sequence[tuple[int, ...] | None],
+        bound: Sequence[Any | None],
+    ) -> None:
+        """Make room for outputs that are known, or were so the last time that inputs
+        had the shapes that they have now."""
+        for place, (shape, dtype) in enumerate(zip(shapes, self._outputs, strict=True)):
+            assert shape is not None
+            array = bound[place] if bound else None
+            if array is None:
+                array = arguments.allocate(dtype, shape)
+            elif tuple(array.shape) != shape or not takes(array, dtype):
+                continue
+            arguments.expect(place, array, is_known=self._is_static)
 
     def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        assert self._compiled is not None
         given = {} if context is None else context.options
         options = RunOptions({key: str(value) for key, value in given.items()})
         structure = self._provider.structure
         try:
             if "OnRunStart" in self._notifies:
                 structure.call("OnRunStart", options.address)
-            status = self._compute(
-                self._compiled.address, self._state, arguments.address
-            )
+            status = self._compute(arguments.address)
             if "OnRunEnd" in self._notifies:
                 structure.call("OnRunEnd", options.address, True)
             return status
         finally:
             options.release()
+
+    def _fail_output(self, values: Sequence[Value]) -> NoReturn:
+        for name, value in zip(self._names, values, strict=True):
+            if not value.memory.state & GIVEN:
+                raise EPFail(f"{self._who} did not compute the output {name!r}")
+        raise AssertionError("every output was computed")
 
     def _fail(self, status: int | None, failure: Exception | None) -> None:
         """Raise what went wrong: in an entry of ours, or else in the library.
@@ -185,6 +217,63 @@ class NativePartition(ep.CompiledPartition):
         if failure is not None:
             raise failure
 
+    def close(self) -> None:
+        """Release the contexts."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().release()
+
+
+class CompiledGroup(NativePartition):
+    """Nodes that a library has compiled."""
+
+    def __init__(
+        self,
+        provider: NativeProvider,
+        compiled: Structure,
+        partition: ep.Partition,
+        constants: Sequence[str],
+        name: str,
+    ) -> None:
+        """*constants* are the weights that the library wants given in each run.
+
+        Raises:
+            OnnxplugError: the library makes no state for runs.
+        """
+        super().__init__(provider, partition)
+        self._compiled = compiled
+        self._constants = [
+            (dtype_of(partition, each), self.weight(each)) for each in constants
+        ]
+        self._address = compiled.address
+        self._context = NodeComputeContext(name)
+        self._state = ctypes.c_void_p()
+        try:
+            compiled.call(
+                "CreateState", self._context.address, ctypes.addressof(self._state)
+            )
+            self._function = compiled.function("Compute")
+        except BaseException:
+            self._context.release()
+            provider.release(compiled)
+            raise
+
+    def _make(self) -> KernelContext:
+        if self._is_closed:
+            raise EPFail(f"a partition of {self._who} was closed")
+        dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
+        made = KernelContext(dtypes, self._outputs, allocate=self._allocate)
+        for value, (_, array) in zip(
+            made.inputs[len(self._inputs) :], self._constants, strict=True
+        ):
+            assert value is not None
+            value.set(array)
+        return made
+
+    def _compute(self, context: int) -> int | None:
+        status: int | None = self._function(self._address, self._state, context)
+        return status
+
     def serialize(self) -> bytes:
         """The node that the library makes of it.
 
@@ -195,18 +284,24 @@ class NativePartition(ep.CompiledPartition):
 
     def close(self) -> None:
         """Release the state of runs, and what was compiled."""
-        compiled, self._compiled = self._compiled, None
-        if compiled is None:
+        if self._is_closed:
             return
-        while self._idle:
-            self._idle.pop().release()
-        if compiled.has("ReleaseState"):
-            compiled.call("ReleaseState", self._state)
+        super().close()
+        if self._compiled.has("ReleaseState"):
+            self._compiled.call("ReleaseState", self._state)
         self._context.release()
-        self._provider.release(compiled)
+        self._provider.release(self._compiled)
 
 
-def _dtype(partition: ep.Partition, name: str) -> ep.DataType:
+def dtype_of(partition: ep.Partition, name: str) -> ep.DataType:
+    """The element type of a tensor, which is known."""
     dtype = partition.value(name).dtype
     assert dtype is not None, name
     return dtype
+
+
+def _static_shape(partition: ep.Partition, name: str) -> tuple[int, ...] | None:
+    """The shape of a value, if all of it is known."""
+    shape = partition.value(name).shape
+    sizes = tuple(size for size in shape or () if isinstance(size, int))
+    return None if shape is None or len(sizes) < len(shape) else sizes

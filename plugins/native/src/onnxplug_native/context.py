@@ -124,10 +124,7 @@ def unpack(data: memoryview, partition: ep.Partition) -> tuple[ContextNode, str]
             each.name: _plain(onnx.helper.get_attribute_value(each))
             for each in proto.attribute
         }
-    except Exception as error:
-        # protobuf's own error is a class of a module without types
-        if type(error).__name__ != "DecodeError" and not isinstance(error, ValueError):
-            raise
+    except Exception as error:  # protobuf's own class is not typed
         raise NotOfUse(f"the bytes are no node: {error}") from error
     if (proto.op_type, proto.domain) != (OPERATOR, DOMAIN):
         raise NotOfUse(f"it is a node {proto.domain}.{proto.op_type}, no {OPERATOR}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
 from onnxplug.errors import EPFail, OnnxplugError
-from onnxplug_native.compiled import NativePartition
+from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
     ENTRIES,
     ContextGraph,
@@ -24,10 +25,12 @@ from onnxplug_native.functions.capability import Group, SupportInfo
 from onnxplug_native.functions.editor import MadeNode
 from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
+from onnxplug_native.functions.kernel_registry import KernelRegistry
 from onnxplug_native.functions.node import NodeView
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.memory import text_at
 from onnxplug_native.interface.structure import Structure
+from onnxplug_native.kernel import KernelPartition
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
@@ -74,10 +77,29 @@ class NativeProvider(ep.ExecutionProvider):
         self._entries = dict(entries)
         try:
             self.structure = self._make(self._entries)
+            self._registry = self._kernels()
         except BaseException:
             self._logger.release()
             self._let_go()
             raise
+
+    def _kernels(self) -> KernelRegistry | None:
+        """The EP's kernels, which are the library's to release."""
+        if not self.structure.has("GetKernelRegistry"):
+            return None
+        out = ctypes.c_void_p()
+        self.structure.call("GetKernelRegistry", ctypes.addressof(out))
+        return find(KernelRegistry, out.value) if out.value else None
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """What the library is told of the session's config."""
+        return self._entries
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The session's."""
+        return self._logger.logger
 
     def _make(self, entries: Mapping[str, str]) -> Structure:
         """An EP of the library.
@@ -133,7 +155,7 @@ class NativeProvider(ep.ExecutionProvider):
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """What the library takes, in its groups."""
         with self._view(graph) as view:
-            info = SupportInfo(view, None)
+            info = SupportInfo(view, self._registry)
             try:
                 self.structure.call("GetCapability", view.address, info.address)
                 groups = info.groups
@@ -209,9 +231,33 @@ class NativeProvider(ep.ExecutionProvider):
                     f"{name!r} is {partition.value(name).type}, and "
                     f"{self.location} holds no such tensors"
                 )
+        group = self._groups.get(partition.label)
+        if group is not None and not group.is_fused:
+            return self._kernel_for(partition)
         with self._part(partition, constants) as (view, fused):
             compiled, _ = self._compile(self.structure, view, fused)
-        return NativePartition(self, compiled, partition, constants, fused.name)
+        return CompiledGroup(self, compiled, partition, constants, fused.name)
+
+    def _kernel_for(self, partition: ep.Partition) -> ep.CompiledPartition:
+        """The kernel for the one node of *partition*.
+
+        Raises:
+            Declined: the library has none for the node as it is now.
+        """
+        view = GraphView(
+            partition.graph,
+            self._model,
+            nodes=partition.nodes,
+            inputs=partition.inputs,
+            outputs=partition.outputs,
+            lookup=partition,
+        )
+        registry = self._registry
+        kernel = None if registry is None else registry.find(view.nodes[0])
+        if kernel is None:
+            view.release()
+            _decline(f"{self._who} has registered no kernel for it")
+        return KernelPartition(self, partition, kernel, view)
 
     @contextmanager
     def _part(
@@ -322,7 +368,7 @@ class NativeProvider(ep.ExecutionProvider):
                 compiled, _ = self._compile(self.structure, view, fused)
         except OnnxplugError as error:
             _decline(str(error))
-        return NativePartition(self, compiled, partition, (), fused.name)
+        return CompiledGroup(self, compiled, partition, (), fused.name)
 
     def _given(self, partition: ep.Partition) -> list[str]:
         """The weights that the library wants given in runs."""

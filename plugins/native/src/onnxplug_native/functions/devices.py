@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_native.functions.environment import KeyValuePairs
@@ -75,6 +77,28 @@ class MemoryDevice(Handle):
         self.place = place
 
 
+INFO_TAG: Final = 0x6F6E6E78_696E666F
+"""What the memory of what is known of an allocator begins with."""
+
+
+class InfoMemory(ctypes.Structure):
+    """What lies at the address of a :class:`MemoryInfo`, for compiled entries to read.
+
+    Attributes:
+        tag: :data:`INFO_TAG` while it lives.
+        name: where the allocator's name is.
+        device_type: see :class:`Place`.
+        device_id: see there.
+    """
+
+    _fields_: ClassVar = [
+        ("tag", ctypes.c_uint64),
+        ("name", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+    ]
+
+
 class MemoryInfo(Handle):
     """What an allocator allocates.
 
@@ -88,7 +112,9 @@ class MemoryInfo(Handle):
     def __init__(
         self, name: str, place: Place, alignment: int = 0, allocator_type: int = 0
     ) -> None:
-        super().__init__()
+        self.memory = InfoMemory(INFO_TAG, None, place.device_type, place.device_id)
+        super().__init__(self.memory)
+        self.memory.name = self.text(name)
         self.name = name
         self.device = MemoryDevice(place)
         self.alignment = alignment
@@ -105,11 +131,18 @@ class MemoryInfo(Handle):
 
     def release(self) -> None:
         """Release it and its device."""
+        self.memory.tag = 0
         self.device.release()
         super().release()
 
 
 HOST_PLACE: Final = Place()
+
+
+@functools.cache
+def host_memory() -> MemoryInfo:
+    """Ordinary memory, of which libraries know one thing for ever."""
+    return MemoryInfo("Cpu", HOST_PLACE)
 
 
 class Device(Handle):

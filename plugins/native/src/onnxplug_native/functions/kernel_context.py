@@ -12,7 +12,14 @@ from onnxplug.errors import OutOfMemory, OutputMismatch
 from onnxplug_native.functions.allocator import host_allocator
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.functions.stream import SyncStream
-from onnxplug_native.functions.tensor import MAX_RANK, Value, new_array
+from onnxplug_native.functions.tensor import (
+    GIVEN,
+    KNOWN,
+    MAX_RANK,
+    READY,
+    Value,
+    new_array,
+)
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import longs, put_pointer, put_size
@@ -50,7 +57,8 @@ class KernelContext(Handle):
 
     Attributes:
         inputs: the tensors; ``None`` for one that is left out.
-        outputs: the tensors, without content before the library asks for room.
+        outputs: the tensors, without content before the library asks for room;
+            ``None`` for one that nobody wants.
         bound: the array that the caller wants each output in, if any.
         failure: what went wrong in an entry that a library called.
         allocate: what makes arrays for outputs.
@@ -66,8 +74,9 @@ class KernelContext(Handle):
         allocate: Allocate = new_array,
     ) -> None:
         self.inputs = [None if dtype is None else Value(dtype) for dtype in inputs]
-        self.outputs = [Value(dtype) for dtype in outputs]
-        self.bound: Sequence[Any | None] = [None] * len(outputs)
+        self.outputs = [None if dtype is None else Value(dtype) for dtype in outputs]
+        self._unbound: Sequence[Any | None] = (None,) * len(outputs)
+        self.bound: Sequence[Any | None] = self._unbound
         self.failure: Exception | None = None
         self.allocate = allocate
         self.stream: SyncStream | None = None
@@ -94,8 +103,20 @@ class KernelContext(Handle):
             self._logger = Logger(logging.getLogger("onnxplug.session"))
         return self._logger
 
-    def output(self, index: int, shape: tuple[int, ...]) -> Value:
-        """The tensor of an output, with room for *shape*.
+    def expect(self, index: int, array: Any, *, is_known: bool) -> None:
+        """Let an output be *array* before a library asks for room.
+
+        Args:
+            is_known: the shape is that of the output for sure, and libraries are told.
+        """
+        value = self.outputs[index]
+        assert value is not None
+        value.set(array)
+        if is_known:
+            value.memory.state = READY | KNOWN
+
+    def output(self, index: int, shape: tuple[int, ...]) -> Value | None:
+        """The tensor of an output, with room for *shape*; ``None`` if nobody wants it.
 
         Raises:
             InterfaceError: there is no such output, or no such shape.
@@ -108,7 +129,11 @@ class KernelContext(Handle):
                 f"there is no output {index} of {len(self.outputs)}",
             )
         value = self.outputs[index]
-        if value.memory.is_ready and value.shape == shape:
+        if value is None:
+            return None
+        memory = value.memory
+        if memory.state & READY and value.shape == shape:
+            memory.state |= GIVEN
             return value
         assert value.dtype is not None
         bound = self.bound[index]
@@ -124,13 +149,22 @@ class KernelContext(Handle):
                 value.set(self.allocate(value.dtype, shape))
             except MemoryError as error:
                 raise OutOfMemory.of(error, f"output {index}") from error
+        memory.state |= GIVEN
         return value
 
-    def clear(self) -> None:
-        """Forget the arrays of a run."""
-        for value in (*self.inputs, *self.outputs):
+    def clear(self, inputs: int) -> None:
+        """Forget the arrays of a run.
+
+        Args:
+            inputs: how many of the inputs are the run's; the others stay.
+        """
+        for value in self.inputs[:inputs]:
+            if value is not None:
+                value.array = None
+        for value in self.outputs:
             if value is not None:
                 value.clear()
+        self.bound = self._unbound
         self.failure = self.stream = None
 
     def release(self) -> None:
@@ -201,7 +235,10 @@ def context_get_preallocated_output(context: int, index: int, out: int) -> None:
             Code.INVALID_ARGUMENT, f"there is no output {index} of {len(found.outputs)}"
         )
     value = found.outputs[index]
-    put_pointer(out, value if value.memory.is_ready else None)
+    is_known = value is not None and value.memory.state & KNOWN
+    if value is not None and is_known:
+        value.memory.state |= GIVEN
+    put_pointer(out, value if is_known else None)
 
 
 @implements("KernelContext_GetLogger")

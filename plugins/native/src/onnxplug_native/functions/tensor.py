@@ -7,13 +7,14 @@ are copied, where all others are used where they lie.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from onnxplug import ep
-from onnxplug_native.functions.devices import HOST_PLACE, MemoryDevice, MemoryInfo
+from onnxplug_native.functions.devices import MemoryInfo, host_memory
 from onnxplug_native.functions.types import (
     ShapeInfo,
     TypeInfo,
@@ -36,10 +37,18 @@ from onnxplug_native.interface.status import Code, InterfaceError
 MAX_RANK: Final = 64
 """The most dimensions that arrays of numpy have."""
 
-_MOST: Final = 1 << 47
-
 VALUE_TAG: Final = 0x6F6E6E78_76616C31
 """What the memory of a tensor begins with."""
+
+
+READY: Final = 1
+"""There is room for elements, or they are there."""
+
+GIVEN: Final = 2
+"""A library was told where the room of an output is."""
+
+KNOWN: Final = 4
+"""The shape of an output is known before a run."""
 
 
 class TensorMemory(ctypes.Structure):
@@ -50,9 +59,10 @@ class TensorMemory(ctypes.Structure):
         data: where its elements are; null for strings.
         shape: where its dimensions are.
         rank: how many these are.
+        info: the address of what is known of where it is.
         nbytes: the size of the elements together.
         element_type: the interface's number.
-        is_ready: whether it has elements.
+        state: the sum of what is so of :data:`READY`, :data:`GIVEN`, :data:`KNOWN`.
     """
 
     _fields_: ClassVar = [
@@ -60,10 +70,41 @@ class TensorMemory(ctypes.Structure):
         ("data", ctypes.c_void_p),
         ("shape", ctypes.c_void_p),
         ("rank", ctypes.c_size_t),
+        ("info", ctypes.c_void_p),
         ("nbytes", ctypes.c_size_t),
         ("element_type", ctypes.c_int32),
-        ("is_ready", ctypes.c_int32),
+        ("state", ctypes.c_int32),
     ]
+
+
+@functools.cache
+def _host_address() -> int:
+    return host_memory().address
+
+
+_HEAD: Final = object.__basicsize__
+"""Where numpy's arrays have the address of their elements, after Python's own head."""
+
+_address: Final = ctypes.c_size_t.from_address
+
+
+def _is_at_head(array: Any) -> bool:
+    return bool(
+        _address(id(array) + _HEAD).value == array.__array_interface__["data"][0]
+    )
+
+
+def address_of(array: Any) -> int:
+    """Where the elements of *array*, of class ``numpy.ndarray``, are."""
+    return _address(id(array) + _HEAD).value
+
+
+# asking numpy takes ten times as long as reading what numpy's own header declares
+if not all(map(_is_at_head, (np.empty(3), np.empty((2, 2), np.int8)[1:]))):
+
+    def address_of(array: Any) -> int:
+        """Where the elements of *array*, of class ``numpy.ndarray``, are."""
+        return int(array.__array_interface__["data"][0])
 
 
 class Value(Handle):
@@ -77,14 +118,15 @@ class Value(Handle):
     """
 
     def __init__(self, dtype: ep.DataType | None = None) -> None:
-        self.memory = TensorMemory(tag=VALUE_TAG)
+        self.memory = TensorMemory(tag=VALUE_TAG, element_type=element_number(dtype))
         super().__init__(self.memory)
         self.dtype = dtype
         self.array: Any = None
         self.shape: tuple[int, ...] = ()
+        self._bits = 8 if dtype is None else dtype.bits
         self._packed: Any = None
-        self._dimensions = (ctypes.c_int64 * 1)()
-        self._place: MemoryInfo | None = None
+        self._set_shape(())
+        self._nbytes = -1
 
     @classmethod
     def of(cls, array: Any, dtype: ep.DataType) -> Value:
@@ -96,48 +138,42 @@ class Value(Handle):
     def release(self) -> None:
         """Release it, and the array."""
         self.memory.tag = 0
-        if self._place is not None:
-            self._place.release()
         self.array = self._packed = None
         super().release()
 
     def clear(self) -> None:
         """Let there be nothing."""
         self.array = self._packed = None
-        self.memory.is_ready = 0
-        self.memory.data = None
+        self.memory.state = 0
 
     def set(self, array: Any) -> None:
         """Let it be *array*, C-contiguous if it is numpy's."""
         memory = self.memory
         self.array = array
-        shape = tuple(array.shape)
-        if shape != self.shape or not memory.shape:
-            self._set_shape(shape)
-        memory.is_ready = 1
-        if isinstance(array, np.ndarray):
-            self._set_host(array)
+        shape = array.shape
+        if shape != self.shape or self._nbytes < 0:
+            self._set_shape(tuple(shape))
+            self._nbytes = memory.nbytes = array.nbytes if self._bits >= 8 else 0
+        memory.state = READY
+        if not isinstance(array, np.ndarray):
+            memory.data = array.address
+            memory.info = array.memory_info.address
+            return
+        memory.info = _host_address()
+        if self._bits >= 8:
+            memory.data = address_of(array)
+        elif self._bits:
+            self._packed = pack(array, self._bits)
+            memory.data = address_of(self._packed)
+            memory.nbytes = self._packed.nbytes
         else:
-            memory.data, memory.nbytes = array.address, array.nbytes
-        memory.element_type = element_number(self.dtype)
+            memory.data = None
 
     def _set_shape(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
         self._dimensions = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         self.memory.shape = ctypes.addressof(self._dimensions)
         self.memory.rank = len(shape)
-
-    def _set_host(self, array: Any) -> None:
-        bits = self.dtype.bits if self.dtype is not None else 8
-        if bits == 0:
-            self.memory.data, self.memory.nbytes = None, 0
-        elif bits < 8:
-            self._packed = pack(array, bits)
-            self.memory.data = self._packed.ctypes.data
-            self.memory.nbytes = self._packed.nbytes
-        else:
-            self.memory.data = array.__array_interface__["data"][0]
-            self.memory.nbytes = array.nbytes
 
     def result(self) -> Any:
         """The array, after a library has written to it."""
@@ -148,10 +184,7 @@ class Value(Handle):
     @property
     def place(self) -> MemoryInfo:
         """Where it is."""
-        if self._place is None:
-            given = getattr(self.array, "memory_info", None)
-            self._place = given.copy() if given else MemoryInfo("Cpu", HOST_PLACE)
-        return self._place
+        return getattr(self.array, "memory_info", None) or host_memory()
 
     def strings(self) -> list[bytes]:
         """Its elements as UTF-8.
@@ -201,15 +234,26 @@ def new_array(dtype: ep.DataType, shape: tuple[int, ...]) -> Any:
         InterfaceError: there can be no such shape.
         MemoryError: there is not enough memory.
     """
-    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
-        raise InterfaceError(Code.INVALID_ARGUMENT, f"{list(shape)} is no shape")
-    if math.prod(shape) * dtype.numpy.itemsize > _MOST:
-        raise MemoryError(f"a tensor of {dtype}{list(shape)} fits into no memory")
+    kind = _EMPTY.get(dtype)
+    try:
+        if kind is not None:
+            return np.empty(shape, kind)
+        made = np.zeros(shape, dtype.numpy)
+    except (ValueError, MemoryError) as error:
+        if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+            raise InterfaceError(
+                Code.INVALID_ARGUMENT, f"{list(shape)} is no shape"
+            ) from error
+        raise MemoryError(
+            f"a tensor of {dtype}{list(shape)} fits into no memory"
+        ) from error
     if dtype is ep.DataType.STRING:
-        return np.full(shape, "", dtype=object)
-    if dtype.bits < 8:
-        return np.zeros(shape, dtype.numpy)
-    return np.empty(shape, dtype.numpy)
+        made.fill("")
+    return made
+
+
+_EMPTY: Final = {dtype: dtype.numpy for dtype in ep.DataType if dtype.bits >= 8}
+"""numpy's dtypes of what need not be filled."""
 
 
 # Making and asking
@@ -271,7 +315,7 @@ def is_sparse_tensor(value: int, out: int) -> None:
 @implements("HasValue")
 def has_value(value: int, out: int) -> None:
     """Whether there is something."""
-    put_int(out, bool(find(Value, value).memory.is_ready))
+    put_int(out, find(Value, value).memory.state & READY)
 
 
 @implements("GetValueType")
@@ -332,8 +376,7 @@ def get_tensor_memory_info(value: int, out: int) -> None:
 @implements("Value_GetMemoryDevice", "OrtEpApi")
 def value_get_memory_device(value: int) -> int:
     """Where it is, which lives as long."""
-    device: MemoryDevice = find(Value, value).place.device
-    return device.address
+    return find(Value, value).place.device.address
 
 
 # Strings

@@ -144,12 +144,19 @@ def table(structure: str) -> HostTable:
     from onnxplug_native import functions
 
     functions.load()
-    return HostTable(structure)
+    made = HostTable(structure)
+    if structure == "OrtApi":
+        from onnxplug_native.interface.compiled import compile_entries
+
+        compile_entries(made)
+    return made
 
 
 @functools.cache
 def api_base() -> int:
     """The address of ``OrtApiBase``, which a library's first call is given."""
+    # made now, where what goes wrong can be raised, and not in a call from a library
+    table("OrtApi")
     get_api = signature("p", "u")(_get_api)
     get_version = signature("p", "")(lambda: ctypes.addressof(_VERSION_TEXT))
     pointers = (ctypes.c_void_p * 2)(

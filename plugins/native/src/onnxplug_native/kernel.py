@@ -1,0 +1,124 @@
+"""A node that a kernel of a library runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug import ep
+from onnxplug.ep.arrays import usual_form
+from onnxplug.errors import EPFail
+from onnxplug_native.compiled import NativePartition, dtype_of
+from onnxplug_native.functions.kernel_context import KernelContext
+from onnxplug_native.functions.kernel_info import KernelInfo
+from onnxplug_native.functions.kernel_registry import CreateKernel, Kernel
+from onnxplug_native.interface.status import raise_status
+from onnxplug_native.interface.structure import Structure
+
+if TYPE_CHECKING:
+    from onnxplug_native.functions.graph import GraphView
+    from onnxplug_native.provider import NativeProvider
+
+
+class KernelPartition(NativePartition):
+    """A node, run by a kernel that a library made for it."""
+
+    def __init__(
+        self,
+        provider: NativeProvider,
+        partition: ep.Partition,
+        kernel: Kernel,
+        view: GraphView,
+    ) -> None:
+        """*view* has the node, and is released together with the partition.
+
+        Raises:
+            OnnxplugError: the library makes no kernel.
+        """
+        super().__init__(provider, partition)
+        (self._node,) = partition.nodes
+        self._view = view
+        self._info = KernelInfo(
+            view.nodes[0], provider.structure, provider.config, provider.logger
+        )
+        places = {name: place for place, name in enumerate(partition.inputs)}
+        self._slots: list[int | None] = [
+            None if name is None else places.get(name) for name in self._node.inputs
+        ]
+        self._weights = {
+            slot: (dtype_of(partition, name), self.weight(name))
+            for slot, name in enumerate(self._node.inputs)
+            if name is not None and name not in places
+        }
+        wanted = [name for name in self._node.outputs if name in partition.outputs]
+        if wanted != list(partition.outputs):
+            self._release()
+            raise EPFail(f"the outputs of {ep.describe(self._node)} are in disorder")
+        what = f"making a kernel of {self._who} for {ep.describe(self._node)}"
+        out = ctypes.c_void_p()
+        try:
+            status = CreateKernel(kernel.create)(
+                kernel.state, self._info.address, ctypes.addressof(out)
+            )
+            raise_status(status, what)
+            if not out.value:
+                raise EPFail(f"{what} gave a null")
+            self._kernel = Structure("OrtKernelImpl", out.value, self._who)
+            self._function = self._kernel.function("Compute")
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        self._info.release()
+        self._view.release()
+
+    def _make(self) -> KernelContext:
+        if self._is_closed:
+            raise EPFail(f"a partition of {self._who} was closed")
+        dtypes: list[ep.DataType | None] = []
+        for slot, place in enumerate(self._slots):
+            if place is not None:
+                dtypes.append(self._inputs[place])
+            else:
+                dtypes.append(self._weights.get(slot, (None,))[0])
+        outputs = dict(zip(self._names, self._outputs, strict=True))
+        made = KernelContext(
+            dtypes,
+            [outputs.get(name) if name else None for name in self._node.outputs],
+            allocate=self._allocate,
+        )
+        for slot, (_, array) in self._weights.items():
+            value = made.inputs[slot]
+            assert value is not None
+            value.set(array)
+        return made
+
+    def _feed(self, arguments: KernelContext, inputs: Sequence[Any]) -> None:
+        for value, place in zip(arguments.inputs, self._slots, strict=True):
+            if value is not None and place is not None:
+                array, dtype = inputs[place], self._dtypes[place]
+                value.set(array if dtype is None else usual_form(array, dtype))
+
+    def _expect(
+        self,
+        arguments: KernelContext,
+        shapes: Sequence[tuple[int, ...] | None],
+        bound: Sequence[Any | None],
+    ) -> None:
+        # a kernel says itself which outputs it makes
+        return None
+
+    def _compute(self, context: int) -> int | None:
+        status: int | None = self._function(self._kernel.address, context)
+        return status
+
+    def close(self) -> None:
+        """Release the kernel."""
+        if self._is_closed:
+            return
+        super().close()
+        if self._kernel.has("Release"):
+            self._kernel.call("Release")
+        self._release()
