@@ -62,11 +62,12 @@ class Judge:
             for name in filter(None, (*node.inputs, *node.outputs)):
                 around.shape(name)
                 build.type_of(around.dtype(name))
-            made = rule(Call(node, build, around))
+            call = Call(node, build, around)
+            made = rule(call)
+            call.refuse_unread()
             values = [made] if isinstance(made, Value) else made
             for output, value in zip(node.outputs, values, strict=False):
-                if output is not None:
-                    assert value is not None
+                if output is not None and value is not None:
                     shape = around.shape(output)
                     check_result(value, build, around.dtype(output), shape)
         except Unsettled:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
@@ -32,21 +32,8 @@ def finish(start: Callable[[], Awaitable[_T]]) -> _T:
     if asyncio._get_running_loop() is None:
         return _finish_here(start)
     # a thread has one loop at a time
-    results: list[_T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(_finish_here(start))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="onnxplug-coreai")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "onnxplug-coreai") as pool:
+        return pool.submit(_finish_here, start).result()
 
 
 def _finish_here(start: Callable[[], Awaitable[_T]]) -> _T:
@@ -61,7 +48,8 @@ def _finish_here(start: Callable[[], Awaitable[_T]]) -> _T:
 
 
 async def _watched(start: Callable[[], Awaitable[_T]]) -> _T:
-    return await _Watched(start())
+    found: _T = await _Watched(start())
+    return found
 
 
 class _Watched:
@@ -73,16 +61,11 @@ class _Watched:
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self._awaitable.__await__()
         try:
-            future = next(steps)
             while True:
+                future = next(steps)
                 if future is not None:
                     _futures.add(future)
-                try:
-                    sent = yield future
-                except BaseException as error:
-                    future = steps.throw(error)
-                else:
-                    future = steps.send(sent)
+                yield future
         except StopIteration as stop:
             return stop.value
 

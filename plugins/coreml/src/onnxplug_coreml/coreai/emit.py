@@ -547,7 +547,7 @@ def _conv_transpose(
         _widened(writer, x, spatial),
         _widened(writer, weight, spatial),
         writer.counts(_in_two(strides, 1)),
-        writer.counts([n for pair in _in_two(pads, (0, 0)) for n in pair]),
+        writer.counts(_in_two([before for before, _ in pads], 0)),
         writer.counts(_in_two(dilations, 1)),
         writer.counts(_in_two(output_pads, 0)),
         writer.counts(groups),
@@ -601,6 +601,7 @@ def _avg_pool(
         _widened(writer, x, spatial),
         writer.counts(_in_two(kernel, 1)),
         writer.counts(_in_two(strides, 1)),
+        writer.counts((1,) * max(spatial, 2)),
     )
     total = _narrowed(writer, total, spatial)
     if count_pads or not any(map(any, pads)):

@@ -27,7 +27,7 @@ def build(program: Program, settings: Settings, folder: Path) -> Path:
     try:
         written = emit(coreai.authoring, program)
         written.save_asset(folder / _MODEL)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # its compiler has errors of its own
         raise _declined("does not take it", error) from error
     return folder / _MODEL
 

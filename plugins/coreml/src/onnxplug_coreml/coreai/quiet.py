@@ -20,7 +20,7 @@ _lock: Final = threading.Lock()
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Hold back the process's standard error; what is not chatter follows at the end."""
+    """Hold back the process's standard error; what is no chatter follows at the end."""
     with _lock, tempfile.TemporaryFile() as held:
         try:
             kept = os.dup(_STANDARD_ERROR)

@@ -17,7 +17,7 @@ from onnxplug_coreml.lowering.program import (
     Shape,
     Value,
 )
-from onnxplug_coreml.lowering.target import Target
+from onnxplug_coreml.lowering.target import Engine, Target
 
 
 class Refused(Exception):
@@ -192,6 +192,19 @@ class Builder:
             stops=tuple(stops),
             steps=(1,) * x.rank,
         )
+
+    def matmul(self, x: Value, y: Value) -> Value:
+        """A product of matrices, added up in 32 bits unless 16 were asked for."""
+        narrow = x.dtype is ep.DataType.FLOAT16
+        if (
+            narrow
+            and self.target.engine is Engine.CORE_AI
+            and self.target.precision is ep.DataType.FLOAT32
+        ):
+            # it adds up in 16 bits: of 512 products half of a digit is left
+            x, y = (self.cast(each, ep.DataType.FLOAT32) for each in (x, y))
+            return self.cast(self("matmul", x, y), ep.DataType.FLOAT16)
+        return self("matmul", x, y)
 
     def check_none(self, violations: Value, message: str) -> None:
         """Let runs fail in which one of *violations*, bools, is true."""

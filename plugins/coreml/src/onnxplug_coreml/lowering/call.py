@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug import ep
@@ -55,6 +55,7 @@ class Call:
         self.target: Final = build.target
         self._node = node
         self._around = surroundings
+        self._read: set[str] = set()
 
     # inputs
 
@@ -157,14 +158,26 @@ class Call:
 
     # attributes
 
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """The attributes that the node sets."""
-        return self._node.attributes
-
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute, or ONNX's *default* of it."""
+        self._read.add(name)
         return self._node.attributes.get(name, default)
+
+    def ignore(self, *names: str) -> None:
+        """Attributes that change nothing here."""
+        self._read.update(names)
+
+    def refuse_unread(self) -> None:
+        """Refuse attributes that the rule did not ask for: it knows nothing of them.
+
+        Raises:
+            Refused: there is such an attribute.
+        """
+        unread = set(self._node.attributes) - self._read - {"consumed_inputs"}
+        if unread:
+            raise Refused(
+                ep.RefusalCode.ATTRIBUTE, f"{', '.join(sorted(unread))} is not taken"
+            )
 
     def axis(self, rank: int, default: int | None = 0, name: str = "axis") -> int:
         """An attribute that is an axis, counted from the front."""

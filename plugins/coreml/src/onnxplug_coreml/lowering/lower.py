@@ -92,6 +92,7 @@ class _Lowering:
         self._partition = partition
         self._build = Builder(target)
         self._values: dict[str, Value] = {}
+        self._constants: dict[str, Value] = {}
         self._contents: dict[str, Any] = {}
         self._version = partition.graph.opset()
 
@@ -135,12 +136,15 @@ class _Lowering:
             self._contents[name] = content
         if all(name in self._contents for name in node.outputs if name):
             return
-        rule = RULES[node.op_type]
-        made = rule(Call(node, self._build, self))
+        rule = RULES.get(node.op_type)
+        if rule is None:  # taken because its results follow from sizes
+            raise Refused(ep.RefusalCode.OP, "its results are not known beforehand")
+        call = Call(node, self._build, self)
+        made = rule(call)
+        call.refuse_unread()
         values = [made] if isinstance(made, Value) else made
         for output, value in zip(node.outputs, values, strict=False):
-            if output is not None:
-                assert value is not None
+            if output is not None and value is not None:
                 stated = self._partition.value(output).shape
                 check_result(value, self._build, self.dtype(output), stated)
                 self._values[output] = value
@@ -228,20 +232,20 @@ class _Lowering:
     # what rules ask
 
     def operand(self, name: str) -> Value:
-        value = self._values.get(name)
-        if value is not None and name not in self._contents:
-            return value
         array = self.content(name)
         if array is None:
-            raise Refused(ep.RefusalCode.OTHER, f"{name!r} is no tensor")
-        weight = None if name in self._contents else name
-        self._values[name] = self._build.constant(array, weight)
-        return self._values[name]
+            if name not in self._values:
+                raise Refused(ep.RefusalCode.OTHER, f"{name!r} is no tensor")
+            return self._values[name]
+        if name not in self._constants:
+            weight = None if name in self._contents else name
+            self._constants[name] = self._build.constant(array, weight)
+        return self._constants[name]
 
     def content(self, name: str) -> Any | None:
         if name in self._contents:
             return self._contents[name]
-        return None if name in self._values else self._partition.constant(name)
+        return self._partition.constant(name)
 
     def shape(self, name: str) -> Shape:
         if name in self._values:

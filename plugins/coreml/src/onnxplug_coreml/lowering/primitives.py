@@ -452,7 +452,7 @@ def conv_transpose(
     """what has x as its convolution by [C, M / groups, *kernel], plus [M]
 
     Each spatial size is (size - 1) * stride + (kernel - 1) * dilation + 1 + output pad,
-    less the pads, which are cut off.
+    less the pads, which are cut off, as much before as after.
     """
     spatial = [
         (size - 1) * stride + (kernel - 1) * dilation + 1 + extra - before - after

@@ -43,6 +43,7 @@ def _reciprocal(call: Call) -> Value:
 @lowers("Identity", "Dropout")
 def _identity(call: Call) -> Value:
     if call.op_type == "Dropout":
+        call.ignore("ratio", "seed", "is_test")
         trains = call.since >= 12 and call.has(2) and bool(call.content(2))
         if trains or call.wants(1) or call.since < 7:
             raise Refused(ep.RefusalCode.OTHER, "Dropout that drops, or gives its mask")
@@ -162,6 +163,7 @@ def _where(call: Call) -> Value:
 @lowers("Cast", "CastLike")
 def _cast(call: Call) -> Value:
     given, wanted = call.dtype(0), call.output_dtype()
+    call.ignore("to", "saturate", "round_mode")  # the last two are of narrow floats
     narrow = call.build.type_of(wanted)
     if given in FLOATS and narrow is not wanted:
         raise Refused(
@@ -191,6 +193,7 @@ def _clip(call: Call) -> Value:
 
 def _require_broadcasting(call: Call) -> None:
     if call.since < _BROADCASTS:
+        call.ignore("axis", "broadcast")
         _require_same_shapes(call)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -43,23 +44,17 @@ def _attention(call: Call) -> tuple[Value | None, ...]:
         key, value = (_repeated(build, each, heads // groups) for each in (key, value))
     scale = call.attribute("scale", None)
     factor = 1 / math.sqrt(width) if scale is None else scale
-    scores = build(
-        "matmul",
-        scaled(build, query, factor),
-        build.transpose(key, (0, 1, 3, 2)),
+    scores = build.matmul(
+        scaled(build, query, factor), build.transpose(key, (0, 1, 3, 2))
     )
     cap = call.attribute("softcap", 0.0)
-    mask = call.optional(3)
     if cap:
-        scores = _capped(build, scores, cap)
-    if mask is not None:
-        scores = _masked(build, scores, mask, total)
-    if call.attribute("is_causal", 0):
-        past = numbers(call.shape(4))[2] if call.has(4) else 0
-        seen = np.tri(length, total, past, dtype=np.bool_)
-        least = build.scalar(float("-inf"), scores.dtype)
-        scores = build("select", build.constant(seen), scores, least)
-    found = build("matmul", build("softmax", scores, axis=3), value)
+        scores = scaled(build, build("tanh", scaled(build, scores, 1 / cap)), cap)
+    past = numbers(call.shape(4))[2] if call.has(4) else 0
+    allowed = _seen(call, length, total, past)
+    mask = call.optional(3)
+    weights = _weights(build, scores, allowed, mask)
+    found = build.matmul(weights, value)
     if merged:
         found = build.transpose(found, (0, 2, 1, 3))
         found = build.reshape(found, (n, length, heads * numbers(value.shape)[3]))
@@ -81,14 +76,43 @@ def _repeated(build: Builder, x: Value, times: int) -> Value:
     return build.reshape(x, (n, heads * times, length, width))
 
 
-def _capped(build: Builder, scores: Value, cap: float) -> Value:
-    return scaled(build, build("tanh", scaled(build, scores, 1 / cap)), cap)
+def _seen(call: Call, queries: int, keys: int, past: int) -> Any | None:
+    """Which keys each query sees by position, [queries, keys]; ``None``: all."""
+    left = call.attribute("left_window_size", -1)
+    right = call.attribute("right_window_size", -1)
+    if call.attribute("is_causal", 0):
+        right = 0
+    if left < 0 and right < 0:
+        return None
+    distance = np.arange(keys) - (np.arange(queries)[:, None] + past)
+    seen = np.ones(distance.shape, np.bool_)
+    if left >= 0:
+        seen &= distance >= -left
+    if right >= 0:
+        seen &= distance <= right
+    return seen
 
 
-def _masked(build: Builder, scores: Value, mask: Value, total: int) -> Value:
-    if numbers(mask.shape)[-1] != total:
-        raise Refused(ep.RefusalCode.OTHER, "a mask that is shorter than the keys")
-    if mask.dtype is ep.DataType.BOOL:
-        least = build.scalar(float("-inf"), scores.dtype)
-        return build("select", mask, scores, least)
-    return build("add", scores, build.cast(mask, scores.dtype))
+def _weights(
+    build: Builder, scores: Value, seen: Any | None, mask: Value | None
+) -> Value:
+    """Softmax over the keys that may be seen; zero for a query that may see none."""
+    least = build.scalar(float("-inf"), scores.dtype)
+    if mask is not None:
+        if mask.rank == 0 or mask.shape[-1] != scores.shape[-1]:
+            raise Refused(ep.RefusalCode.OTHER, "a mask of other keys than there are")
+        if mask.dtype is ep.DataType.BOOL:
+            scores = build("select", mask, scores, least)
+        else:
+            addend = build.cast(mask, scores.dtype)
+            masked = build("equal", addend, least)
+            # also where the score is NaN
+            scores = build("select", masked, least, build("add", scores, addend))
+    if seen is not None:
+        scores = build("select", build.constant(seen), scores, least)
+    weights = build("softmax", scores, axis=3)
+    if mask is None and seen is None:
+        return weights
+    largest = build("reduce_max", scores, axes=(3,), keep=True)
+    blind = build("equal", largest, least)
+    return build("select", blind, build.scalar(0, scores.dtype), weights)

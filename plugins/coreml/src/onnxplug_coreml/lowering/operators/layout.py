@@ -22,6 +22,7 @@ def _reshape(call: Call) -> Value:
 def _resolved(call: Call) -> Shape:
     """The new shape; it follows from sizes, or the model's types state it."""
     given = call.shape(0)
+    copies = not call.attribute("allowzero", 0)
     wanted: Sequence[Any]
     if call.since < 5:
         wanted = call.attribute("shape")
@@ -30,7 +31,6 @@ def _resolved(call: Call) -> Shape:
         if known is None:
             return call.output_shape()
         wanted = [int(size) for size in known.reshape(-1)]
-    copies = not call.attribute("allowzero", 0)
     shape = [
         given[axis] if size == 0 and copies and axis < len(given) else size
         for axis, size in enumerate(wanted)
@@ -119,10 +119,10 @@ def _split(call: Call) -> Sequence[Value | None]:
     axis = call.axis(x.rank)
     size = numbers(x.shape)[axis]
     sizes = call.attribute("split")
+    count = call.attribute("num_outputs", len(call.output_names))
     if call.since >= 13 and call.has(1):
         sizes = call.integers(1)
     if sizes is None:
-        count = call.attribute("num_outputs", len(call.output_names))
         each = -(-size // count)
         sizes = [min(each, max(size - i * each, 0)) for i in range(count)]
     stops = np.cumsum(sizes).tolist()
@@ -200,8 +200,9 @@ def _pad(call: Call) -> Value:
     if mode not in _MODES:
         raise call.refuse_attribute("mode", ", ".join(_MODES))
     value: Any = call.attribute("value", 0.0)
+    before_11 = call.attribute("pads", call.attribute("paddings"))
     if call.since < 11:
-        flat = list(call.attribute("pads") or call.attribute("paddings"))
+        flat = list(before_11)
     else:
         flat = call.integers(1)
         value = call.content(2).item() if call.has(2) else 0
@@ -234,10 +235,10 @@ def _pad(call: Call) -> Value:
 def _blocks(call: Call) -> Value:
     build, x = call.build, call.operand(0)
     n, c, h, w = numbers(x.shape)
-    b = call.attribute("blocksize")
+    b, mode = call.attribute("blocksize"), call.attribute("mode", "DCR")
     if call.op_type == "SpaceToDepth":
-        # [n, c, h/b, b, w/b, b] to [n, b, b, c, h/b, w/b], in tensors of 5 dimensions
-        # and less
+        # [n, c, h/b, b, w/b, b], in tensors of 5 dimensions and less, to [n, b, b, c,
+        # h/b, w/b], or to [n, c, b, b, h/b, w/b]
         x = build.reshape(x, (n * c, h // b, b, w))
         x = build.transpose(x, (0, 2, 1, 3))
         x = build.reshape(x, (n, c, b * (h // b), w // b, b))
@@ -246,9 +247,12 @@ def _blocks(call: Call) -> Value:
         x = build.transpose(x, (0, 2, 1, 3))
         x = build.reshape(x, (n, b, b, c * (h // b) * (w // b)))
         x = build.transpose(x, (0, 2, 1, 3))
+        if mode == "CRD":
+            x = build.reshape(x, (n, b * b, c, (h // b) * (w // b)))
+            x = build.transpose(x, (0, 2, 1, 3))
         return build.reshape(x, (n, b * b * c, h // b, w // b))
     m = c // (b * b)
-    if call.attribute("mode", "DCR") == "CRD":
+    if mode == "CRD":
         # [n, m, b, b, h, w]
         x = build.reshape(x, (n * m, b, b, h * w))
         x = build.transpose(x, (0, 1, 3, 2))

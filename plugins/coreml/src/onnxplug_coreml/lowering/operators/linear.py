@@ -23,7 +23,7 @@ def multiplied(build: Builder, x: Value, y: Value) -> Value:
     row, column = x.rank == 1, y.rank == 1
     left = build.reshape(x, (1, *x.shape)) if row else x
     right = build.reshape(y, (*y.shape, 1)) if column else y
-    found = build("matmul", left, right)
+    found = build.matmul(left, right)
     shape = list(found.shape)
     if column:
         del shape[-1]
@@ -36,12 +36,14 @@ def multiplied(build: Builder, x: Value, y: Value) -> Value:
 def _gemm(call: Call) -> Value:
     call.require_type(0, *FLOATS)
     build = call.build
+    if call.since < 7:
+        call.ignore("broadcast")
     if call.since < 7 and call.shape(2) != call.output_shape():
         raise Refused(ep.RefusalCode.OPSET, "Gemm that broadcasts before version 7")
     x, y = call.operand(0), call.operand(1)
     x = build.transpose(x, (1, 0)) if call.attribute("transA", 0) else x
     y = build.transpose(y, (1, 0)) if call.attribute("transB", 0) else y
-    found = scaled(build, build("matmul", x, y), call.attribute("alpha", 1.0))
+    found = scaled(build, build.matmul(x, y), call.attribute("alpha", 1.0))
     bias, beta = call.optional(2), call.attribute("beta", 1.0)
     if bias is None or beta == 0:
         return found
@@ -104,7 +106,7 @@ def _contracted(
 
     x = build.reshape(x, (*outer, size(rows), size(inner)))
     y = build.reshape(y, (*outer, size(inner), size(columns)))
-    found = build("matmul", x, y)
+    found = build.matmul(x, y)
     order = [*batch, *rows, *columns]
     found = build.reshape(found, tuple(sizes[letter] for letter in order))
     return build.transpose(found, [order.index(letter) for letter in result])

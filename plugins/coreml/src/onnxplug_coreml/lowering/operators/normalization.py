@@ -16,6 +16,7 @@ def _batch(call: Call) -> Value:
     call.require_type(0, *FLOATS)
     if call.attribute("training_mode", 0) or call.output_count > 1:
         raise call.refuse_attribute("training_mode", "0, with one output")
+    call.ignore("momentum")
     if call.since < 9 and (
         call.attribute("spatial", 1) != 1
         or (call.since < 7 and not call.attribute("is_test", 0))
@@ -70,6 +71,7 @@ def _root_mean_square(call: Call) -> Value:
 
 def _require_wide(call: Call) -> None:
     """Refuse float16 that ONNX has computed in float32 on the way."""
+    call.ignore("stash_type")
     call.require_type(0, ep.DataType.FLOAT32)
 
 
@@ -86,7 +88,7 @@ def _instance(call: Call) -> Value:
 
 @lowers("GroupNormalization")
 def _group(call: Call) -> Value:
-    call.require_type(0, ep.DataType.FLOAT32)
+    _require_wide(call)
     build, x = call.build, call.operand(0)
     n, c, *rest = numbers(x.shape)
     groups = call.attribute("num_groups")

@@ -32,10 +32,9 @@ def _reduce(call: Call) -> Value:
     build, x = call.build, call.operand(0)
     keeps_order = call.op_type in ("ReduceMax", "ReduceMin")
     call.require_type(0, *(NUMBERS if keeps_order else FLOATS))
-    axes = _axes(call, x.rank)
+    axes, keep = _axes(call, x.rank), bool(call.attribute("keepdims", 1))
     if axes is None:
         return x
-    keep = bool(call.attribute("keepdims", 1))
 
     def reduced(primitive: str, of: Value, keep: bool = keep) -> Value:
         return build(primitive, of, axes=axes, keep=keep)
@@ -59,9 +58,10 @@ def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
     """The axes to reduce; ``None`` if there is nothing to do."""
     in_input = call.since >= (13 if call.op_type == "ReduceSum" else 18)
     axes = call.attribute("axes")
+    noop = call.attribute("noop_with_empty_axes", 0)
     if in_input:
         axes = call.integers(1) if call.has(1) else None
-        if not axes and call.attribute("noop_with_empty_axes", 0):
+        if not axes and noop:
             if call.op_type in _COMPOSED:
                 return ()
             return None
@@ -111,6 +111,7 @@ def _top_k(call: Call) -> tuple[Value, Value]:
     call.require_type(0, *FLOATS, ep.DataType.INT32)
     build, x = call.build, call.operand(0)
     axis = call.axis(x.rank, -1)
+    call.ignore("sorted")  # which allows any order
     k = call.attribute("k") if call.since < 10 else call.integers(1)[0]
     size = x.shape[axis]
     if isinstance(size, int) and not 0 < k <= size:

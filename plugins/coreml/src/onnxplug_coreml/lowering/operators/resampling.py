@@ -46,6 +46,7 @@ def _resize(call: Call) -> Value:
             raise call.refuse_attribute(name, str(default))
     if call.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise call.refuse_attribute("keep_aspect_ratio_policy", "stretch")
+    call.ignore("cubic_coeff_a", "extrapolation_value")
     axes = [front(axis, len(given)) for axis in call.attribute("axes", ())]
     axes = axes or list(range(len(given)))
     scales, wanted = [1.0] * len(given), list(given)

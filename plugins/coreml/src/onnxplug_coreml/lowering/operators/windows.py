@@ -54,11 +54,12 @@ def _convolve_transposed(call: Call) -> Value:
         )
     ]
     wanted = numbers(call.output_shape())[2:]
+    shaped = bool(call.attribute("output_shape"))
     how = call.attribute("auto_pad", "NOTSET")
     given = call.attribute("pads")
     pads: list[tuple[int, int]] = []
     for axis, (there, asked) in enumerate(zip(full, wanted, strict=True)):
-        if how in ("NOTSET", "VALID") and not call.attribute("output_shape"):
+        if how in ("NOTSET", "VALID") and not shaped:
             cut = (given[axis], given[axis + spatial]) if given else (0, 0)
         else:
             total = there - asked
@@ -67,8 +68,8 @@ def _convolve_transposed(call: Call) -> Value:
             cut = (small, total - small) if upper else (total - small, small)
         pads.append(cut)
     build, groups = call.build, call.attribute("group", 1)
-    # what is to be added is not for the engine, and what is cut off unevenly
-    if all(before == after >= 0 for before, after in pads) and not any(extra):
+    # engines cut off as much before as after
+    if all(before == after >= 0 for before, after in pads):
         return build(
             "conv_transpose", x, weight, call.optional(2), strides=strides,
             dilations=dilations, pads=tuple(pads), output_pads=extra, groups=groups,
@@ -100,6 +101,7 @@ def _max_pool(call: Call) -> Value:
     call.require_type(0, *FLOATS)
     x = call.operand(0)
     kernel = tuple(call.attribute("kernel_shape"))
+    call.ignore("storage_order")
     _require_spatial(len(kernel))
     if call.wants(1):
         raise Refused(ep.RefusalCode.OTHER, "MaxPool that gives indices")
@@ -176,6 +178,7 @@ def _pads(
 ) -> Pairs:
     """Before and after each spatial dimension, as ``pads`` or ``auto_pad`` say."""
     count = len(kernel)
+    call.ignore("pads")
     match call.attribute("auto_pad", "NOTSET"):
         case "NOTSET":
             flat = call.attribute("pads", (0,) * (2 * count))
