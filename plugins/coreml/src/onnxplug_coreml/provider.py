@@ -13,6 +13,7 @@ from onnxplug_coreml.capability import Judge
 from onnxplug_coreml.engine import find_engine
 from onnxplug_coreml.kept_models import KeptModels
 from onnxplug_coreml.lowering.lower import examine, lower
+from onnxplug_coreml.lowering.narrowing import narrowed
 from onnxplug_coreml.lowering.target import Engine, Target
 from onnxplug_coreml.machine import Machine
 from onnxplug_coreml.options import Settings
@@ -42,7 +43,7 @@ class CoreMLProvider(ep.ExecutionProvider):
             if settings.cache_folder
             else None
         )
-        self.caches = self._kept is None
+        self.caches = settings.caches
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
         """Take what can be lowered for the engine."""
@@ -132,6 +133,8 @@ class CoreMLProvider(ep.ExecutionProvider):
 
     def _build(self, partition: ep.Partition, artefact: Artefact) -> None:
         program = lower(partition, self._target)
+        if self._settings.narrow and self._target.engine is Engine.CORE_AI:
+            program = narrowed(program)  # coremltools has a pass for that
         model = self._engine.build(program, self._settings, artefact.folder)
         self._logger.debug(
             "%d nodes are %d operations of %s",
