@@ -10,7 +10,7 @@ import pytest
 
 import onnxplug
 from onnxplug.ep import RefusalCode
-from onnxplug_openvino.capability import load_table, refusal_of
+from onnxplug_openvino.capability import load_list
 
 EP = "OpenVINOExecutionProvider"
 
@@ -62,59 +62,6 @@ def test_every_refusal_has_its_code(
     reason = reasons(parse(body, inputs, outputs))[operator]
     assert reason.code is code
     assert reason.detail
-
-
-def entry(**changes: Any) -> dict[str, Any]:
-    whole: dict[str, Any] = {
-        "since": ["13"],
-        "types": ["float32"],
-        "inputs": ["1"],
-        "outputs": ["0"],
-        "attributes": ["mode=linear"],
-        "refused": [],
-    }
-    return whole | changes
-
-
-FACTS = frozenset(
-    {"since=13", "types=float32", "inputs=1", "outputs=0", "attribute:mode=linear"}
-)
-
-
-@pytest.mark.parametrize(
-    ("remove", "add", "code"),
-    [
-        ("since=13", "since=1", RefusalCode.OPSET),
-        ("types=float32", "types=float64", RefusalCode.DTYPE),
-        ("types=float32", "types=int8", RefusalCode.DTYPE),
-        ("attribute:mode=linear", "attribute:mode=cubic", RefusalCode.ATTRIBUTE),
-        ("inputs=1", "inputs=2", RefusalCode.OTHER),
-        ("", "empty:0", RefusalCode.RANK),
-    ],
-)
-def test_what_was_not_seen_is_refused(remove: str, add: str, code: RefusalCode) -> None:
-    assert refusal_of(entry(), FACTS) is None
-    reason = refusal_of(entry(), FACTS - {remove} | {add})
-    assert reason is not None and reason.code is code
-
-
-@pytest.mark.parametrize(
-    ("rule", "code"),
-    [
-        ({"dynamic"}, RefusalCode.DYNAMIC_SHAPE),
-        ({"rank:0=5"}, RefusalCode.RANK),
-        ({"fed:1"}, RefusalCode.NOT_CONSTANT),
-        ({"dynamic", "types=float32"}, RefusalCode.DTYPE),
-    ],
-)
-def test_what_was_seen_to_be_wrong_is_refused(
-    rule: set[str], code: RefusalCode
-) -> None:
-    reason = refusal_of(entry(refused=[frozenset(rule)]), FACTS | rule)
-    assert reason is not None and reason.code is code
-    assert refusal_of(entry(refused=[frozenset(rule)]), FACTS - rule) is None or (
-        rule <= FACTS
-    )
 
 
 def test_control_flow_is_left_to_the_host(parse: Callable[..., Any]) -> None:
@@ -235,6 +182,6 @@ def test_sums_over_features_are_taken_though_they_are_compared(
 
 
 def test_the_table_holds_no_wide_types() -> None:
-    for operator, facts in load_table().items():
+    for operator, facts in load_list().operators.items():
         for signature in facts["types"]:
             assert "float64" not in signature and "uint64" not in signature, operator

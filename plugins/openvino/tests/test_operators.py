@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.defs
 
 from onnxplug.ep import DataType
-from onnxplug_openvino.capability import load_table
+from onnxplug_openvino.capability import load_list
 from onnxplug_openvino.factory import OpenVINOFactory
 
 
@@ -13,7 +13,7 @@ def test_the_measured_versions_are_told_with_their_types() -> None:
     said = list(OpenVINOFactory().operators())
     add = [each for each in said if each.op_type == "Add"]
     assert [each.since for each in add] == sorted(
-        map(int, load_table()["Add"]["since"])
+        map(int, load_list().operators["Add"]["since"])
     )
     assert all(each.since == each.until for each in said)
     assert DataType.FLOAT32 in add[-1].types["T"]

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import onnxplug
+from onnxplug_testing.probe_models import write
 from onnxplug_torch.probes import probes
 
-TOOL = Path(__file__).parents[1] / "tools" / "write_probes.py"
 PROBES = {probe.family: probe for probe in probes()}
 
 
-def load_tool() -> Any:
-    specification = importlib.util.spec_from_file_location("write_probes", TOOL)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 def test_every_probe_is_a_file_that_the_tool_writes() -> None:
-    tool = load_tool()
-    assert PROBES.keys() == tool.MODELS.keys()
     for family, probe in PROBES.items():
         assert onnx.load_from_string(probe.model) == onnx.load_from_string(
-            tool.write(family)
+            write(family)
         )
 
 

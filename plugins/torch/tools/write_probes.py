@@ -1,8 +1,6 @@
 """Writes the models by which families of operators are probed on a device.
 
-    python tools/write_probes.py
-
-They are kept as files, as importing onnx takes longer than reading them.
+python tools/write_probes.py
 """
 
 from __future__ import annotations
@@ -10,120 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import onnx
+from onnxplug_testing.probe_models import write_all
+from onnxplug_torch.probes import FAMILIES
 
 FOLDER: Final = Path(__file__).parents[1] / "src/onnxplug_torch/probe_models"
 
-X: Final = "float[2, 6, 9, 7] x"
-"""The input of all of them; sizes are no multiple of anything's tile."""
-
-MODELS: Final = {
-    "product": (
-        "p = MatMul (x, m)\n r = Reshape (p, rows)\n y = Gemm <transB = 1> (r, g, b)",
-        "float[36, 3] y",
-        {"m": (7, 5), "rows": [36, 15], "g": (3, 15), "b": (3,)},
-    ),
-    "convolution": (
-        "c = Conv <pads = [1, 0, 2, 1], strides = [2, 1], group = 2> (x, f, b)\n"
-        "y = ConvTranspose <strides = [2, 2], output_padding = [1, 0]> (c, t)",
-        "float[2, 3, h, w] y",
-        {"f": (4, 3, 3, 3), "b": (4,), "t": (4, 3, 2, 3)},
-    ),
-    "pooling": (
-        "a = MaxPool <kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1> (x)\n"
-        "y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 0, 0]> (a)",
-        "float[2, 6, h, w] y",
-        {},
-    ),
-    "normalization": (
-        "a = LayerNormalization (x, s, o)\n"
-        "c = BatchNormalization (a, k, l, l, q)\n"
-        "y = InstanceNormalization (c, k, l)",
-        "float[2, 6, 9, 7] y",
-        {"s": (7,), "o": (7,), "k": (6,), "l": (6,), "q": "positive"},
-    ),
-    "arithmetic": (
-        "a = Mul (x, w)\n c = Add (a, x)\n d = Div (c, q)\n e = Erf (d)\n f = Exp (e)\n"
-        "y = Sqrt (f)",
-        "float[2, 6, 9, 7] y",
-        {"w": (6, 1, 7), "q": "positive column"},
-    ),
-    "activation": (
-        "a = LeakyRelu (x)\n c = Sigmoid (a)\n d = Elu (x)\n e = Add (c, d)\n"
-        "y = Softmax <axis = 2> (e)",
-        "float[2, 6, 9, 7] y",
-        {},
-    ),
-    "reduction": (
-        "a = ReduceMean (x, last)\n c = ReduceMax (x, last)\n d = Add (a, c)\n"
-        "y = ReduceSum <keepdims = 0> (d, first)",
-        "float[2, 9, 1] y",
-        {"last": [-1], "first": [1]},
-    ),
-    "movement": (
-        "a = Transpose <perm = [0, 2, 3, 1]> (x)\n"
-        "c = Slice (a, low, high, axes, steps)\n d = Pad (c, pads)\n"
-        "y = Concat <axis = 1> (d, d)",
-        "float[2, h, w, 6] y",
-        {"low": [-1], "high": [-9], "axes": [1], "steps": [-2],
-         "pads": [0, 1, 0, 0, 0, 0, 2, 0]},
-    ),
-    "indexing": (
-        "a = Gather <axis = 2> (x, i)\n"
-        "y = ScatterND <reduction = \"add\"> (a, n, u)",
-        "float[2, 6, 3, 7] y",
-        {"i": [-1, 0, 4], "n": [[1, 5], [0, 0], [1, 5]], "u": (3, 3, 7)},
-    ),
-    "attention": (
-        "t = Transpose <perm = [0, 1, 3, 2]> (x)\n s = MatMul (x, t)\n"
-        "m = Add (s, w)\n p = Softmax <axis = -1> (m)\n y = MatMul (p, x)",
-        "float[2, 6, 9, 7] y",
-        {"w": (9, 9)},
-    ),
-    "recurrent": (
-        "r = Reshape (x, steps)\n"
-        "y, h, c = LSTM <hidden_size = 5, direction = \"bidirectional\"> (r, w, k, b)",
-        "float[12, 2, 9, 5] y",
-        {"steps": [12, 9, 7], "w": (2, 20, 7), "k": (2, 20, 5), "b": (2, 40)},
-    ),
-    "resize": (
-        "y = Resize <mode = \"linear\"> (x, none, none, sizes)",
-        "float[2, 6, 13, 5] y",
-        {"sizes": [2, 6, 13, 5]},
-    ),
-    "sorting": (
-        "y, i = TopK <axis = 1> (x, k)",
-        "float[2, 4, 9, 7] y, int64[2, 4, 9, 7] i",
-        {"k": [4]},
-    ),
-}  # fmt: skip
-
-
-def write(name: str) -> bytes:
-    """The model of a family."""
-    body, outputs, constants = MODELS[name]
-    body = body.replace("none, none", ", ")
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 18]> {name} ({X}) => ({outputs})'
-        f"{{ {body} }}"
-    )
-    draw = np.random.default_rng(0)
-    for key, content in constants.items():
-        array: np.ndarray
-        if isinstance(content, list):
-            array = np.array(content, np.int64)
-        elif isinstance(content, tuple):
-            array = draw.normal(size=content).astype(np.float32)
-        else:
-            shape = (9, 1) if "column" in content else (6,)
-            array = draw.uniform(0.5, 2, size=shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
-    onnx.checker.check_model(model, full_check=True)
-    return model.SerializeToString(deterministic=True)
-
-
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for each in MODELS:
-        (FOLDER / f"{each}.onnx").write_bytes(write(each))
+    write_all(FAMILIES, FOLDER)

@@ -100,6 +100,20 @@ class CoreMLFactory(ep.EpFactory):
         """The Mac, and which engines can be used."""
         return findings(this_machine(), self._chip)
 
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        """One for each family of operators; none where it was tested."""
+        if not this_machine().is_mac:
+            return []
+        from onnxplug_coreml.probes import probes
+
+        return probes(device)
+
+    def operators(self) -> Iterable[ep.OperatorSupport]:
+        """All that can be lowered for an engine."""
+        from onnxplug_coreml.operators import operators
+
+        return operators()
+
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
         """Those of both engines, and of the system, which compiles models."""
         machine = this_machine()

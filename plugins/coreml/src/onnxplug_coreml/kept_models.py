@@ -49,7 +49,7 @@ class KeptModels:
             "settings": {
                 name: value
                 for name, value in settings._asdict().items()
-                if name not in ("cache_folder", "profiles_plan")
+                if name not in ("cache_folder", "caches", "profiles_plan")
             },
         }
 

@@ -66,8 +66,13 @@ OPTIONS: Final[dict[str, ep.Option]] = {
     ),
     "ModelCacheDirectory": ep.Option(
         default="",
-        doc="A folder that keeps compiled models for later sessions, instead of "
-        "onnxplug's cache on disk.",
+        doc="A folder that keeps compiled models for later sessions.",
+        compiled_in=False,
+    ),
+    "cache": ep.Option(
+        default=False,
+        doc="Keep compiled models in onnxplug's cache on disk, for later processes; "
+        "`onnxplug cache ls --compiled` lists them.",
         compiled_in=False,
     ),
     "coreml_flags": ep.Option(
@@ -111,7 +116,9 @@ class Settings(NamedTuple):
         fast_prediction: Core ML is to take time in loading for that.
         profiles_plan: on which unit an operation runs is asked and logged.
         accumulates_low: GPUs may add up in 16 bits.
-        cache_folder: where compiled models are kept; empty: where the host has them.
+        cache_folder: where compiled models are kept; empty: nowhere, or where the host
+            keeps them.
+        caches: the host keeps compiled models.
     """
 
     model_format: str
@@ -124,6 +131,7 @@ class Settings(NamedTuple):
     profiles_plan: bool = False
     accumulates_low: bool = False
     cache_folder: str = ""
+    caches: bool = False
 
 
 def read_settings(
@@ -142,6 +150,11 @@ def read_settings(
     narrow = {"": units == CPU_AND_NEURAL_ENGINE, "Float16": True}.get(
         str(options["ComputePrecision"]), False
     )
+    if options["ModelCacheDirectory"] and options["cache"]:
+        raise ep.OptionError(
+            "options 'ModelCacheDirectory' and 'cache' both keep compiled models; set "
+            "one of them"
+        )
     if model_format == COREAI:
         _refuse_of_core_ml(options)
     return Settings(
@@ -157,6 +170,7 @@ def read_settings(
         profiles_plan=bool(options["ProfileComputePlan"]),
         accumulates_low=bool(options["AllowLowPrecisionAccumulationOnGPU"]),
         cache_folder=str(options["ModelCacheDirectory"]),
+        caches=bool(options["cache"]),
     )
 
 

@@ -57,7 +57,7 @@ class CoreMLPartition(ep.CompiledPartition):
         if runner is None:
             raise RuntimeError("the partition was closed")
         feed = {
-            border.name: _narrowed(name, array, border.dtype)
+            border.name: narrowed(name, array, border.dtype)
             for (name, border), array in zip(self._inputs, inputs, strict=True)
         }
         found = runner(feed)
@@ -85,8 +85,8 @@ class CoreMLPartition(ep.CompiledPartition):
         self._artefact.close()
 
 
-def _narrowed(name: str, array: Any, dtype: ep.DataType) -> Any:
-    """*array* as the engine takes it: C-contiguous, of *dtype*.
+def narrowed(name: str, array: Any, dtype: ep.DataType) -> Any:
+    """*array*, the input *name*, as the engine takes it: C-contiguous, of *dtype*.
 
     Raises:
         ValueError: a number does not fit.
@@ -95,8 +95,8 @@ def _narrowed(name: str, array: Any, dtype: ep.DataType) -> Any:
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
             wide = array[(array < _INT32.min) | (array > _INT32.max)].flat[0]
             raise ValueError(
-                f"{name!r} has {wide}, and Core ML computes with integers of 32 bits; "
-                "name another EP for this model"
+                f"{name!r} has {wide}, and the model computes integers in 32 bits; run "
+                "it on another EP"
             )
         return np.ascontiguousarray(array, np.int32)
     return usual_form(array, dtype.numpy)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxplug import ep
-from onnxplug_openvino.capability import CONTROL_FLOW, load_table
+from onnxplug_openvino.capability import CONTROL_FLOW, load_list
 
 
 def operators() -> Iterator[ep.OperatorSupport]:
     """The versions that were measured; types are stated of inputs only."""
     import onnx.defs
 
-    for op_type, entry in load_table().items():
+    for op_type, entry in load_list().operators.items():
         if op_type in CONTROL_FLOW:
             continue  # measured, but never taken
         for since in sorted(map(int, entry["since"])):
@@ -32,7 +32,7 @@ def _types(
     """The element types of each type variable.
 
     Args:
-        signatures: the types of inputs, as of :func:`.features.type_signature`.
+        signatures: the types of inputs, as ``onnxplug.ep.features`` writes them.
     """
     formal = [each.type_str for each in schema.inputs]
     found: dict[str, set[str]] = {}

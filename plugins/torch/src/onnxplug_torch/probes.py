@@ -21,7 +21,7 @@ _FOLDER: Final = Path(__file__).with_name("probe_models")
 _ROUNDED: Final = (1e-4, 1e-5)
 _MOVED: Final = (0.0, 0.0)
 
-_FAMILIES: Final = {
+FAMILIES: Final = {
     "product": _ROUNDED,
     "convolution": _ROUNDED,
     "arithmetic": _ROUNDED,
@@ -42,7 +42,7 @@ _FAMILIES: Final = {
 def probes() -> Iterator[ep.Probe]:
     """One for each family, of float32."""
     x = np.sin(np.arange(2 * 6 * 9 * 7, dtype=np.float32) * 1.7).reshape(2, 6, 9, 7)
-    for family, tolerance in _FAMILIES.items():
+    for family, tolerance in FAMILIES.items():
         yield ep.Probe(
             family=family,
             operators=frozenset(

@@ -1,4 +1,4 @@
-"""Learns the allow-list from the results of ``measure_operators.py``.
+"""Learns an allow-list from the results of trials.
 
 An operator's entry says what was seen right (versions, element types, attributes and
 so on) and refuses combinations of features that hold for trials that went wrong and
@@ -10,34 +10,44 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from onnxplug_openvino import features as words
-
-TABLE: Final = Path(words.__file__).with_name("operators.json")
+from onnxplug import ep
+from onnxplug.ep import features as words
+from onnxplug.ep.allow_list import AllowList
 
 _NOT_TRIED: Final = {"no answer", "harness"}
-_NEVER: Final = {"float64", "uint64"}
-"""Element types that OpenVINO's CPU plugin converts to ones of 32 bits."""
-_NEVER_MADE: Final = {11, 13}  # the same, as ONNX numbers them
+_RANDOM: Final = frozenset(
+    {
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+        "RandomUniform", "RandomUniformLike",
+    }
+)  # fmt: skip
 
-_LEFT_OUT: Final = {
-    "Attention": "wrong in most of its forms; its function body is right",
-    "Bernoulli": "random",
-    "Multinomial": "random",
-    "RandomNormal": "random",
-    "RandomNormalLike": "random",
-    "RandomUniform": "random",
-    "RandomUniformLike": "random",
-}
-_BY_HAND: Final[dict[str, list[tuple[str, ...]]]] = {
-    # it multiplies by the reciprocal, which may round to the next whole number; with a
-    # scale that is made of the very values, as many a dynamic one, that is common
-    "QuantizeLinear": [("fed:1",)],
-}
-"""Refused whatever was measured."""
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An engine, and what is known of it besides what is measured.
+
+    Attributes:
+        name: of the engine, for reasons.
+        version: of the engine.
+        lacks: element types that are not tried, with the reason.
+        left_out: operators that are not taken at all, with the reason.
+        by_hand: combinations of features that are refused whatever was measured.
+        widens: it computes 16-bit types in 32 bits, and narrows at the end.
+    """
+
+    name: str
+    version: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    by_hand: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
+    widens: bool = False
+
 
 _NOT_COUNTED: Final = {"test_clip_min_greater_than_max"}
 """Cases that older versions of their operator do not define."""
@@ -48,16 +58,15 @@ _PREFERENCE: Final = (
     "omits", "inputs", "outputs", "empty", "rank",
 )  # fmt: skip
 
+_ANY: Final = AllowList({}, "the engine")
+
 Trial = tuple[frozenset[str], bool, dict[str, Any]]
 
 
-def write_table(results: Path) -> None:
-    """Write ``operators.json``; print what it leaves out."""
+def write_table(results: Path, subject: Subject, table: Path) -> None:
+    """Write the allow-list to *table*; print what it leaves out."""
     import onnx
 
-    from onnxplug_openvino.engine import import_openvino
-
-    openvino = import_openvino()
     by_operator: dict[str, list[Trial]] = {}
     for line in read_results(results):
         good = line["result"] == "right"
@@ -65,10 +74,11 @@ def write_table(results: Path) -> None:
         by_operator.setdefault(line["op"], []).append((facts, good, line))
     operators = {}
     for name, trials in sorted(by_operator.items()):
-        if name in _LEFT_OUT:
-            print(f"{name}: left out, {_LEFT_OUT[name]}")
+        why = "random" if name in _RANDOM else subject.left_out.get(name)
+        if why:
+            print(f"{name}: left out, {why}")
             continue
-        entry = learn(trials)
+        entry = learn(trials, subject)
         wrong = collections.Counter(t[2]["result"] for t in trials if not t[1])
         if entry is None:
             print(f"{name}: left out, {dict(wrong)} of {len(trials)}")
@@ -81,22 +91,19 @@ def write_table(results: Path) -> None:
             f"let through {len(let_through)}, right but refused {len(lost)}, "
             f"rules {entry.get('refused', [])}"
         )
-    table = {
-        "measured with": {
-            "openvino": openvino.__version__,
-            "onnx": onnx.__version__,
-            "trials": sum(map(len, by_operator.values())),
-        },
-        "operators": operators,
+    measured = {
+        subject.name: subject.version,
+        "onnx": onnx.__version__,
+        "trials": sum(map(len, by_operator.values())),
     }
-    lines = ["{", f'"measured with": {json.dumps(table["measured with"])},']
+    lines = ["{", f'"measured with": {json.dumps(measured)},']
     lines.append('"operators": {')
     lines.append(
         ",\n".join(f"{json.dumps(n)}: {json.dumps(e)}" for n, e in operators.items())
     )
     lines += ["}", "}"]
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{len(operators)} operators in {TABLE}")
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(operators)} operators in {table}")
 
 
 def read_results(results: Path) -> Iterable[dict[str, Any]]:
@@ -173,20 +180,22 @@ def defaults(name: str, since: int) -> dict[str, Any]:
     return found
 
 
-def learn(trials: list[Trial]) -> dict[str, Any] | None:
+def learn(trials: list[Trial], subject: Subject) -> dict[str, Any] | None:
     """An operator's entry; ``None`` when nothing of it can be trusted."""
+    never_made = {ep.DataType(each).onnx for each in subject.lacks}
     trials = [
         trial
         for trial in trials
-        if not _NEVER & {dtype for dtype in trial[2]["types"] if dtype}
-        and trial[2]["attributes"].get("to") not in _NEVER_MADE
+        if not subject.lacks.keys() & {dtype for dtype in trial[2]["types"] if dtype}
+        and trial[2]["attributes"].get("to") not in never_made
     ]
-    trials += [twin for trial in trials for twin in _narrower(trial)]
+    if subject.widens:
+        trials += [twin for trial in trials for twin in _narrower(trial)]
     good = [facts for facts, right, _ in trials if right]
     if not good:
         return None
     bad = {facts for facts, right, _ in trials if not right}
-    rules = list(_BY_HAND.get(trials[0][2]["op"], ()))
+    rules = list(subject.by_hand.get(trials[0][2]["op"], ()))
     cores: set[frozenset[str]] = set()
     while True:
         entry = _entry(good, rules, trials)
@@ -312,7 +321,7 @@ def _entry(
                 )
             elif kind.startswith("empty:"):
                 seen.setdefault("empty", set()).add(kind.removeprefix("empty:"))
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for since in sorted({trial[2]["since"] for trial in trials}):
         chosen |= defaults(trials[0][2]["op"], since)
     entry: dict[str, Any] = {
@@ -328,7 +337,5 @@ def _entry(
 
 def allows(entry: Mapping[str, Any], facts: Iterable[str]) -> str | None:
     """Why *entry* refuses a node with these features; ``None`` if it does not."""
-    from onnxplug_openvino.capability import refusal_of
-
-    reason = refusal_of(entry, frozenset(facts))
+    reason = _ANY.refusal_of(entry, frozenset(facts))
     return None if reason is None else str(reason)

@@ -14,10 +14,11 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import onnx
-from extra_cases import extra_cases
 from onnx import defs, helper
 from onnx.backend.test.case.node import collect_testcases
-from special_values import special_values
+
+from onnxplug_testing.measuring.extra_cases import extra_cases
+from onnxplug_testing.measuring.special_values import special_values
 
 DTYPES: Final = {
     "float32": np.dtype(np.float32),
@@ -151,8 +152,8 @@ def suite_cases() -> dict[str, list[Variation]]:
             for entry in model.opset_import
             if entry.domain in ("", "ai.onnx")
         )
-        for inputs, outputs in case.data_sets:
-            inputs, outputs = _arrays(inputs), _arrays(outputs)
+        for given, wanted in case.data_sets or ():
+            inputs, outputs = _arrays(given), _arrays(wanted)
             if inputs is None or outputs is None:
                 continue
             feeds = iter(inputs)
@@ -177,7 +178,7 @@ def suite_cases() -> dict[str, list[Variation]]:
                     tolerance=(max(case.rtol, 1e-3), max(case.atol, 1e-5)),
                 )
             )
-    for number, (node, opset, inputs) in enumerate(extra_cases()):
+    for number, (node, opset, arrays) in enumerate(extra_cases()):
         before = found.setdefault(node.op_type, [])
         schema = defs.get_schema(node.op_type, opset, "")
         # the first cases are tried in more ways, and these are what models have
@@ -189,8 +190,8 @@ def suite_cases() -> dict[str, list[Variation]]:
                 node=node,
                 since=schema.since_version,
                 opset=opset,
-                inputs=inputs,
-                output_types=tuple(_output_types(node, opset, inputs)),
+                inputs=arrays,
+                output_types=tuple(_output_types(node, opset, arrays)),
             ),
         )
     return dict(sorted(found.items()))

@@ -1,0 +1,219 @@
+"""Tries nodes in an engine, and appends a line of JSON for each to a file.
+
+What is expected comes from the suite, or else from onnxplug's CPU EP.  A process tries
+one operator, since an engine may end it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onnxplug_testing.measuring.variations import (
+    Variation,
+    suite_cases,
+    variations,
+)
+
+SECONDS_PER_OPERATOR = 300
+_MEMORY = 4 * 2**30
+
+
+class Untaken(Exception):
+    """The EP does not take the node, and says why."""
+
+
+Answer: TypeAlias = Callable[[Variation], Sequence[Any]]
+"""What the engine gives for a model of one node.  It raises :class:`Untaken` where the
+node is not its to compute; other exceptions count against it."""
+
+
+def run_operator(
+    start: Callable[[], Answer],
+    name: str,
+    cases: Sequence[Variation],
+    results: Path,
+    skip: int,
+    kind: str,
+) -> None:
+    """Append a line for every variation of *name*'s cases after the first *skip*."""
+    answer = start()
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+    number = 0
+    with results.open("a", encoding="utf-8") as file:
+        for position, case in enumerate(cases):
+            for tried in variations(case, position):
+                number += 1
+                if number <= skip or not tried.kind.startswith(kind):
+                    continue
+                line = describe(tried) | {"number": number}
+                # found without a result after it where the engine ends the process
+                file.write(json.dumps(line | {"started": number}) + "\n")
+                file.flush()
+                try:
+                    line |= try_out(answer, tried)
+                except Exception as error:  # noqa: BLE001 (whatever a trial raises)
+                    text = str(error).strip().splitlines()
+                    line |= {"result": "harness", "detail": " ".join(text)[:300]}
+                file.write(json.dumps(line) + "\n")
+        file.write(json.dumps({"op": name, "finished": number}) + "\n")
+
+
+def describe(tried: Variation) -> dict[str, Any]:
+    """The facts of a trial that the allow-list may look at."""
+    import onnx
+
+    attributes = {}
+    for attribute in tried.node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode()
+        if not isinstance(value, int | float | str):
+            value = None  # that it is there is all that is looked at
+        attributes[attribute.name] = value
+    return {
+        "op": tried.node.op_type,
+        "case": tried.case,
+        "kind": tried.kind,
+        "since": tried.since,
+        "types": [a.dtype.name if a is not None else None for a in tried.inputs],
+        "shapes": [list(a.shape) if a is not None else None for a in tried.inputs],
+        "outputs": [bool(name) for name in tried.node.output],
+        "attributes": attributes,
+        "constants": sorted(tried.constants),
+        "dynamic": tried.dynamic,
+        "sized": tried.sized,
+    }
+
+
+def try_out(answer: Answer, tried: Variation) -> dict[str, Any]:
+    """How the engine's answer compares."""
+    expected = tried.expected
+    if expected is None:
+        try:
+            expected = cpu_answer(tried)
+        except Exception as error:  # noqa: BLE001 (not a variation ONNX allows)
+            return {"result": "no answer", "detail": str(error)[:200]}
+    try:
+        found = answer(tried)
+    except Untaken as error:
+        return {"result": "refused", "detail": str(error).strip()[-200:]}
+    except Exception as error:  # noqa: BLE001 (whatever running raises)
+        return {"result": "raised", "detail": str(error).strip()[-200:]}
+    return compare(expected, found, tried)
+
+
+def cpu_answer(tried: Variation) -> tuple[Any, ...]:
+    """What onnxplug's CPU EP gives."""
+    import onnxplug
+
+    session = onnxplug.InferenceSession(
+        tried.model(), providers=["CPUExecutionProvider"]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tuple(session.run(None, tried.feeds()))
+
+
+def compare(
+    expected: Sequence[Any], found: Sequence[Any], tried: Variation
+) -> dict[str, Any]:
+    """Dtype, shape and values, in this order."""
+    if len(expected) != len(found):
+        return {"result": "wrong count", "detail": f"{len(found)} outputs"}
+    rtol, atol = tried.tolerance
+    for position, (right, ours) in enumerate(zip(expected, found, strict=True)):
+        if right.dtype != ours.dtype:
+            detail = f"output {position} is {ours.dtype}, not {right.dtype}"
+            return {"result": "wrong dtype", "detail": detail}
+        if right.shape != ours.shape:
+            detail = f"output {position} is {ours.shape}, not {right.shape}"
+            return {"result": "wrong shape", "detail": detail}
+        coarse = {"float16": (1e-2, 2e-3), "bfloat16": (3e-2, 1e-2)}
+        near = coarse.get(right.dtype.name, (rtol, atol))
+        kinds = {a.dtype.name for a in tried.inputs if a is not None}
+        for name in kinds & coarse.keys():
+            near = max(near, coarse[name])
+        if right.dtype.kind in "biu":
+            good = np.array_equal(right, ours)
+        else:
+            wide = [a.astype(np.float64) for a in (ours, right)]
+            good = np.allclose(
+                wide[0], wide[1], rtol=near[0], atol=near[1], equal_nan=True
+            )
+        if not good:
+            wide = [np.asarray(a, np.float64) for a in (ours, right)]
+            with np.errstate(all="ignore"):
+                error = np.abs(wide[0] - wide[1])
+            worst = float(np.nanmax(error)) if error.size else 0.0
+            detail = f"output {position} is off by {worst:.3g}"
+            return {"result": "wrong values", "detail": detail}
+    return {"result": "right"}
+
+
+def run(
+    start: Callable[[], Answer], results: Path, names: Sequence[str], kind: str
+) -> None:
+    """Measure the operators that *results* does not hold yet, a process for each.
+
+    Args:
+        start: called in each process.
+        names: of operators; empty for all.
+        kind: of variations; empty for all.
+    """
+    finished = set()
+    if results.exists():
+        for text in results.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if "finished" in line:
+                finished.add(line["op"])
+    cases = suite_cases()  # which takes ten seconds: the processes inherit them
+    context = multiprocessing.get_context("fork")
+    for name in names or list(cases):
+        skip = 0
+        ended: set[int] = set()  # trials at which a process ended
+        while name not in finished:
+            arguments = (start, name, cases[name], results, skip, kind)
+            process = context.Process(target=run_operator, args=arguments)
+            process.start()
+            process.join(SECONDS_PER_OPERATOR)
+            how = f"process ended with {process.exitcode}"
+            if process.is_alive():
+                process.kill()
+                process.join()
+                how = "took too long"
+            last = json.loads(results.read_text(encoding="utf-8").splitlines()[-1])
+            if "started" in last and how != "took too long":
+                print(name, how, last, flush=True)
+                if last["started"] in ended:
+                    skip = last["started"]
+                else:
+                    # the trial before may have spoilt the memory: again without it
+                    ended.add(last["started"])
+                    skip = last["started"] - 1
+                    blame(results, name, skip)
+                continue
+            finished.add(name)
+            if "finished" not in last:
+                print(name, how, last, flush=True)
+                with results.open("a", encoding="utf-8") as file:
+                    line = {"op": name, "finished": 0, "how": how}
+                    file.write(json.dumps(line) + "\n")
+
+
+def blame(results: Path, name: str, number: int) -> None:
+    """Record that the process ended after trial *number*, if it seemed right."""
+    for text in results.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if (line["op"], line.get("number")) == (name, number) and (
+            line.get("result") == "right"
+        ):
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line | {"result": "crashed"}) + "\n")
