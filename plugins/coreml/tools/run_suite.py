@@ -2,8 +2,8 @@
 
     python tools/run_suite.py [--jobs N] [--every N] [--json FILE] [CASE …]
 
-It ends with 1 where the CPU EP alone passes a case that does not pass with the CoreML
-EP before it, or where a case runs wholly on the CoreML EP and fails.
+It ends with 1 where the CPU EP passes a case that does not pass with the CoreML EP
+before it, or that the CoreML EP takes wholly and does not pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         given.json.write_text(text + "\n", encoding="utf-8")
     print(text)
-    faults = found["pass on the CPU EP only"] or found["run wholly on the EP and fail"]
+    faults = found["pass on the CPU EP only"] or found["fail on the EP alone only"]
     return 1 if faults else 0
 
 

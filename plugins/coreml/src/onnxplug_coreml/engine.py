@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from onnxplug_coreml.formats import COREAI
 from onnxplug_coreml.lowering.program import Program
 from onnxplug_coreml.options import Settings
 
@@ -36,15 +35,7 @@ class Engine(Protocol):
         """On which unit the engine means to make values, by their names.
 
         What it does not say is left out.
+
+        Raises:
+            Declined: it says nothing at all.
         """
-
-
-def find_engine(model_format: str) -> Engine:
-    """The engine of a format."""
-    if model_format == COREAI:
-        from onnxplug_coreml import coreai
-
-        return coreai
-    from onnxplug_coreml import mlprogram
-
-    return mlprogram

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from onnxplug import ep
+from onnxplug_coreml import engine
 from onnxplug_coreml.artefact import Artefact, Manifest, describe_program
 from onnxplug_coreml.capability import Judge
-from onnxplug_coreml.engine import find_engine
+from onnxplug_coreml.formats import COREAI
 from onnxplug_coreml.kept_models import KeptModels
 from onnxplug_coreml.lowering.lower import examine, lower
 from onnxplug_coreml.lowering.narrowing import narrowed
@@ -33,7 +34,7 @@ class CoreMLProvider(ep.ExecutionProvider):
     ) -> None:
         self._settings = settings
         self._logger = logger
-        self._engine = find_engine(settings.model_format)
+        self._engine = _find_engine(settings.model_format)
         self._target = Target(
             Engine(settings.model_format),
             ep.DataType.FLOAT16 if settings.narrow else ep.DataType.FLOAT32,
@@ -169,7 +170,12 @@ class CoreMLProvider(ep.ExecutionProvider):
         if not self._settings.profiles_plan:
             return {}
         found: dict[int, Counter[str]] = {}
-        for value, unit in self._engine.units(path, self._settings).items():
+        try:
+            planned = self._engine.units(path, self._settings)
+        except ep.Declined as error:
+            self._logger.warning("ProfileComputePlan: %s", error)
+            planned = {}
+        for value, unit in planned.items():
             node = manifest.nodes.get(value)
             if node is not None and node < len(partition.nodes):
                 found.setdefault(node, Counter())[unit] += 1
@@ -186,3 +192,14 @@ def _damaged(error: Exception) -> ep.Declined:
     return ep.Declined(
         ep.Reason(ep.RefusalCode.OTHER, f"the compiled model is of no use: {error}")
     )
+
+
+def _find_engine(model_format: str) -> engine.Engine:
+    """The engine of a format."""
+    if model_format == COREAI:
+        from onnxplug_coreml import coreai
+
+        return coreai
+    from onnxplug_coreml import mlprogram
+
+    return mlprogram

@@ -35,15 +35,15 @@ class Case(NamedTuple):
     constant: tuple[int, ...]
     expected: Callable[[], Any]
 
-    def program(self, shapes: Mapping[int, Any] | None = None) -> Program:
-        """A program of this alone; *shapes* of operands that are not their arrays'."""
+    def program(self) -> Program:
+        """A program of this alone."""
         values = [
             None
             if array is None
             else Value(
                 f"operand_{at}",
                 ep.DataType.from_numpy(array.dtype),
-                (shapes or {}).get(at, array.shape),
+                array.shape,
             )
             for at, array in enumerate(self.operands)
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +26,28 @@ def build(program: Program, settings: Settings, folder: Path) -> Path:
     """
     import coreai.authoring
 
+    _require_room(program)
     try:
         written = emit(coreai.authoring, program)
         written.save_asset(folder / _MODEL)
     except Exception as error:  # its compiler has errors of its own
         raise _declined("does not take it", error) from error
     return folder / _MODEL
+
+
+def _require_room(program: Program) -> None:
+    """Decline tensors larger than the memory: Core AI would end the process.
+
+    Raises:
+        Declined: there is one.
+    """
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for value in program.values():
+        if value.is_static:
+            nbytes = math.prod(value.numbers) * value.dtype.numpy.itemsize
+            if nbytes > room:
+                detail = f"a tensor of {nbytes} bytes; the memory has {room}"
+                raise ep.Declined(ep.Reason(ep.RefusalCode.OTHER, detail))
 
 
 def load(path: Path, settings: Settings) -> Runner:

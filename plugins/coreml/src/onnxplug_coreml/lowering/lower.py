@@ -57,7 +57,17 @@ def examine(partition: ep.Partition, target: Target) -> None:
         specialised = partition.specialise(shapes)
     except ValueError:
         return  # these sizes do not go together; others may
-    lower(specialised, target)
+    try:
+        lower(specialised, target)
+    except ep.Declined as error:
+        if error.nodes is None:
+            raise
+        named_there = [
+            node
+            for node, copy in zip(partition.nodes, specialised.nodes, strict=True)
+            if copy in error.nodes
+        ]
+        raise ep.Declined(error.reason, nodes=named_there) from error
 
 
 def sample_sizes(names: Sequence[str]) -> dict[str, int]:

@@ -18,6 +18,11 @@ from onnxplug_coreml.mlprogram.sizes import Sizes, bounds
 del operations  # imported for what it registers
 
 
+def shortened(error: Exception) -> str:
+    """What coremltools says, in one line."""
+    return " ".join(str(error).split())[:300]
+
+
 class Refused(Exception):
     """MIL has no such thing.
 
@@ -125,13 +130,11 @@ class Writer:
             made = emitter(self, operation, *operands, **operation.attributes)
         except Refused as error:
             raise Refused(str(error), operation.node) from error
-        except (
-            ArithmeticError, AssertionError, AttributeError, LookupError,
-            NotImplementedError, TypeError, ValueError,
-        ) as error:  # fmt: skip  # coremltools tells so what it does not take
-            text = " ".join(str(error).split())[:300]
+        except MemoryError:
+            raise
+        except Exception as error:  # coremltools raises of all kinds
             raise Refused(
-                f"coremltools does not take {operation.primitive}: {text}",
+                f"coremltools does not take {operation.primitive}: {shortened(error)}",
                 operation.node,
             ) from error
         results = made if isinstance(made, (list, tuple)) else [made]

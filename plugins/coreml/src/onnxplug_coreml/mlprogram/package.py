@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from onnxplug_coreml.lowering.program import Program
-from onnxplug_coreml.mlprogram.emitter import emit
+from onnxplug_coreml.mlprogram.emitter import Refused, emit, shortened
 from onnxplug_coreml.mlprogram.installation import building
 from onnxplug_coreml.mlprogram.passes import apply_passes
 
@@ -29,12 +29,17 @@ def build_package(program: Program, folder: Path, *, narrow: bool) -> Path:
         tempfile.TemporaryDirectory(prefix="onnxplug-coreml-") as weights,
     ):
         mil = emit(tools, program)
-        apply_passes(tools, mil, narrow=narrow)
-        model = tools.converters.mil.backend.mil.load.load(
-            mil,
-            weights_dir=weights,
-            specification_version=tools.target.iOS17.value,
-            convert_to="mlprogram",
-        )
+        try:
+            apply_passes(tools, mil, narrow=narrow)
+            model = tools.converters.mil.backend.mil.load.load(
+                mil,
+                weights_dir=weights,
+                specification_version=tools.target.iOS17.value,
+                convert_to="mlprogram",
+            )
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:  # coremltools raises of all kinds
+            raise Refused(f"coremltools fails at it: {shortened(error)}") from error
         tools.utils.save_spec(model, str(path), weights_dir=weights)
     return path

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug_coreml.mlprogram.border import Border
+from onnxplug_coreml.mlprogram.emitter import shortened
 from onnxplug_coreml.mlprogram.installation import find_bindings
 from onnxplug_coreml.options import (
     ALL,
@@ -52,7 +53,7 @@ def compile_package(package: Path) -> Path:
     try:
         tools.models.utils.compile_model(str(package), str(target))
     except Exception as error:  # bare Exception is what coremltools raises
-        raise NoCoreML(f"Core ML does not compile it: {_said(error)}") from error
+        raise NoCoreML(f"Core ML does not compile it: {shortened(error)}") from error
     shutil.rmtree(package)
     return target
 
@@ -78,7 +79,7 @@ class Predictor:
                 optimization_hints=_hints(tools, settings) or None,
             )
         except Exception as error:  # bare Exception is what coremltools raises
-            raise NoCoreML(f"Core ML does not load it: {_said(error)}") from error
+            raise NoCoreML(f"Core ML does not load it: {shortened(error)}") from error
 
     def __call__(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Predict.
@@ -121,7 +122,7 @@ def planned_units(path: Path, settings: Settings) -> dict[str, str]:
                 name = output.name.removesuffix("_cast_fp16")
                 found[name] = _NAMES.get(kind, kind)
     except Exception as error:  # bare Exception is what coremltools raises
-        raise NoCoreML(f"Core ML gives no plan of it: {_said(error)}") from error
+        raise NoCoreML(f"Core ML gives no plan of it: {shortened(error)}") from error
     return found
 
 
@@ -148,7 +149,3 @@ def _hints(tools: Any, settings: Settings) -> dict[str, Any]:
     if settings.accumulates_low:
         found["allowLowPrecisionAccumulationOnGPU"] = True
     return found
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import FLOATS, NUMBERS, Call, lowers
@@ -170,7 +172,23 @@ def _cast(call: Call) -> Value:
             ep.RefusalCode.DTYPE,
             f"{given} to {wanted}, for which {call.target.engine} has {narrow}",
         )
-    return call.build.cast(call.operand(0), narrow)
+    x = call.operand(0)
+    if x.dtype is ep.DataType.INT64 and wanted is ep.DataType.INT32:
+        _require_narrow(call, x)
+    return call.build.cast(x, narrow)
+
+
+def _require_narrow(call: Call, x: Value) -> None:
+    """Let runs fail in which int64 does not fit int32: ONNX's wraps, Core AI's not."""
+    build, bounds = call.build, np.iinfo(np.int32)
+    least, most = (build.scalar(bound, x.dtype) for bound in (bounds.min, bounds.max))
+    held = build("minimum", build("maximum", x, least), most)
+    name = call.input_name(0)
+    build.check_none(
+        build("not_equal", held, x),
+        f"{call.describe()}: a number of {name!r} does not fit int32, to which Core AI "
+        "does not cast it as ONNX does; name another EP for this model",
+    )
 
 
 @lowers("Clip")

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug_coreml.lowering.builder import Builder, Refused
-from onnxplug_coreml.lowering.call import Call, lowers, numbers
+from onnxplug_coreml.lowering.call import FLOATS, Call, lowers, numbers
 from onnxplug_coreml.lowering.operators.arithmetic import scaled
 from onnxplug_coreml.lowering.program import Value
 
@@ -18,7 +18,7 @@ _UNTAKEN = ("qk_matmul_output_mode", "softmax_precision")
 
 @lowers("Attention")
 def _attention(call: Call) -> tuple[Value | None, ...]:
-    call.require_type(0, ep.DataType.FLOAT32)
+    call.require_type(0, *FLOATS)
     build = call.build
     for name in _UNTAKEN:
         if call.attribute(name, 0):
@@ -38,6 +38,11 @@ def _attention(call: Call) -> tuple[Value | None, ...]:
         key = build.concat([call.operand(4), key], 2)
         value = build.concat([call.operand(5), value], 2)
     present = key, value
+    dtype = query.dtype
+    # as the reference does, float16 is computed in float32
+    query, key, value = (
+        build.cast(each, ep.DataType.FLOAT32) for each in (query, key, value)
+    )
     n, heads, length, width = numbers(query.shape)
     groups, total = numbers(key.shape)[1:3]
     if groups != heads:
@@ -58,7 +63,7 @@ def _attention(call: Call) -> tuple[Value | None, ...]:
     if merged:
         found = build.transpose(found, (0, 2, 1, 3))
         found = build.reshape(found, (n, length, heads * numbers(value.shape)[3]))
-    return found, *present
+    return build.cast(found, dtype), *present
 
 
 def _apart(build: Builder, x: Value, heads: int) -> Value:

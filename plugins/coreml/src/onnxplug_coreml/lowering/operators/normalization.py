@@ -44,15 +44,12 @@ def _batch(call: Call) -> Value:
 
 @lowers("LayerNormalization")
 def _layer(call: Call) -> tuple[Value | None, ...]:
-    call.require_type(0, *FLOATS)
     build, x = call.build, call.operand(0)
     if call.wants(1) or call.wants(2):
         raise Refused(ep.RefusalCode.OTHER, "LayerNormalization that gives statistics")
-    axis = call.axis(x.rank, -1)
-    _require_wide(call)
-    found = normalized(
-        build, x, tuple(range(axis, x.rank)), call.attribute("epsilon", 1e-5)
-    )
+    axes = tuple(range(call.axis(x.rank, -1), x.rank))
+    found = normalized(build, _wide(call), axes, call.attribute("epsilon", 1e-5))
+    found = build.cast(found, x.dtype)
     found = build("mul", found, call.operand(1))
     bias = call.optional(2)
     return (found if bias is None else build("add", found, bias),)
@@ -60,19 +57,23 @@ def _layer(call: Call) -> tuple[Value | None, ...]:
 
 @lowers("RMSNormalization")
 def _root_mean_square(call: Call) -> Value:
-    call.require_type(0, *FLOATS)
-    _require_wide(call)
-    build, x = call.build, call.operand(0)
+    build, x, wide = call.build, call.operand(0), _wide(call)
     axes = tuple(range(call.axis(x.rank, -1), x.rank))
-    square = build("reduce_mean", build("mul", x, x), axes=axes, keep=True)
+    square = build("reduce_mean", build("mul", wide, wide), axes=axes, keep=True)
     spread = build("rsqrt", shifted(build, square, call.attribute("epsilon", 1e-5)))
-    return build("mul", build("mul", x, spread), call.operand(1))
+    found = build.cast(build("mul", wide, spread), x.dtype)
+    return build("mul", found, call.operand(1))
 
 
-def _require_wide(call: Call) -> None:
-    """Refuse float16 that ONNX has computed in float32 on the way."""
-    call.ignore("stash_type")
-    call.require_type(0, ep.DataType.FLOAT32)
+def _wide(call: Call) -> Value:
+    """The first input in the type that statistics are computed in."""
+    call.require_type(0, *FLOATS)
+    x = call.operand(0)
+    if call.attribute("stash_type", 1) != 1:
+        if x.dtype is not ep.DataType.FLOAT16 or call.attribute("stash_type") != 10:
+            raise call.refuse_attribute("stash_type", "1")
+        return x
+    return call.build.cast(x, ep.DataType.FLOAT32)
 
 
 @lowers("InstanceNormalization")
@@ -88,13 +89,13 @@ def _instance(call: Call) -> Value:
 
 @lowers("GroupNormalization")
 def _group(call: Call) -> Value:
-    _require_wide(call)
-    build, x = call.build, call.operand(0)
+    build, x, wide = call.build, call.operand(0), _wide(call)
     n, c, *rest = numbers(x.shape)
     groups = call.attribute("num_groups")
     inside = c // groups * int(np.prod(rest))
     epsilon = call.attribute("epsilon", 1e-5)
-    found = normalized(build, build.reshape(x, (n, groups, inside)), (2,), epsilon)
+    found = normalized(build, build.reshape(wide, (n, groups, inside)), (2,), epsilon)
+    found = build.cast(found, x.dtype)
     scale, bias = call.operand(1), call.operand(2)
     if call.since < 21:  # one for each group
         found = build("mul", found, build.reshape(scale, (groups, 1)))

@@ -8,7 +8,6 @@ from onnxplug import ep
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import FLOATS, NUMBERS, Call, front, lowers, numbers
 from onnxplug_coreml.lowering.program import Value
-from onnxplug_coreml.lowering.target import Engine
 
 _PLAIN: Final = {
     "ReduceMax": "reduce_max",
@@ -36,8 +35,9 @@ def _reduce(call: Call) -> Value:
     if axes is None:
         return x
 
-    def reduced(primitive: str, of: Value, keep: bool = keep) -> Value:
-        return build(primitive, of, axes=axes, keep=keep)
+    def reduced(primitive: str, of: Value) -> Value:
+        # along no axes Core AI reduces all
+        return build(primitive, of, axes=axes, keep=keep) if axes else of
 
     match call.op_type:
         case "ReduceL1":
@@ -49,7 +49,7 @@ def _reduce(call: Call) -> Value:
         case "ReduceLogSum":
             return build("log", reduced("reduce_sum", x))
         case "ReduceLogSumExp":
-            return _log_sum_exp(build, x, axes, keep)
+            return _log_sum_exp(build, x, axes, keep) if axes else x
         case _:
             return reduced(_PLAIN[call.op_type], x)
 
@@ -123,9 +123,8 @@ def _top_k(call: Call) -> tuple[Value, Value]:
 
 @lowers("CumSum")
 def _cumulate(call: Call) -> Value:
-    call.require_type(0, *FLOATS, ep.DataType.INT32, ep.DataType.INT64)
-    if call.dtype() not in FLOATS and call.target.engine is Engine.ML_PROGRAM:
-        raise Refused(ep.RefusalCode.DTYPE, f"CumSum of {call.dtype()}; takes floats")
+    # where a sum of integers does not fit Core AI ends the process
+    call.require_type(0, *FLOATS)
     x = call.operand(0)
     (axis,) = call.integers(1)
     return call.build(

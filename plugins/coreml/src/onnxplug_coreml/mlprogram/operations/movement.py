@@ -27,7 +27,8 @@ def reshape(
 ) -> Any:
     """*x*, of shape *before*, in another shape."""
     if not shape:
-        return writer.mb.squeeze(x=x) if before else writer.mb.identity(x=x)
+        axes = list(range(len(before)))
+        return writer.mb.squeeze(x=x, axes=axes) if axes else writer.mb.identity(x=x)
     if not before:
         return writer.mb.expand_dims(x=x, axes=list(range(len(shape))))
     unknown = [at for at, size in enumerate(shape) if not isinstance(size, int)]
