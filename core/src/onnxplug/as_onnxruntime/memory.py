@@ -183,18 +183,25 @@ class OrtDevice(NamedTuple):
 
 
 class OrtArenaCfg:
-    """Settings of an arena, which nothing here has; they are kept as they are given."""
+    """Settings of an arena, which nothing here has; they are kept as they are given.
+
+    Args:
+        settings: the first four, in this order, or a mapping of any by name.
+    """
 
     def __init__(self, *settings: Any) -> None:
-        names = (
-            "max_mem",
-            "arena_extend_strategy",
-            "initial_chunk_size_bytes",
-            "max_dead_bytes_per_chunk",
-        )
+        self.max_mem = 0
+        self.arena_extend_strategy = -1
+        self.initial_chunk_size_bytes = -1
+        self.max_dead_bytes_per_chunk = -1
+        self.initial_growth_chunk_size_bytes = -1
+        self.max_power_of_two_extend_bytes = -1
         one = len(settings) == 1
-        given = settings[0] if one else zip(names, settings, strict=False)
-        self.settings: dict[str, int] = dict(given)
+        given = settings[0] if one else zip(vars(self), settings, strict=False)
+        for name, value in dict(given).items():
+            if name not in vars(self):
+                raise InvalidArgument(f"there is no setting {name!r} of an arena")
+            setattr(self, name, int(value))
 
 
 def create_and_register_allocator(

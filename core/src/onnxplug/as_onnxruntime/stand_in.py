@@ -6,6 +6,7 @@ installed; its native code is never loaded.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -107,6 +108,9 @@ class StandIn(MetaPathFinder, Loader):
             names["__all__"] += as_onnxruntime.ERRORS
 
         def find(name: str) -> Any:
+            inner = f"{module.__name__}.{name}"
+            if inner in _MODULES:  # which importing the outer one would have imported
+                return importlib.import_module(inner)
             value = names[name] = getattr(source, name)
             return value
 
