@@ -53,6 +53,9 @@ def tiles(isa: Isa) -> list[Kernel]:
     ]
     products += [_tile(isa, r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
     products += [_tile(isa, *wide, taps=True) for wide in wide_tiles(isa)]
+    if isa.registers_per_vector > 1:
+        whole = _tile(isa, shape.rows, 1)
+        products += [whole._replace(nbytes=32), whole._replace(nbytes=32, taps=True)]
     if most := masked_rows(isa):
         products += [
             _tile(isa, 1, wide_vectors(isa, 1), alone=True, masked=True),

@@ -84,6 +84,9 @@ class Product(ABC):
             words: the others of *kernel*.
         """
         contraction, out, size = self.contraction, self.out, self.itemsize
+        if contraction.epilogue is not None:
+            # where its first result lies, which a kernel may ask the caches for
+            out = contraction.epilogue.outputs[0]
         words |= {
             "a": a.address,
             "a_batch0": a.strides[0] * size,

@@ -121,18 +121,19 @@ of B, at least 1, that are ``b_panel`` apart, give columns of ``c`` next to each
 class TileProduct(Generator):
     """A function that computes a tile; :data:`PARAMETERS` are its arguments.
 
-    ``b`` has ``k`` rows ``b_row`` apart.  They have *vectors* times 64 bytes, and so
-    has what is written of each row of ``c``.
+    ``b`` has ``k`` rows ``b_row`` apart.  They have *vectors* of *nbytes*, and so has
+    what is written of each row of ``c``.
 
     Attributes:
         element: ``f32`` or ``f64``.
         rows: of the tile.
-        vectors: of 64 bytes in a row of the tile.
+        vectors: in a row of the tile.
         chains: of additions that give an element, from :func:`chains_of`.  All tiles of
             a result have as many, so that equal rows and equal columns stay equal.
         alone: no other tile reads the same of ``b``; ``next`` does not matter.
         masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
         taps: ``a`` is read at several offsets.
+        nbytes: of a vector, 64 or, for the few columns that may be left, 32.
     """
 
     element: str
@@ -142,29 +143,30 @@ class TileProduct(Generator):
     alone: bool = False
     masked: bool = False
     taps: bool = False
+    nbytes: int = VECTOR_BYTES
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _write(module, name, isa, self)
 
 
 def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
-    element, rows, vectors, chains, alone, masked, taps = form
+    element, rows, vectors, chains, alone, masked, taps, nbytes = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
     result, result_row, following, step, count, offsets = f.parameters[9:15]
     panels, b_panel = f.parameters[15:]
     scalar = Type(element)
-    lanes = VECTOR_BYTES // scalar.nbytes
+    lanes = nbytes // scalar.nbytes
     vector = scalar.vector(lanes)
     distance = _AHEAD_ALONE if alone else _AHEAD
-    ahead_in_b = b_row * (distance // (VECTOR_BYTES * vectors))
+    ahead_in_b = b_row * (distance // (nbytes * vectors))
     strides = [a_row * i for i in range(1, min(_GROUP, rows))]
     pointers = [offset(f, a, a_row * row) for row in range(0, rows, _GROUP)]
     groups = len(pointers)
     mask = f.first_lanes(columns - (vectors - 1) * lanes, lanes) if masked else None
 
     def row_of_b(place: Value) -> list[Value]:
-        places = [offset(f, place, VECTOR_BYTES * j) for j in range(vectors)]
+        places = [offset(f, place, nbytes * j) for j in range(vectors)]
         values = [f.load(p, vector) for p in places[: vectors - bool(masked)]]
         if mask is not None:
             values.append(f.load_masked(places[-1], mask, vector))
@@ -181,7 +183,7 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
             for way in range(count):
                 soon = offset(f, b, ahead_in_b)
                 for j in range(vectors):
-                    f.prefetch(offset(f, soon, VECTOR_BYTES * j))
+                    f.prefetch(offset(f, soon, nbytes * j))
                 factors = row_of_b(b)
                 for row in range(rows):
                     group, member = divmod(row, _GROUP)
@@ -226,7 +228,7 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
         for row in range(rows):
             line = offset(f, result, result_row * row)
             for j in range(vectors):
-                f.prefetch(offset(f, line, VECTOR_BYTES * j), 1, write=True)
+                f.prefetch(offset(f, line, nbytes * j), 1, write=True)
         zeros = [f.zero(vector)] * (chains * rows * vectors)
         state = [b, following, *zeros]
         state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
@@ -236,7 +238,7 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
         def each(value: Callable[[Value, Value], Value]) -> None:
             for row, target in enumerate(targets):
                 for j in range(vectors):
-                    place = offset(f, target, VECTOR_BYTES * j)
+                    place = offset(f, target, nbytes * j)
                     f.store(value(sums[row * vectors + j], place), place)
 
         f.branch(
@@ -244,7 +246,7 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
             lambda: each(lambda total, _: total),
             lambda: each(lambda total, place: f.load(place, vector) + total),
         )
-        right = (offset(f, p, VECTOR_BYTES * vectors) for p in (c, result))
+        right = (offset(f, p, nbytes * vectors) for p in (c, result))
         return [offset(f, b, b_panel), *right, state[1]]
 
     f.loop(panels, panel, [b, c, result, following], nonempty=True)
