@@ -30,7 +30,8 @@ class Option:
             serve instead; setting one warns, and is as if the other were set.
         refused: why this EP cannot do what the option asks for; setting it is an
             error with this text.  For options that users know from elsewhere.
-        ignored: as *refused*, where results do not depend on it: setting it warns.
+        ignored: as *refused*, where results do not depend on it: setting it warns, and
+            the EP is not given it.
     """
 
     default: OptionValue

@@ -26,7 +26,8 @@ def parse_options(
     *,
     noun: str = "option",
 ) -> dict[str, OptionValue]:
-    """A value for every declared option, those given converted and checked.
+    """A value for every declared option but those ignored, the given ones converted
+    and checked.
 
     Args:
         suggested: counts where nothing is given, whichever of an option's names each
@@ -38,17 +39,19 @@ def parse_options(
             option does not accept.
     """
     values: dict[str, OptionValue] = {
-        name: option.default for name, option in declared.items()
+        name: option.default for name, option in declared.items() if not option.ignored
     }
     named = by_name(ep, declared, suggested, noun=noun)
     named |= by_name(ep, declared, given, noun=noun)
     for name, value in named.items():
         option = declared[name]
         whose = f"{noun} {name!r} of {ep}"
-        values[name] = _parse(whose, option, value)
-        if option.refused and values[name] != option.default:
+        parsed = _parse(whose, option, value)
+        if option.refused and parsed != option.default:
             raise OptionError(f"{whose} cannot be set: {option.refused}")
-        if option.ignored and values[name] != option.default:
+        if not option.ignored:
+            values[name] = parsed
+        elif parsed != option.default:
             warn_user(f"{whose} has no effect: {option.ignored}", OptionWarning)
     return values
 
