@@ -84,7 +84,7 @@ PAGES = {
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),
             "Facts that it returns": (
-                "EpDevice", "Costs", "Probe", "Option", "OptionValue",
+                "EpDevice", "Costs", "Probe", "Option", "OpenOptions", "OptionValue",
                 "CapabilityReport", "ComputeCapability", "Refusal", "Reason",
                 "RefusalCode", "Finding", "Level", "OperatorSupport", "RefusedDevice",
                 "Preferences", "Compatibility", "ValueLocations",
