@@ -8,6 +8,7 @@
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
+#   make test-native      run vendors' libraries of EPs, where ONNX Runtime is not
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -26,7 +27,10 @@ ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
 ON_COREML := coreml
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
+# an environment of its own: what is installed there would conflict with the EP on OpenVINO
+NATIVE_VENV := .venv-native
+VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
+PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=plugins/native/vendor_tests
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 # tests that measure time or count on idle processors: nothing runs beside them
@@ -40,7 +44,8 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-native \
+  lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -73,6 +78,9 @@ test-coreml: $(VENV)/coreml.stamp
 	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
+test-native: $(NATIVE_VENV)/native.stamp
+	$(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
+
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -86,7 +94,7 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NATIVE_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
@@ -117,4 +125,12 @@ $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pypr
 $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.toml)
 	@echo 'installing coremltools and Core AI …'
 	@$(BIN)/python -m pip install --quiet $(ON_COREML:%=-e 'plugins/%[mlprogram,coreai]')
+	@touch $@
+
+$(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
+	@echo 'creating $(NATIVE_VENV), with libraries of vendors …'
+	@$(PYTHON) -m venv $(NATIVE_VENV)
+	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
+	  -e 'plugins/native[fast]' 'pytest>=8.4' $(VENDORS)
 	@touch $@

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
-from onnxplug.errors import EPFail, PluginLoadError
 from onnxplug_native.functions.devices import (
     Device,
     Hardware,
@@ -118,7 +117,7 @@ class NativeFactory(ep.EpFactory):
         """
         who = f"{self.name} of {self.library.name}"
         if count > _MOST_DEVICES:
-            raise EPFail(
+            raise ep.EPFail(
                 f"{who} says that it made {count} devices; there is room for "
                 f"{_MOST_DEVICES}"
             )
@@ -126,7 +125,7 @@ class NativeFactory(ep.EpFactory):
         for address in room[:count]:
             pair = find(Device, address, quiet=True)
             if pair is None:
-                raise EPFail(f"{who} gave a device that CreateEpDevice did not make")
+                raise ep.EPFail(f"{who} gave a device that CreateEpDevice did not make")
             pairs.append(pair)
         return pairs
 
@@ -177,7 +176,7 @@ class NativeFactory(ep.EpFactory):
         for pair in self._pairs:
             if pair.hardware.device == device.device:
                 return pair
-        raise EPFail(f"{self.name} of {self.library.name} does not drive {device}")
+        raise ep.EPFail(f"{self.name} of {self.library.name} does not drive {device}")
 
     def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
         """As by default; what ONNX Runtime has written, the library judges."""
@@ -267,7 +266,7 @@ def make_factory(library: NativeLibrary, structure: Structure) -> NativeFactory:
     """
     name = text_at(structure.call("GetName"))
     if not name:
-        raise PluginLoadError(f"a factory of {library.name} has no name")
+        raise ep.PluginLoadError(f"a factory of {library.name} has no name")
     attributes = {
         "name": name,
         "vendor": text_at(structure.call("GetVendor")),

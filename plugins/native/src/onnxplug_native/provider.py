@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.errors import EPFail, OnnxplugError
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
     ENTRIES,
@@ -129,12 +128,12 @@ class NativeProvider(ep.ExecutionProvider):
         finally:
             options.release()
         if not out.value:
-            raise EPFail(f"{self._who} made an EP that is null")
+            raise ep.EPFail(f"{self._who} made an EP that is null")
         made = Structure("OrtEp", out.value, self._who)
         name = text_at(made.call("GetName"))
         if name != self.factory.name:
             factory.call("ReleaseEp", made.address)
-            raise EPFail(f"{self._who} made an EP that calls itself {name!r}")
+            raise ep.EPFail(f"{self._who} made an EP that calls itself {name!r}")
         return made
 
     @property
@@ -164,7 +163,7 @@ class NativeProvider(ep.ExecutionProvider):
         taken = [index for group in groups for index in group.nodes]
         if len(set(taken)) < len(taken):
             twice = next(index for index in taken if taken.count(index) > 1)
-            raise EPFail(
+            raise ep.EPFail(
                 f"{self._who} takes {ep.describe(graph.nodes[twice])} in two groups"
             )
         reason = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
@@ -312,7 +311,7 @@ class NativeProvider(ep.ExecutionProvider):
         )
         address = made[0]
         if not address:
-            raise EPFail(f"{self._who} compiled a partition to nothing")
+            raise ep.EPFail(f"{self._who} compiled a partition to nothing")
         return Structure("OrtNodeComputeInfo", address, self._who), contexts[0]
 
     # keeping what is compiled
@@ -366,7 +365,7 @@ class NativeProvider(ep.ExecutionProvider):
         try:
             with self._part(partition, context=node) as (view, fused):
                 compiled, _ = self._compile(self.structure, view, fused)
-        except OnnxplugError as error:
+        except ep.OnnxplugError as error:
             _decline(str(error))
         return CompiledGroup(self, compiled, partition, (), fused.name)
 

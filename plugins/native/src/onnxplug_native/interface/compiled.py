@@ -362,10 +362,13 @@ def _shape_number(offset: int, kind: str) -> Callable[[_Writer], None]:
 def _shape_dimensions(self: _Writer) -> None:
     block, out, count = self.arguments
     self.require_tag(block, _SHAPE_TAG)
-    self.require_some(out)
     rank = self.load(block, _RANK, self.long)
     fits = self.builder.icmp_unsigned("<", rank, count)
     less = self.builder.select(fits, rank, count)
+    # of nothing no place is needed
+    with self.builder.if_then(self.builder.icmp_unsigned("==", less, self.long(0))):
+        self.done()
+    self.require_some(out)
     self.copy(out, self.builder.gep(block, [self.long(_DIMENSIONS)]), less)
     self.done()
 
@@ -396,10 +399,13 @@ def _loop(self: _Writer, count: Any, body: Callable[[Any], None]) -> None:
 def _shape_symbols(self: _Writer) -> None:
     block, out, count = self.arguments
     self.require_tag(block, _SHAPE_TAG)
-    self.require_some(out)
     rank = self.load(block, _RANK, self.long)
     fits = self.builder.icmp_unsigned("<", rank, count)
     less = self.builder.select(fits, rank, count)
+    # of nothing no place is needed
+    with self.builder.if_then(self.builder.icmp_unsigned("==", less, self.long(0))):
+        self.done()
+    self.require_some(out)
     empty = self.address(ctypes.addressof(_EMPTY), self.pointer)
 
     def name(index: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from onnxplug.errors import EPFail
+from onnxplug import ep
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.table import API_VERSION, Entry, entries
 
@@ -32,7 +32,7 @@ class Structure:
         self.owner = owner
         self.version: int = ctypes.c_uint32.from_address(address).value
         if not self.version:
-            raise EPFail(
+            raise ep.EPFail(
                 f"{owner} gave a {name} of version 0; expected that of the interface "
                 "which the library was built for"
             )
@@ -52,7 +52,7 @@ class Structure:
         """
         function = self._function(name)
         if function is None:
-            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+            raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
         result = function(self.address, *arguments)
         if self._entries[name].result == "!":
             raise_status(result, f"{self.name}.{name} of {self.owner}")
@@ -67,7 +67,7 @@ class Structure:
         """
         function = self._function(name)
         if function is None:
-            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+            raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
         return function
 
     def _function(self, name: str) -> Any:
