@@ -12,6 +12,7 @@ import pytest
 
 TOOL = Path(__file__).parents[1] / "tools" / "run_suite.py"
 
+
 @pytest.mark.slow
 def test_no_case_is_lost_and_most_run_wholly_on_torch(
     torch: Any, tmp_path: Path
