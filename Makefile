@@ -26,6 +26,8 @@ FOR_TESTS := testing openvino native training
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
 ON_COREML := coreml
+# exported models on EPs, whose own targets run them
+OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
@@ -66,16 +68,17 @@ test-exhaustive: $(VENV)/development.stamp
 	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
 
 test-exporters: $(VENV)/exporters.stamp
-	$(BIN)/python -m pytest tests/exporters --ignore=tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+	$(BIN)/python -m pytest tests/exporters $(OF_EPS:%=--ignore=%) $(ARGS)
 
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
-	  tests/exporters/torch_models/test_torch_ep.py \
+	  $(filter %/test_torch_ep.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-coreml: $(VENV)/coreml.stamp
 	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
+	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
