@@ -8,7 +8,7 @@
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
-#   make test-native      run vendors' libraries of EPs, where ONNX Runtime is not
+#   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -32,6 +32,8 @@ PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
 VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
+# libraries that misbehave are compiled by the tests, by the system's compiler if it has one
+C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
 PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=plugins/native/vendor_tests
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
@@ -82,7 +84,7 @@ test-coreml: $(VENV)/coreml.stamp
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
-	$(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
+	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
@@ -135,5 +137,5 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
-	  -e 'plugins/native[fast]' 'pytest>=8.4' $(VENDORS)
+	  -e 'plugins/native[fast]' 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
 	@touch $@

@@ -15,7 +15,6 @@ from onnxplug_native.functions.devices import (
     MemoryInfo,
 )
 from onnxplug_native.interface.handles import find
-from onnxplug_native.interface.memory import text_at
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure
@@ -264,18 +263,16 @@ def make_factory(library: NativeLibrary, structure: Structure) -> NativeFactory:
     Raises:
         PluginLoadError: it has no name.
     """
-    name = text_at(structure.call("GetName"))
+    name = structure.text("GetName")
     if not name:
         raise ep.PluginLoadError(f"a factory of {library.name} has no name")
     attributes = {
         "name": name,
-        "vendor": text_at(structure.call("GetVendor")),
+        "vendor": structure.text("GetVendor"),
         "vendor_id": (
             structure.call("GetVendorId") if structure.has("GetVendorId") else 0
         ),
-        "version": (
-            text_at(structure.call("GetVersion")) if structure.has("GetVersion") else ""
-        )
+        "version": (structure.text("GetVersion") if structure.has("GetVersion") else "")
         or "0",
         "library": library,
         "structure": structure,

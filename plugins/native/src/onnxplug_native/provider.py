@@ -26,8 +26,8 @@ from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_registry import KernelRegistry
 from onnxplug_native.functions.node import NodeView
+from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface.handles import find
-from onnxplug_native.interface.memory import text_at
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel import KernelPartition
 
@@ -61,7 +61,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._let_go = factory.library.hold()
         self._logger = Logger(session.logger)
         self._session = session
-        self._model = ModelFacts(str(session.model_path or ""))
+        self._model = ModelFacts(str(session.model_path or ""), session.model_info)
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
@@ -130,7 +130,7 @@ class NativeProvider(ep.ExecutionProvider):
         if not out.value:
             raise ep.EPFail(f"{self._who} made an EP that is null")
         made = Structure("OrtEp", out.value, self._who)
-        name = text_at(made.call("GetName"))
+        name = made.text("GetName")
         if name != self.factory.name:
             factory.call("ReleaseEp", made.address)
             raise ep.EPFail(f"{self._who} made an EP that calls itself {name!r}")
@@ -220,10 +220,10 @@ class NativeProvider(ep.ExecutionProvider):
         """
         constants = self._given(partition)
         for name in (*partition.inputs, *partition.outputs):
-            if partition.value(name).dtype is None:
+            if not element_number(partition.value(name).dtype):
                 _decline(
                     f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
-                    "libraries are given tensors only"
+                    "libraries are given tensors of the types that the interface has"
                 )
             if self.memory is not None and not self.memory.takes(partition.value(name)):
                 _decline(
@@ -345,7 +345,7 @@ class NativeProvider(ep.ExecutionProvider):
         entry = "GetCompiledModelCompatibilityInfo"
         if not structure.has(entry):
             return ""
-        return text_at(structure.call(entry, view.address))
+        return structure.text(entry, view.address)
 
     def restore(
         self, partition: ep.Partition, data: memoryview

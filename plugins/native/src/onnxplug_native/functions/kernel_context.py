@@ -19,6 +19,7 @@ from onnxplug_native.functions.tensor import (
     Value,
     new_array,
 )
+from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import longs, put_pointer, put_size
@@ -86,7 +87,8 @@ class KernelContext(Handle):
             )
             for values in (self.inputs, self.outputs)
         ]
-        self.memory = ContextMemory(
+        self.memory = placed(
+            ContextMemory,
             CONTEXT_TAG,
             len(self.inputs),
             ctypes.addressof(self._arrays[0]),
