@@ -202,6 +202,10 @@ class OptionTypeError(OptionError, TypeError):
     """What is given as an option, or as options, is of the wrong type."""
 
 
+class EntryNotSet(OptionError, RuntimeError):
+    """A config entry that was not set, and has no default, is asked for."""
+
+
 class OptionWarning(OnnxplugWarning):
     """An option of ONNX Runtime was set that has no effect here."""
 
