@@ -8,7 +8,7 @@ anybody's choosing, so ``str()`` shows control characters escaped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxplug.escape import escape_lines
 
@@ -125,6 +125,34 @@ class DeviceReset(OnnxplugError):
     """ONNX Runtime's status 15: a device was reset."""
 
     code: ClassVar[int] = 15
+
+
+def status_class(code: int) -> type[OnnxplugError]:
+    """The class of errors of ONNX Runtime's status *code*, :class:`EPFail` if there is
+    no such status; for EPs whose engines speak in these."""
+    return _STATUSES.get(code, EPFail)
+
+
+_STATUSES: Final[Mapping[int, type[OnnxplugError]]] = {
+    kind.code: kind
+    for kind in (
+        Fail,
+        InvalidArgument,
+        NoSuchFile,
+        NoModel,
+        EngineError,
+        RuntimeException,
+        InvalidProtobuf,
+        ModelLoaded,
+        NotImplemented,
+        InvalidGraph,
+        EPFail,
+        ModelLoadCanceled,
+        ModelRequiresCompilation,
+        NotFound,
+        DeviceReset,
+    )
+}
 
 
 # Plugins...

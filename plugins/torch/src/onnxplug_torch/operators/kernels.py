@@ -37,4 +37,5 @@ def kernel_operator(
         waits=True,
         prepare=None,
         is_kernel=True,
+        traced=False,
     )
