@@ -16,6 +16,7 @@ __version__: Final = "1.32.0"
 """The version of ONNX Runtime whose names these are."""
 
 _HOME: Final = {
+    "callback": "set_default_logger_callback",
     "devices": """
         OrtDeviceEpIncompatibilityReason OrtEpDevice OrtHardwareDevice
         OrtHardwareDeviceType OrtSyncStream get_ep_devices
@@ -30,8 +31,7 @@ _HOME: Final = {
     "process": """
         disable_telemetry_events enable_telemetry_events get_build_info
         get_version_string has_collective_ops preload_dlls print_debug_info
-        set_default_logger_callback set_default_logger_verbosity
-        set_global_thread_pool_sizes
+        set_default_logger_verbosity set_global_thread_pool_sizes
     """,
     "native": "SessionIOBinding",
     "providers": "check_and_normalize_provider_args",
