@@ -6,8 +6,9 @@ inputs and outputs.
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,16 @@ def generate(ort: Any, path: str) -> Any:
     return [told, past.numpy(), past.shape()]
 
 
+@pytest.fixture
+def logged_as_before() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("onnxplug", "onnxplug.session")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("logged_as_before")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_the_same_lines_do_the_same(name: str, tmp_path: Path) -> None:
     graph, use = IDIOMS[name]
