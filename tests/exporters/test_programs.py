@@ -68,7 +68,21 @@ x = np.float32([1, -2, 3])
 assert f(x, x).tolist() == [3, 6, 11]
 pair = op.SequenceConstruct(x, x)
 assert [each.value.tolist() for each in pair] == [x.tolist()] * 2
+
+@script(onnxscript.values.Opset("com.mine", 1), default_opset=op)
+def Twice(x):
+    return op.Add(x, x)
+
+import onnx
 import onnxruntime
+options = onnxruntime.SessionOptions()
+options.register_custom_ops_library(Twice)
+model = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 18, "com.mine": 1]> '
+    "g (float[N] x) => (float[N] y) { y = com.mine.Twice (x) }"
+)
+session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+assert session.run(None, {"x": x})[0].tolist() == [2, -4, 6]
 print(onnxruntime.InferenceSession.__module__)
 """
 
