@@ -66,6 +66,7 @@ test-exporters: $(VENV)/exporters.stamp
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
+	  plugins/kernels/tests/test_ml_namespaces.py \
 	  tests/exporters/torch_models/test_torch_ep.py \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
