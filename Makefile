@@ -8,6 +8,7 @@
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
+#   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -25,8 +26,15 @@ FOR_TESTS := testing openvino native training
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
 ON_COREML := coreml
+# exported models on EPs, whose own targets run them
+OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters
+# an environment of its own: what is installed there would conflict with the EP on OpenVINO
+NATIVE_VENV := .venv-native
+VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
+# libraries that misbehave are compiled by the tests, by the system's compiler if it has one
+C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
+PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=plugins/native/vendor_tests
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 # tests that measure time or count on idle processors: nothing runs beside them
@@ -40,7 +48,8 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml lint bench clean
+.PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-native \
+  lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -61,18 +70,22 @@ test-exhaustive: $(VENV)/development.stamp
 	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
 
 test-exporters: $(VENV)/exporters.stamp
-	$(BIN)/python -m pytest tests/exporters --ignore=tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+	$(BIN)/python -m pytest tests/exporters $(OF_EPS:%=--ignore=%) $(ARGS)
 
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
 	  plugins/kernels/tests/test_ml_namespaces.py \
-	  tests/exporters/torch_models/test_torch_ep.py \
+	  $(filter %/test_torch_ep.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-coreml: $(VENV)/coreml.stamp
 	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
+	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
+
+test-native: $(NATIVE_VENV)/native.stamp
+	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
@@ -87,7 +100,7 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NATIVE_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
@@ -118,4 +131,12 @@ $(VENV)/exporters.stamp: $(VENV)/development.stamp $(ON_PYTORCH:%=plugins/%/pypr
 $(VENV)/coreml.stamp: $(VENV)/exporters.stamp $(ON_COREML:%=plugins/%/pyproject.toml)
 	@echo 'installing coremltools and Core AI …'
 	@$(BIN)/python -m pip install --quiet $(ON_COREML:%=-e 'plugins/%[mlprogram,coreai]')
+	@touch $@
+
+$(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
+	@echo 'creating $(NATIVE_VENV), with libraries of vendors …'
+	@$(PYTHON) -m venv $(NATIVE_VENV)
+	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
+	  -e 'plugins/native[fast]' 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
 	@touch $@

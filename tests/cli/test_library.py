@@ -83,6 +83,20 @@ def test_a_library_that_cannot_be_loaded_fails_the_command(cli, tmp_path) -> Non
     assert missing.json["error"]["type"] == "PluginNotFound"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_the_doctor_survives_a_library_that_ends_who_loads_it(
+    cli, library, monkeypatch
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_PLUGINS", "nothing")
+    library.write_text("import os\nos.abort()")
+    outcome = cli("doctor", "--json", "--isolate", "--library", library)
+    assert outcome.code == 1
+    (plugin,) = [p for p in outcome.json["plugins"] if p["state"] == "crashed"]
+    assert (plugin["ep"], plugin["distribution"]) == (library.stem, str(library))
+    reason = plugin["reason"].splitlines()[0]
+    assert reason == "it was killed by SIGABRT while being loaded"
+
+
 def test_the_doctor_checks_a_library_in_a_process_of_its_own(library) -> None:
     library.write_text(
         library.read_text()

@@ -113,7 +113,8 @@ PAGES = {
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
                 "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",
-                "InvalidModel", "UnsupportedModel",
+                "InvalidModel", "UnsupportedModel", "OnnxplugError", "EPFail",
+                "PluginError", "PluginLoadError", "PluginIncompatible", "status_class",
             ),
         },
     ),

@@ -8,7 +8,7 @@ anybody's choosing, so ``str()`` shows control characters escaped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxplug.escape import escape_lines
 
@@ -123,6 +123,34 @@ class DeviceReset(OnnxplugError, RuntimeError):
     code: ClassVar[int] = 15
 
 
+def status_class(code: int) -> type[OnnxplugError]:
+    """The class of errors of ONNX Runtime's status *code*, :class:`EPFail` if there is
+    no such status; for EPs whose engines speak in these."""
+    return _STATUSES.get(code, EPFail)
+
+
+_STATUSES: Final[Mapping[int, type[OnnxplugError]]] = {
+    kind.code: kind
+    for kind in (
+        Fail,
+        InvalidArgument,
+        NoSuchFile,
+        NoModel,
+        EngineError,
+        RuntimeException,
+        InvalidProtobuf,
+        ModelLoaded,
+        NotImplemented,
+        InvalidGraph,
+        EPFail,
+        ModelLoadCanceled,
+        ModelRequiresCompilation,
+        NotFound,
+        DeviceReset,
+    )
+}
+
+
 # Plugins...
 
 
@@ -172,6 +200,10 @@ class OptionError(InvalidArgument):
 
 class OptionTypeError(OptionError, TypeError):
     """What is given as an option, or as options, is of the wrong type."""
+
+
+class EntryNotSet(OptionError, RuntimeError):
+    """A config entry that was not set, and has no default, is asked for."""
 
 
 class OptionWarning(OnnxplugWarning):

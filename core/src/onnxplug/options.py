@@ -15,6 +15,7 @@ from onnxplug.entries import (
     check_session_entry,
 )
 from onnxplug.errors import (
+    EntryNotSet,
     LoadCancelled,
     OptionError,
     OptionTypeError,
@@ -251,13 +252,14 @@ class SessionOptions:
         """The value of a config entry, its default when it was not set.
 
         Raises:
-            OptionError: it was not set and has no default here.
+            EntryNotSet: it was not set and has no default here.
         """
         try:
             return self.config[key]
         except KeyError:
-            raise OptionError(
-                f"session config entry {key!r} was not set{did_you_mean(key, SESSION)}"
+            raise EntryNotSet(
+                f"SessionOptions does not have configuration with key: {key}; it was "
+                f"not set{did_you_mean(key, SESSION)}"
             ) from None
 
     @property
@@ -568,13 +570,14 @@ class RunOptions:
         """The value of a config entry.
 
         Raises:
-            OptionError: it was not set.
+            EntryNotSet: it was not set.
         """
         try:
             return self._config[key]
         except KeyError:
-            raise OptionError(
-                f"run config entry {key!r} was not set; set are {sorted(self._config)}"
+            raise EntryNotSet(
+                f"RunOptions does not have configuration with key: {key}; set are "
+                f"{sorted(self._config)}"
             ) from None
 
     @property

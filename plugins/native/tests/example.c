@@ -8,11 +8,13 @@
  *   SILENT          says nothing when that version is not there
  *   FACTORIES n     how many factories it says that it made (default 1)
  *   NULL_FACTORY    makes none, and says that it did
+ *   MADE_UP         gives addresses where nothing is: 1 of a factory, 2 of its name
  *   NAMELESS        its factory has no name
  *   DEVICES n       how many devices it says that it drives (default 1)
  *   FOREIGN_DEVICE  gives a device that the host did not make
  *   DEVICE_MEMORY   has memory that nobody else can read or write
  *   KERNELS         registers a kernel instead of compiling
+ *   CRASH           ends the process while it is asked for its factories
  *   STREAMS         queues its work, and does it when the stream is flushed
  */
 #include <stdbool.h>
@@ -243,6 +245,7 @@ static Status ep_registry(Ep *this, Pointer *out) { *out = registry; return NULL
 static bool is(const Ep *ep, const char *mode) { return strcmp(ep->mode, mode) == 0; }
 
 static const char *ep_name(const Ep *this) {
+  if (is(this, "made_up_name")) return (const char *)(uintptr_t)0x1238;
   return is(this, "other_name") ? "SomebodyElse" : "ExampleExecutionProvider";
 }
 
@@ -269,6 +272,14 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
 #endif
     if (strcmp(type, "Mul")) continue;
     CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
+    if (is(this, "null_node")) {
+      Pointer none = NULL;
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &none, 1, NULL));
+    }
+    if (is(this, "empty_group"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 0, NULL));
+    if (is(this, "null_group"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, NULL, 3, NULL));
     if (is(this, "two_groups"))
       CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
   }
@@ -280,6 +291,7 @@ static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count
                          Compiled **out, Pointer *contexts) {
   if (is(this, "fail_compile")) return fail(11, "cannot compile it");
   if (is(this, "null_compiled")) return NULL;
+  if (is(this, "made_up_compiled")) { out[0] = (Compiled *)(uintptr_t)0x1238; return NULL; }
   for (size_t i = 0; i < count; i++) {
     Compiled *made = calloc(1, sizeof *made);
     allocated++;
@@ -315,18 +327,37 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
   float *data[3];
   if (is(ep, "fail_compute")) return fail(2, "not today");
   if (is(ep, "garbage_status")) return (Status)(uintptr_t)0x1234;
+  if (is(ep, "old_status")) {
+    Status old = fail(1, "long ago");
+    CALL(OrtApi_ReleaseStatus, void, Status)(old);
+    return old;
+  }
   if (is(ep, "no_output")) return NULL;
+  if (is(ep, "made_up_context")) context = (Pointer)(uintptr_t)0x1238;
   if (is(ep, "bad_input")) CHECK(CALL(OrtApi_KernelContext_GetInput, Status, Pointer, size_t, Pointer *)(context, 9, values));
   for (int i = 0; i < 2; i++)
     CHECK(CALL(OrtApi_KernelContext_GetInput, Status, Pointer, size_t, Pointer *)(context, i, &values[i]));
+  if (is(ep, "made_up_value")) values[0] = (Pointer)(uintptr_t)0x1238;
+  if (is(ep, "other_value")) values[0] = context;
+  if (is(ep, "our_value")) values[0] = shape;
   CHECK(CALL(OrtApi_GetTensorTypeAndShape, Status, Pointer, Pointer *)(values[0], &info));
+  if (is(ep, "made_up_shape")) info = (Pointer)(uintptr_t)0x1238;
   CHECK(CALL(OrtApi_GetDimensionsCount, Status, Pointer, size_t *)(info, &rank));
   CHECK(CALL(OrtApi_GetDimensions, Status, Pointer, int64_t *, size_t)(info, shape, rank));
   CALL(OrtApi_ReleaseTensorTypeAndShapeInfo, void, Pointer)(info);
+  if (is(ep, "released_shape")) CHECK(CALL(OrtApi_GetDimensionsCount, Status, Pointer, size_t *)(info, &rank));
+  if (is(ep, "released_twice"))
+    for (int i = 0; i < 3; i++) CALL(OrtApi_ReleaseTensorTypeAndShapeInfo, void, Pointer)(info);
+  if (is(ep, "released_input")) CALL(OrtApi_ReleaseValue, void, Pointer)(values[0]);
   for (size_t i = 0; i < rank; i++) count *= shape[i];
   if (is(ep, "negative_shape")) { rank = 1; shape[0] = -5; }
   if (is(ep, "huge_output")) { rank = 2; shape[0] = shape[1] = (int64_t)1 << 40; }
   if (is(ep, "other_shape")) { rank = 1; shape[0] = count; }
+  if (is(ep, "long_shape")) rank = 1 << 20;
+  if (is(ep, "null_output"))
+    CHECK(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, 0, shape, rank, NULL));
+  if (is(ep, "null_shape"))
+    CHECK(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, 0, NULL, rank, &output));
   CHECK(CALL(OrtApi_KernelContext_GetOutput, Status, Pointer, size_t, int64_t *, size_t, Pointer *)(context, is(ep, "bad_output") ? 7 : 0, shape, rank, &output));
   for (int i = 0; i < 2; i++)
     CHECK(CALL(OrtApi_GetTensorData, Status, Pointer, void **)(values[i], (void **)&data[i]));
@@ -366,6 +397,9 @@ typedef struct Factory {
 } Factory;
 
 static const char *factory_name(const Factory *this) {
+#if MADE_UP == 2
+  return (const char *)(uintptr_t)0x1238;
+#endif
 #ifdef NAMELESS
   return "";
 #else
@@ -419,6 +453,7 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
   CHECK(CALL(OrtApi_GetSessionConfigEntry, Status, Pointer, const char *, char *, size_t *)(options, "ep.exampleexecutionprovider.speed", speed, &size));
   if (is(ep, "fail_create")) { free(ep); return fail(3, "no licence file"); }
   if (is(ep, "null_ep")) { free(ep); return NULL; }
+  if (is(ep, "made_up_ep")) { free(ep); *out = (Ep *)(uintptr_t)0x1238; return NULL; }
   if (is(ep, "log"))
     CHECK(CALL(OrtApi_Logger_LogMessage, Status, Pointer, int, const char *, const char *, int, const char *)(logger, 2, speed, "example.c", 1, "create"));
   allocated++;
@@ -486,6 +521,9 @@ typedef struct { Pointer *(*GetApi)(uint32_t); const char *(*GetVersionString)(v
 Status CreateEpFactories(const char *name, const Base *base, Pointer logger, Factory **out,
                          size_t room, size_t *made) {
   *made = 0;
+#ifdef CRASH
+  abort();
+#endif
   api = base->GetApi(VERSION);
   if (!api) {
 #ifdef SILENT
@@ -496,7 +534,9 @@ Status CreateEpFactories(const char *name, const Base *base, Pointer logger, Fac
 #endif
   }
   ep_api = CALL(OrtApi_GetEpApi, Pointer *, void)();
-#ifndef NULL_FACTORY
+#if MADE_UP == 1
+  out[0] = (Factory *)(uintptr_t)0x1238;
+#elif !defined(NULL_FACTORY)
   out[0] = &factory;
 #endif
   *made = FACTORIES;

@@ -26,11 +26,14 @@ _HOME: Final = {
         create_and_register_allocator_v2
     """,
     "process": """
-        disable_telemetry_events enable_telemetry_events get_version_string
-        has_collective_ops preload_dlls print_debug_info set_default_logger_callback
-        set_default_logger_verbosity set_global_thread_pool_sizes
+        disable_telemetry_events enable_telemetry_events get_build_info
+        get_version_string has_collective_ops preload_dlls print_debug_info
+        set_default_logger_callback set_default_logger_verbosity
+        set_global_thread_pool_sizes
     """,
-    "session": "InferenceSession SessionOptions",
+    "native": "SessionIOBinding",
+    "providers": "check_and_normalize_provider_args",
+    "session": "InferenceSession SessionOptions get_default_session_options",
     "sparse": "OrtSparseFormat SparseCooView SparseCsrView SparseTensor",
     "stand_in": "install",
     "values": "IOBinding OrtValue OrtValueVector copy_tensors",
@@ -47,7 +50,7 @@ _SHARED: Final = frozenset(
     ExecutionMode ExecutionOrder GraphOptimizationLevel ModelCompiler ModelMetadata
     NodeArg OrtCompileApiFlags OrtCompiledModelCompatibility OrtEpContextData
     OrtEpContextDataBuffer OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo
-    RunOptions get_all_providers get_available_providers get_build_info
+    RunOptions get_all_providers get_available_providers
     get_compatibility_info_from_model get_compatibility_info_from_model_bytes get_device
     get_model_compatibility_for_ep_devices register_execution_provider_library
     set_default_logger_severity set_seed unregister_execution_provider_library

@@ -8,10 +8,18 @@ import sys
 from pathlib import Path
 
 
-def add_library_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option."""
+def add_library_argument(
+    parser: argparse.ArgumentParser, name: str = "library"
+) -> None:
+    """Declare the option.
+
+    Args:
+        name: of the attribute; libraries of another one than ``library`` are left to
+            the command to register.
+    """
     parser.add_argument(
         "--library",
+        dest=name,
         metavar="FILE",
         action="append",
         default=[],
@@ -29,9 +37,14 @@ def register_libraries(targets: list[str]) -> None:
         PluginError: one cannot be loaded, or its name or that of an EP is taken.
     """
     from onnxplug.plugins import registry
-    from onnxplug.plugins.target import is_path
 
     for target in targets:
-        name = Path(target).stem if is_path(target) else target
         with contextlib.redirect_stdout(sys.stderr):
-            registry.register_ep_library(name, target)
+            registry.register_ep_library(handle_of(target), target)
+
+
+def handle_of(target: str) -> str:
+    """What the library *target* is registered as."""
+    from onnxplug.plugins.target import is_path
+
+    return Path(target).stem if is_path(target) else target

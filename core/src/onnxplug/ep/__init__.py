@@ -68,15 +68,21 @@ from onnxplug.ep.types import (
 from onnxplug.ep.version import SPI_VERSION
 from onnxplug.errors import (
     Declined,
+    EPFail,
     InvalidModel,
     LoadCancelled,
     NodeError,
+    OnnxplugError,
     OptionError,
     OutOfMemory,
     OutputMismatch,
+    PluginError,
+    PluginIncompatible,
+    PluginLoadError,
     RunCancelled,
     SessionRefused,
     UnsupportedModel,
+    status_class,
 )
 
 if TYPE_CHECKING:
@@ -114,6 +120,7 @@ __all__ = [
     "DeviceType",
     "Dimension",
     "Domain",
+    "EPFail",
     "EpDevice",
     "EpFactory",
     "Event",
@@ -138,6 +145,7 @@ __all__ = [
     "ModelInfo",
     "Node",
     "NodeError",
+    "OnnxplugError",
     "OpenOptions",
     "Operator",
     "OperatorSupport",
@@ -148,6 +156,9 @@ __all__ = [
     "OutOfMemory",
     "OutputMismatch",
     "Partition",
+    "PluginError",
+    "PluginIncompatible",
+    "PluginLoadError",
     "Preferences",
     "Probe",
     "Profiler",
@@ -179,6 +190,7 @@ __all__ = [
     "hookimpl",
     "named_sizes",
     "next_seed",
+    "status_class",
 ]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility
     from onnxplug.ep.device_context import DeviceContext
     from onnxplug.ep.operators import OperatorSupport
+    from onnxplug.ep.policy import ModelInfo
     from onnxplug.ep.probe import Probe
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.weights import WeightStore
@@ -73,6 +74,10 @@ class SessionContext(Protocol):
     @property
     def model_path(self) -> Path | None:
         """Where the model was loaded from; ``None`` when from memory."""
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the model says of itself."""
 
     @property
     def intra_op_num_threads(self) -> int:

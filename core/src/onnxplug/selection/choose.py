@@ -65,8 +65,10 @@ class SessionContext:
         intra_op_num_threads: int,
         config: Mapping[str, str],
         registry: PluginRegistry,
+        model_info: Callable[[], ep.ModelInfo] | None = None,
     ) -> None:
         self._model_path = model_path
+        self._model_info = model_info
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
         self._registry = registry
@@ -82,6 +84,15 @@ class SessionContext:
         from pathlib import Path  # which few EPs ask for
 
         return None if self._model_path is None else Path(self._model_path)
+
+    @property
+    def model_info(self) -> ep.ModelInfo:
+        """What the model says of itself; nothing, where there is none."""
+        if self._model_info is not None:
+            return self._model_info()
+        from onnxplug.ep import ModelInfo
+
+        return ModelInfo()
 
     def for_ep(self, entries: Mapping[str, OptionValue]) -> SessionContext:
         """The session as an EP sees it to whom *entries* are said."""

@@ -135,7 +135,13 @@ def _build(
     profile: Profile | None,
 ) -> BuiltModel:
     options = request.options
-    context = SessionContext(model.path, options.threads, options.config, registry)
+    context = SessionContext(
+        model.path,
+        options.threads,
+        options.config,
+        registry,
+        functools.partial(_model_info, model),
+    )
     disabled = {*options.disabled_passes, *request.disabled}
     device_at = functools.partial(_device_at, registry)
     if not isinstance(resolved, Sequence):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
 from onnxplug.ep.arrays import usual_form
-from onnxplug.errors import EPFail, OnnxplugError, OutputMismatch
 from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
@@ -160,7 +159,7 @@ class NativePartition(ep.CompiledPartition):
         """
         for wanted, bound in zip(self._outputs, outputs, strict=True):
             if bound is not None and bound.dtype != wanted.numpy:
-                raise OutputMismatch(
+                raise ep.OutputMismatch(
                     f"an output is {wanted}, and the array bound to it {bound.dtype}; "
                     "bind one like the output"
                 )
@@ -200,7 +199,7 @@ class NativePartition(ep.CompiledPartition):
     def _fail_output(self, values: Sequence[Value]) -> NoReturn:
         for name, value in zip(self._names, values, strict=True):
             if not value.memory.state & GIVEN:
-                raise EPFail(f"{self._who} did not compute the output {name!r}")
+                raise ep.EPFail(f"{self._who} did not compute the output {name!r}")
         raise AssertionError("every output was computed")
 
     def _fail(self, status: int | None, failure: Exception | None) -> None:
@@ -210,7 +209,7 @@ class NativePartition(ep.CompiledPartition):
         """
         try:
             raise_status(status, f"Compute of {self._who}")
-        except OnnxplugError as error:
+        except ep.OnnxplugError as error:
             if failure is None:
                 raise
             raise failure from error
@@ -260,7 +259,7 @@ class CompiledGroup(NativePartition):
 
     def _make(self) -> KernelContext:
         if self._is_closed:
-            raise EPFail(f"a partition of {self._who} was closed")
+            raise ep.EPFail(f"a partition of {self._who} was closed")
         dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
         made = KernelContext(dtypes, self._outputs, allocate=self._allocate)
         for value, (_, array) in zip(

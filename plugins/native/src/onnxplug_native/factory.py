@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock
-from onnxplug.errors import EPFail, PluginLoadError
 from onnxplug_native.functions.devices import (
     Device,
     Hardware,
@@ -16,7 +15,6 @@ from onnxplug_native.functions.devices import (
     MemoryInfo,
 )
 from onnxplug_native.interface.handles import find
-from onnxplug_native.interface.memory import text_at
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure
@@ -118,7 +116,7 @@ class NativeFactory(ep.EpFactory):
         """
         who = f"{self.name} of {self.library.name}"
         if count > _MOST_DEVICES:
-            raise EPFail(
+            raise ep.EPFail(
                 f"{who} says that it made {count} devices; there is room for "
                 f"{_MOST_DEVICES}"
             )
@@ -126,7 +124,7 @@ class NativeFactory(ep.EpFactory):
         for address in room[:count]:
             pair = find(Device, address, quiet=True)
             if pair is None:
-                raise EPFail(f"{who} gave a device that CreateEpDevice did not make")
+                raise ep.EPFail(f"{who} gave a device that CreateEpDevice did not make")
             pairs.append(pair)
         return pairs
 
@@ -177,7 +175,7 @@ class NativeFactory(ep.EpFactory):
         for pair in self._pairs:
             if pair.hardware.device == device.device:
                 return pair
-        raise EPFail(f"{self.name} of {self.library.name} does not drive {device}")
+        raise ep.EPFail(f"{self.name} of {self.library.name} does not drive {device}")
 
     def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
         """As by default; what ONNX Runtime has written, the library judges."""
@@ -265,18 +263,16 @@ def make_factory(library: NativeLibrary, structure: Structure) -> NativeFactory:
     Raises:
         PluginLoadError: it has no name.
     """
-    name = text_at(structure.call("GetName"))
+    name = structure.text("GetName")
     if not name:
-        raise PluginLoadError(f"a factory of {library.name} has no name")
+        raise ep.PluginLoadError(f"a factory of {library.name} has no name")
     attributes = {
         "name": name,
-        "vendor": text_at(structure.call("GetVendor")),
+        "vendor": structure.text("GetVendor"),
         "vendor_id": (
             structure.call("GetVendorId") if structure.has("GetVendorId") else 0
         ),
-        "version": (
-            text_at(structure.call("GetVersion")) if structure.has("GetVersion") else ""
-        )
+        "version": (structure.text("GetVersion") if structure.has("GetVersion") else "")
         or "0",
         "library": library,
         "structure": structure,

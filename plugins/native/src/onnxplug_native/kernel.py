@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
 from onnxplug.ep.arrays import usual_form
-from onnxplug.errors import EPFail
 from onnxplug_native.compiled import NativePartition, dtype_of
 from onnxplug_native.functions.kernel_context import KernelContext
 from onnxplug_native.functions.kernel_info import KernelInfo
@@ -54,7 +53,7 @@ class KernelPartition(NativePartition):
         wanted = [name for name in self._node.outputs if name in partition.outputs]
         if wanted != list(partition.outputs):
             self._release()
-            raise EPFail(f"the outputs of {ep.describe(self._node)} are in disorder")
+            raise ep.EPFail(f"the outputs of {ep.describe(self._node)} are in disorder")
         what = f"making a kernel of {self._who} for {ep.describe(self._node)}"
         out = ctypes.c_void_p()
         try:
@@ -63,7 +62,7 @@ class KernelPartition(NativePartition):
             )
             raise_status(status, what)
             if not out.value:
-                raise EPFail(f"{what} gave a null")
+                raise ep.EPFail(f"{what} gave a null")
             self._kernel = Structure("OrtKernelImpl", out.value, self._who)
             self._function = self._kernel.function("Compute")
         except BaseException:
@@ -76,7 +75,7 @@ class KernelPartition(NativePartition):
 
     def _make(self) -> KernelContext:
         if self._is_closed:
-            raise EPFail(f"a partition of {self._who} was closed")
+            raise ep.EPFail(f"a partition of {self._who} was closed")
         dtypes: list[ep.DataType | None] = []
         for slot, place in enumerate(self._slots):
             if place is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from onnxplug import errors
+from onnxplug import ep
 from onnxplug.ep.locks import new_lock
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.interface.host import api_base, asked_in_vain
@@ -63,7 +63,7 @@ class NativeLibrary:
             try:
                 return ctypes.CDLL(str(self.path))
             except OSError as error:
-                raise errors.PluginLoadError(
+                raise ep.PluginLoadError(
                     f"{self.name} cannot be loaded: {error}", plugin=handle
                 ) from error
 
@@ -84,16 +84,16 @@ class NativeLibrary:
         try:
             raise_status(status, f"{_MAKE} of {self.name}")
             if not 0 < count.value <= _MOST_FACTORIES:
-                raise errors.PluginLoadError(
+                raise ep.PluginLoadError(
                     f"{self.name} says that it made {count.value} factories; expected "
                     f"1 to {_MOST_FACTORIES}",
                     plugin=handle,
                 )
-        except errors.OnnxplugError as error:
+        except ep.OnnxplugError as error:
             newer = asked_in_vain()
             if newer is None:
                 raise
-            raise errors.PluginIncompatible(
+            raise ep.PluginIncompatible(
                 f"{self.name} was built for version {newer} of ONNX Runtime's "
                 f"interface, and this onnxplug-native hosts up to {API_VERSION}; "
                 f"upgrade onnxplug-native, or install an older version of the "
@@ -103,7 +103,7 @@ class NativeLibrary:
         for place in range(count.value):
             address = room[place]
             if not address:
-                raise errors.PluginLoadError(
+                raise ep.PluginLoadError(
                     f"factory {place} of {self.name} is null", plugin=handle
                 )
             self.factories.append(Structure("OrtEpFactory", address, self.name))
@@ -112,7 +112,7 @@ class NativeLibrary:
         try:
             exported = self._library[name]
         except AttributeError as error:
-            raise errors.PluginLoadError(
+            raise ep.PluginLoadError(
                 f"{self.name} does not export {name}, which libraries of EPs have to",
                 plugin=handle,
             ) from error
@@ -136,7 +136,7 @@ class NativeLibrary:
         """
         with self._lock:
             if self._library is None:
-                raise errors.PluginError(f"{self.name} is unloaded")
+                raise ep.PluginError(f"{self.name} is unloaded")
             self._holders += 1
         held = [True]
 
@@ -166,7 +166,7 @@ class NativeLibrary:
     def close(self) -> None:
         """Release all factories, and unload the library once nobody holds it."""
         for factory in list(self.factories):
-            with contextlib.suppress(errors.OnnxplugError, AttributeError):
+            with contextlib.suppress(ep.OnnxplugError, AttributeError):
                 self.release(factory)
         self._unload_if_unused()
 

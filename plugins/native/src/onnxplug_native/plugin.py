@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxplug import ep
-from onnxplug.errors import PluginLoadError
 
 if TYPE_CHECKING:
     from onnxplug_native.library import NativeLibrary
@@ -28,7 +27,7 @@ class HostedLibrary:
         made = [make_factory(self._library, each) for each in self._library.factories]
         names = [factory.name for factory in made]
         if len(set(names)) < len(names):
-            raise PluginLoadError(
+            raise ep.PluginLoadError(
                 f"{self._library.name} made several factories of one name: "
                 f"{', '.join(sorted(names))}",
                 plugin=self._handle,

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.errors import EPFail, OnnxplugError
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
     ENTRIES,
@@ -27,8 +26,8 @@ from onnxplug_native.functions.environment import Logger, SessionOptions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_registry import KernelRegistry
 from onnxplug_native.functions.node import NodeView
+from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface.handles import find
-from onnxplug_native.interface.memory import text_at
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel import KernelPartition
 
@@ -62,7 +61,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._let_go = factory.library.hold()
         self._logger = Logger(session.logger)
         self._session = session
-        self._model = ModelFacts(str(session.model_path or ""))
+        self._model = ModelFacts(str(session.model_path or ""), session.model_info)
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
@@ -129,12 +128,12 @@ class NativeProvider(ep.ExecutionProvider):
         finally:
             options.release()
         if not out.value:
-            raise EPFail(f"{self._who} made an EP that is null")
+            raise ep.EPFail(f"{self._who} made an EP that is null")
         made = Structure("OrtEp", out.value, self._who)
-        name = text_at(made.call("GetName"))
+        name = made.text("GetName")
         if name != self.factory.name:
             factory.call("ReleaseEp", made.address)
-            raise EPFail(f"{self._who} made an EP that calls itself {name!r}")
+            raise ep.EPFail(f"{self._who} made an EP that calls itself {name!r}")
         return made
 
     @property
@@ -164,7 +163,7 @@ class NativeProvider(ep.ExecutionProvider):
         taken = [index for group in groups for index in group.nodes]
         if len(set(taken)) < len(taken):
             twice = next(index for index in taken if taken.count(index) > 1)
-            raise EPFail(
+            raise ep.EPFail(
                 f"{self._who} takes {ep.describe(graph.nodes[twice])} in two groups"
             )
         reason = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
@@ -221,10 +220,10 @@ class NativeProvider(ep.ExecutionProvider):
         """
         constants = self._given(partition)
         for name in (*partition.inputs, *partition.outputs):
-            if partition.value(name).dtype is None:
+            if not element_number(partition.value(name).dtype):
                 _decline(
                     f"{name!r} is {partition.value(name).type or 'of unknown type'}; "
-                    "libraries are given tensors only"
+                    "libraries are given tensors of the types that the interface has"
                 )
             if self.memory is not None and not self.memory.takes(partition.value(name)):
                 _decline(
@@ -312,7 +311,7 @@ class NativeProvider(ep.ExecutionProvider):
         )
         address = made[0]
         if not address:
-            raise EPFail(f"{self._who} compiled a partition to nothing")
+            raise ep.EPFail(f"{self._who} compiled a partition to nothing")
         return Structure("OrtNodeComputeInfo", address, self._who), contexts[0]
 
     # keeping what is compiled
@@ -346,7 +345,7 @@ class NativeProvider(ep.ExecutionProvider):
         entry = "GetCompiledModelCompatibilityInfo"
         if not structure.has(entry):
             return ""
-        return text_at(structure.call(entry, view.address))
+        return structure.text(entry, view.address)
 
     def restore(
         self, partition: ep.Partition, data: memoryview
@@ -366,7 +365,7 @@ class NativeProvider(ep.ExecutionProvider):
         try:
             with self._part(partition, context=node) as (view, fused):
                 compiled, _ = self._compile(self.structure, view, fused)
-        except OnnxplugError as error:
+        except ep.OnnxplugError as error:
             _decline(str(error))
         return CompiledGroup(self, compiled, partition, (), fused.name)
 

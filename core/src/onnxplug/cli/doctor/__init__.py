@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Final
 
 from onnxplug.cli.failure import UsageError
-from onnxplug.cli.library import add_library_argument
+from onnxplug.cli.library import add_library_argument, register_libraries
 from onnxplug.cli.text import print_json
 from onnxplug.cli.values import seconds
 
@@ -40,12 +40,13 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="only compare what this EP computes on each device with the CPU EP, "
         "by the probes that it supplies, however long they take",
     )
-    add_library_argument(parser)
+    add_library_argument(parser, "libraries")
     parser.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.verify is not None:
+        register_libraries(arguments.libraries)
         return _verify(arguments)
     from onnxplug.cli.doctor.report import examine_all
     from onnxplug.cli.doctor.show import data, print_report
@@ -53,7 +54,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     timeout = arguments.timeout
     if arguments.isolate and timeout is None:
         timeout = _TIMEOUT
-    report = examine_all(timeout, arguments.library)
+    report = examine_all(timeout, arguments.libraries)
     if arguments.json:
         print_json(data(report))
     else:

@@ -16,9 +16,10 @@ from typing import IO, Final
 
 from onnxplug.cli.doctor.checkup import Checkup, Crash, begin
 from onnxplug.cli.doctor.domains import DomainCheckup, begin_domain
+from onnxplug.cli.library import handle_of
 from onnxplug.ep import Finding, Level
 from onnxplug.escape import escape_lines
-from onnxplug.plugins import PluginRecord
+from onnxplug.plugins import PluginRecord, PluginState
 from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.settings import BLOCK
@@ -41,6 +42,25 @@ def examine_isolated(
     if code == 0 and not unfinished:
         return checkup
     return _crashed(checkup, code, timeout, written, unfinished=unfinished)
+
+
+def try_library_isolated(target: str, timeout: float) -> Checkup | None:
+    """What became of a process that registered the library *target*, and had *timeout*
+    seconds; ``None`` if nothing did, whether the library can be used or not."""
+    code, _, written = _examined(target, ["library", target], timeout)
+    if code == 0:
+        return None
+    begun = Checkup(
+        ep=handle_of(target),
+        state=str(PluginState.FOUND),
+        distribution=target,
+        version="",
+        doing="being loaded",
+    )
+    return replace(
+        _crashed(begun, code, timeout, written, unfinished=True),
+        remedy=f"tell the makers of {target}",
+    )
 
 
 def examine_domain_isolated(supplier: Supplier, timeout: float) -> DomainCheckup:

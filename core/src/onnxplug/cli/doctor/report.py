@@ -15,7 +15,12 @@ from typing import Final
 from onnxplug import __version__
 from onnxplug.cli.doctor.checkup import Checkup, examine
 from onnxplug.cli.doctor.domains import DomainCheckup, conflicts, examine_domain
-from onnxplug.cli.doctor.isolate import examine_domain_isolated, examine_isolated
+from onnxplug.cli.doctor.isolate import (
+    examine_domain_isolated,
+    examine_isolated,
+    try_library_isolated,
+)
+from onnxplug.cli.library import register_libraries
 from onnxplug.cli.progress import Progress
 from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
 from onnxplug.errors import OptionError
@@ -101,9 +106,12 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
     """Check everything; with a *timeout*, each plugin in a process of its own.
 
     Args:
-        libraries: those registered for this command, which such a process has to
-            register, too.
+        libraries: those to register for this command.  Such a process registers them,
+            too; one that does not survive it is not registered here.
     """
+    lost = _lost_libraries(libraries, timeout)
+    libraries = [each for each in libraries if each not in lost]
+    register_libraries(libraries)
     packages, problems = _packages()
     settings = {
         name: value
@@ -116,7 +124,7 @@ def examine_all(timeout: float | None, libraries: Sequence[str] = ()) -> Report:
     except OptionError as error:
         records, suppliers = [], []
         problems.append(str(error))
-    plugins = _plugins(records, timeout, libraries)
+    plugins = [*_plugins(records, timeout, libraries), *lost.values()]
     domains = _domains(suppliers, timeout)
     problems += [f"{one.ep}: {one.problem}" for one in plugins if one.problem]
     if not any(one.works for one in plugins) and not problems:
@@ -156,6 +164,16 @@ def _packages() -> tuple[dict[str, str], list[str]]:
             versions[name] = ""
             problems.append(f"{name} cannot be imported: {error}")
     return versions, problems
+
+
+def _lost_libraries(
+    libraries: Sequence[str], timeout: float | None
+) -> dict[str, Checkup]:
+    """Those that end the process which registers them, and how."""
+    if timeout is None:
+        return {}
+    tried = {each: try_library_isolated(each, timeout) for each in libraries}
+    return {each: checkup for each, checkup in tried.items() if checkup is not None}
 
 
 def _plugins(

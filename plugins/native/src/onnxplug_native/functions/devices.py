@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from onnxplug import ep
 from onnxplug_native.functions.environment import KeyValuePairs
+from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_int, put_pointer
@@ -112,7 +113,9 @@ class MemoryInfo(Handle):
     def __init__(
         self, name: str, place: Place, alignment: int = 0, allocator_type: int = 0
     ) -> None:
-        self.memory = InfoMemory(INFO_TAG, None, place.device_type, place.device_id)
+        self.memory = placed(
+            InfoMemory, INFO_TAG, None, place.device_type, place.device_id
+        )
         super().__init__(self.memory)
         self.memory.name = self.text(name)
         self.name = name

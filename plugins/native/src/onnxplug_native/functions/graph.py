@@ -183,9 +183,9 @@ class GraphView(Handle):
 
     def external(self, name: str) -> ExternalData | None:
         """Where an initializer is in a file, if it is in one."""
-        if not hasattr(self._lookup, "weight"):
-            return None
-        found = self._lookup.weight(name)
+        # a partition says that, a graph does not
+        ask = getattr(self._lookup, "weight", None)
+        found = None if ask is None or self._lookup is self.source else ask(name)
         if found is None or found.path is None:
             return None
         return ExternalData(str(found.path), found.offset, found.nbytes)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 from onnxplug import ep
-from onnxplug.errors import OutOfMemory, OutputMismatch
 from onnxplug_native.functions.allocator import host_allocator
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.functions.stream import SyncStream
@@ -20,6 +19,7 @@ from onnxplug_native.functions.tensor import (
     Value,
     new_array,
 )
+from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import longs, put_pointer, put_size
@@ -87,7 +87,8 @@ class KernelContext(Handle):
             )
             for values in (self.inputs, self.outputs)
         ]
-        self.memory = ContextMemory(
+        self.memory = placed(
+            ContextMemory,
             CONTEXT_TAG,
             len(self.inputs),
             ctypes.addressof(self._arrays[0]),
@@ -138,7 +139,7 @@ class KernelContext(Handle):
         assert value.dtype is not None
         bound = self.bound[index]
         if bound is not None and tuple(bound.shape) != shape:
-            raise OutputMismatch(
+            raise ep.OutputMismatch(
                 f"output {index} is of shape {list(shape)}, and the array bound to it "
                 f"of shape {list(bound.shape)}; bind one like the output"
             )
@@ -148,7 +149,7 @@ class KernelContext(Handle):
             try:
                 value.set(self.allocate(value.dtype, shape))
             except MemoryError as error:
-                raise OutOfMemory.of(error, f"output {index}") from error
+                raise ep.OutOfMemory.of(error, f"output {index}") from error
         memory.state |= GIVEN
         return value
 

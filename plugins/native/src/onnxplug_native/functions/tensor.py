@@ -21,6 +21,7 @@ from onnxplug_native.functions.types import (
     element_number,
     element_type,
 )
+from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
@@ -118,7 +119,8 @@ class Value(Handle):
     """
 
     def __init__(self, dtype: ep.DataType | None = None) -> None:
-        self.memory = TensorMemory(tag=VALUE_TAG, element_type=element_number(dtype))
+        self.memory = placed(TensorMemory, VALUE_TAG)
+        self.memory.element_type = element_number(dtype)
         super().__init__(self.memory)
         self.dtype = dtype
         self.array: Any = None

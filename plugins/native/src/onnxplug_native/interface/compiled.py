@@ -4,8 +4,10 @@ Each looks at what lies at the addresses that it is given, does what is usual, a
 everything else on to the entry that is written in Python.  Without llvmlite all of them
 stay in Python; results are the same.
 
-Element type and shape of a tensor are given to libraries as a block of memory of their
-own, which they release: a tag, the element type, the rank, and the dimensions.
+Element type and shape of a tensor are given to libraries as a block of an arena, which
+they release: a tag, the element type, the rank, and the dimensions.  Blocks that are
+free are a list.  Its head is the number of the first, from 1, below a count of changes:
+so it has changed, if another thread was faster, even where the first is the same again.
 """
 
 from __future__ import annotations
@@ -24,13 +26,33 @@ from onnxplug_native.functions.tensor import (
     VALUE_TAG,
     TensorMemory,
 )
+from onnxplug_native.interface.arena import Arena, arena
 from onnxplug_native.interface.host import HostTable
 from onnxplug_native.interface.table import Entry, entries
 
 _SHAPE_TAG: Final = 0x6F6E6E78_73686170
 
 _TYPE, _RANK, _DIMENSIONS = 8, 16, 24
-"""Where in such a block the element type, the rank and the dimensions are."""
+"""Where in such a block the element type, the rank and the dimensions are; in one that
+is free, the number of the next one is in place of the type."""
+
+_BLOCK: Final = 128
+_MOST_DIMENSIONS: Final = (_BLOCK - _DIMENSIONS) // 8
+_BLOCKS: Final = 4096
+
+_HEAD: Final = ctypes.c_uint64()
+_NUMBER: Final = (1 << 32) - 1
+
+
+@functools.cache
+def _blocks() -> Arena:
+    """The blocks, of which all are free."""
+    made = Arena(_BLOCK, _BLOCKS)
+    for number in range(1, _BLOCKS):
+        place = made.address + (number - 1) * _BLOCK + _TYPE
+        ctypes.c_uint64.from_address(place).value = number + 1
+    _HEAD.value = 1
+    return made
 
 
 def compile_entries(table: HostTable) -> bool:
@@ -147,8 +169,14 @@ class _Writer:
             self.require(is_some)
 
     def require_tag(self, pointer: Any, tag: int) -> None:
-        """Go on if *pointer* is of something that begins with *tag*."""
-        self.require_some(pointer)
+        """Go on if *pointer* is of a slot that begins with *tag*."""
+        slots = _blocks() if tag == _SHAPE_TAG else arena()
+        address = self.builder.ptrtoint(pointer, self.long)
+        offset = self.builder.sub(address, self.long(slots.address))
+        inside = self.builder.icmp_unsigned("<", offset, self.long(slots.nbytes))
+        self.require(inside)
+        rest = self.builder.and_(offset, self.long(slots.slot - 1))
+        self.require(self.builder.icmp_unsigned("==", rest, self.long(0)))
         found = self.load(pointer, 0, self.long)
         self.require(self.builder.icmp_unsigned("==", found, self.long(tag)))
 
@@ -325,17 +353,15 @@ def _get_type_and_shape(self: _Writer) -> None:
     self.require_tag(value, VALUE_TAG)
     self.require_some(out)
     rank = self.load(value, _field(TensorMemory, "rank"), self.long)
-    nbytes = self.builder.add(
-        self.builder.mul(rank, self.long(8)), self.long(_DIMENSIONS)
-    )
-    block = self.builder.call(self.native("malloc", self.pointer, self.long), [nbytes])
-    self.require_some(block)
+    fits = self.builder.icmp_unsigned("<=", rank, self.long(_MOST_DIMENSIONS))
+    self.require(fits)
+    block = _take_block(self)
     number = self.load(value, _field(TensorMemory, "element_type"), self.int)
-    self.store(self.long(_SHAPE_TAG), block)
     self.store(self.builder.zext(number, self.long), block, _TYPE)
     self.store(rank, block, _RANK)
     sizes = self.load(value, _field(TensorMemory, "shape"), self.pointer)
     self.copy(self.builder.gep(block, [self.long(_DIMENSIONS)]), sizes, rank)
+    self.store(self.long(_SHAPE_TAG), block)
     self.store(block, out)
     self.done()
 
@@ -343,9 +369,58 @@ def _get_type_and_shape(self: _Writer) -> None:
 def _release_shape(self: _Writer) -> None:
     (block,) = self.arguments
     self.require_tag(block, _SHAPE_TAG)
-    self.store(self.long(0), block)
-    self.builder.call(self.native("free", self.ir.VoidType(), self.pointer), [block])
-    self.builder.ret_void()
+    # of several that release it at once, one does
+    tag = self.at(block, 0, self.long)
+    taken = self.builder.cmpxchg(
+        tag, self.long(_SHAPE_TAG), self.long(0), "acq_rel", "acquire"
+    )
+    self.require(self.builder.extract_value(taken, 1))
+    address = self.builder.ptrtoint(block, self.long)
+    offset = self.builder.sub(address, self.long(_blocks().address))
+    number = self.builder.udiv(offset, self.long(_BLOCK))
+    number = self.builder.add(number, self.long(1))
+
+    def put_first(head: Any) -> Any:
+        following = self.builder.and_(head, self.long(_NUMBER))
+        self.store(following, block, _TYPE)
+        return number
+
+    _change_head(self, put_first)
+    self.done()
+
+
+def _change_head(self: _Writer, change: Callable[[Any], Any]) -> Any:
+    """Let the first of the free blocks be another; the head that was before."""
+    place = self.address(ctypes.addressof(_HEAD), self.long.as_pointer())
+    again = self.builder.function.append_basic_block()
+    self.builder.branch(again)
+    self.builder.position_at_end(again)
+    head = self.builder.load_atomic(place, "acquire", 8)
+    number = change(head)
+    count = self.builder.and_(head, self.long(~_NUMBER))
+    count = self.builder.add(count, self.long(_NUMBER + 1))
+    new = self.builder.or_(count, number)
+    changed = self.builder.cmpxchg(place, head, new, "acq_rel", "acquire")
+    after = self.builder.function.append_basic_block()
+    self.builder.cbranch(self.builder.extract_value(changed, 1), after, again)
+    self.builder.position_at_end(after)
+    return head
+
+
+def _take_block(self: _Writer) -> Any:
+    """A pointer to a block that is free."""
+    first = self.long(_blocks().address - _BLOCK)  # there is no number 0
+
+    def at(head: Any) -> Any:
+        number = self.builder.and_(head, self.long(_NUMBER))
+        self.require(self.builder.icmp_unsigned("!=", number, self.long(0)))
+        place = self.builder.mul(number, self.long(_BLOCK))
+        return self.builder.inttoptr(self.builder.add(first, place), self.pointer)
+
+    def second(head: Any) -> Any:
+        return self.load(at(head), _TYPE, self.long)
+
+    return at(_change_head(self, second))
 
 
 def _shape_number(offset: int, kind: str) -> Callable[[_Writer], None]:
@@ -362,10 +437,13 @@ def _shape_number(offset: int, kind: str) -> Callable[[_Writer], None]:
 def _shape_dimensions(self: _Writer) -> None:
     block, out, count = self.arguments
     self.require_tag(block, _SHAPE_TAG)
-    self.require_some(out)
     rank = self.load(block, _RANK, self.long)
     fits = self.builder.icmp_unsigned("<", rank, count)
     less = self.builder.select(fits, rank, count)
+    # of nothing no place is needed
+    with self.builder.if_then(self.builder.icmp_unsigned("==", less, self.long(0))):
+        self.done()
+    self.require_some(out)
     self.copy(out, self.builder.gep(block, [self.long(_DIMENSIONS)]), less)
     self.done()
 
@@ -396,10 +474,13 @@ def _loop(self: _Writer, count: Any, body: Callable[[Any], None]) -> None:
 def _shape_symbols(self: _Writer) -> None:
     block, out, count = self.arguments
     self.require_tag(block, _SHAPE_TAG)
-    self.require_some(out)
     rank = self.load(block, _RANK, self.long)
     fits = self.builder.icmp_unsigned("<", rank, count)
     less = self.builder.select(fits, rank, count)
+    # of nothing no place is needed
+    with self.builder.if_then(self.builder.icmp_unsigned("==", less, self.long(0))):
+        self.done()
+    self.require_some(out)
     empty = self.address(ctypes.addressof(_EMPTY), self.pointer)
 
     def name(index: Any) -> None:

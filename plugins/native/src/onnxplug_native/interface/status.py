@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
-from typing import Final
 
-from onnxplug import errors
+from onnxplug import ep
 from onnxplug_native.interface.handles import Handle, find
 
 _logger = logging.getLogger("onnxplug.plugin.onnxplug_native")
@@ -30,20 +29,6 @@ class Code(IntEnum):
     MODEL_LOAD_CANCELED = 12
     MODEL_REQUIRES_COMPILATION = 13
     NOT_FOUND = 14
-
-
-_ERRORS: Final[dict[int, type[errors.OnnxplugError]]] = {
-    kind.code: kind
-    for kind in (
-        errors.InvalidArgument,
-        errors.NoSuchFile,
-        errors.InvalidProtobuf,
-        errors.NotImplemented,
-        errors.InvalidGraph,
-        errors.ModelLoadCanceled,
-        errors.ModelRequiresCompilation,
-    )
-}
 
 
 class InterfaceError(Exception):
@@ -77,7 +62,7 @@ def status_of(error: Exception, entry: str) -> int:
     code = Code.FAIL
     if isinstance(error, InterfaceError):
         code = error.code
-    elif not isinstance(error, errors.OnnxplugError | MemoryError):
+    elif not isinstance(error, ep.OnnxplugError | MemoryError):
         _logger.exception("%s failed", entry)
     return Status(code, f"{entry}: {error or type(error).__name__}").address
 
@@ -96,11 +81,11 @@ def raise_status(address: int | None, what: str) -> None:
         return
     status = find(Status, address, quiet=True)
     if status is None:
-        raise errors.EPFail(
+        raise ep.EPFail(
             f"{what} failed, and returned as its status {address:#x}, which is none"
         )
     status.release()
-    kind = _ERRORS.get(status.code, errors.EPFail)
+    kind = ep.status_class(status.code)
     try:
         code = Code(status.code).name
     except ValueError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from onnxplug.errors import EPFail
+from onnxplug import ep
+from onnxplug_native.interface.readable import is_readable, text_at
 from onnxplug_native.interface.status import raise_status
 from onnxplug_native.interface.table import API_VERSION, Entry, entries
 
@@ -25,14 +26,16 @@ class Structure:
         """*owner* says in messages whose it is.
 
         Raises:
-            EPFail: it is of no version.
+            EPFail: nothing is there, or something of no version.
         """
+        if not is_readable(address, _FIRST):
+            raise ep.EPFail(f"{owner} gave an {name} at {address:#x}, where nothing is")
         self.name = name
         self.address = address
         self.owner = owner
         self.version: int = ctypes.c_uint32.from_address(address).value
         if not self.version:
-            raise EPFail(
+            raise ep.EPFail(
                 f"{owner} gave a {name} of version 0; expected that of the interface "
                 "which the library was built for"
             )
@@ -52,12 +55,28 @@ class Structure:
         """
         function = self._function(name)
         if function is None:
-            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+            raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
         result = function(self.address, *arguments)
         if self._entries[name].result == "!":
             raise_status(result, f"{self.name}.{name} of {self.owner}")
             return None
         return result
+
+    def text(self, name: str, *arguments: Any) -> str:
+        """The text that the entry *name* returns; empty for a null.
+
+        Raises:
+            EPFail: the library does not implement it, or nothing is where the text is
+                said to be.
+        """
+        address = self.call(name, *arguments)
+        found = text_at(address) if address else ""
+        if found is None:
+            raise ep.EPFail(
+                f"{self.name}.{name} of {self.owner} gave a text at {address:#x}, "
+                "where nothing is"
+            )
+        return found
 
     def function(self, name: str) -> Any:
         """The entry *name*, to be called with this structure's address first.
@@ -67,7 +86,7 @@ class Structure:
         """
         function = self._function(name)
         if function is None:
-            raise EPFail(f"{self.owner} does not implement {self.name}.{name}")
+            raise ep.EPFail(f"{self.owner} does not implement {self.name}.{name}")
         return function
 
     def _function(self, name: str) -> Any:
