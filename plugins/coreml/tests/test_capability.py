@@ -63,6 +63,15 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         },
         "dynamic-shape: .* is not known before the model runs",
     ),
+    "sizes": (
+        {
+            "body": "y = BatchNormalization (x, w, w, w, w)",
+            "inputs": "float[n, c, 3] x",
+            "outputs": "float[n, c, 3] y",
+            "weights": "float[2] w = {1, 2}",
+        },
+        "dynamic-shape: its sizes do not go together",
+    ),
     "attribute": (
         {
             "body": 'y = GridSample <mode = "cubic"> (x, g)',

@@ -2,8 +2,8 @@
 
     python tools/run_suite.py [--jobs N] [--every N] [--json FILE] [--format F] [CASE …]
 
-The format CoreAI runs on its engine; MLProgram, where Core ML is not, by the interpreter
-that the tests have.
+The format CoreAI runs on its engine; MLProgram, where Core ML is not, by the
+interpreter that the tests have.
 
 It ends with 1 where the CPU EP passes a case that does not pass with the CoreML EP
 before it, or that the CoreML EP takes wholly and does not pass.
