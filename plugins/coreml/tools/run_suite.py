@@ -31,6 +31,10 @@ def _engine(model_format: str) -> AbstractContextManager[Any]:
         return nullcontext()
     from mlprogram.simulation import simulated
 
+    from onnxplug_coreml.mlprogram.installation import building
+
+    with building():
+        pass  # imported once, which takes seconds: the processes inherit it
     return simulated()
 
 
