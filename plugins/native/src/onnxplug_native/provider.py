@@ -257,6 +257,13 @@ class NativeProvider(ep.ExecutionProvider):
         if kernel is None:
             view.release()
             _decline(f"{self._who} has registered no kernel for it")
+        apart = kernel.definition.rule.apart
+        if apart and self.memory is not None:
+            view.release()
+            _decline(
+                f"the kernel of {self._who} wants its {apart} elsewhere than in "
+                f"{self.location}, and all are given there"
+            )
         return KernelPartition(self, partition, kernel, view)
 
     @contextmanager
