@@ -75,6 +75,7 @@ test-exporters: $(VENV)/exporters.stamp
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
+	  plugins/kernels/tests/test_ml_namespaces.py \
 	  $(filter %/test_torch_ep.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
@@ -93,7 +94,7 @@ lint: $(VENV)/development.stamp
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/torch_ep.py %/coreml_ep.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

@@ -23,7 +23,7 @@ Check = Callable[[ep.Graph, ep.Node], ep.Reason | None]
 
 _FAMILIES: Final = (
     "activation arithmetic attention cast convolution indexing movement normalization "
-    "pooling product quantization recurrent reduction resize sorting"
+    "pooling product quantization quantized_product recurrent reduction resize sorting"
 ).split()
 
 
