@@ -220,7 +220,10 @@ def test_types_that_onnx_lacks_are_refused(array: Any) -> None:
         DataType.from_numpy(array.dtype)
     with pytest.raises(InvalidArgument, match="has no ONNX element type"):
         onnxplug.OrtValue.ortvalue_from_numpy(array)
+    is_bytes = array.dtype.type is np.void and array.dtype.fields is None  # so, text
     for dtype in (DataType.FLOAT64, DataType.BFLOAT16, DataType.STRING):
+        if dtype is DataType.STRING and is_bytes:
+            continue
         with pytest.raises(InputTypeError, match="Unexpected input data type"):
             session(identity(dtype)).run(None, {"x": array})
 

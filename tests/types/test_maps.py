@@ -186,7 +186,7 @@ def test_values_may_be_sequences() -> None:
         ("int64", "float32", {1: "x"}, "'m' is a str of .*float32"),
         ("int64", "string", {1: 1.5}, "'m' has an element of type float"),
         ("int64", "float32", {1: None}, "'m' is None; expected a tensor"),
-        ("int64", "float32", {1: np.float64(1)}, r"Actual: \(tensor\(double\)\)"),
+        ("int64", "float32", {1: np.array(1.0)}, r"Actual: \(tensor\(double\)\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -360,7 +360,9 @@ def _from_python(
 
 
 def _as_strings(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "OUST" and array.dtype.type is not np.void:
+    # of bytes to their last zeros, which np.bytes_ would cut off
+    is_void = array.dtype.type is np.void and array.dtype.fields is None
+    if array.dtype.kind not in "OUST" and not is_void:
         raise _wrong_dtype(name, DataType.STRING, array.dtype)
     try:
         return as_texts(array)
