@@ -59,10 +59,6 @@ _BY_REASON: Final = {
     "OrtDevice(c_ort_device) SessionObjectInitializer SparseTensor(sparse_tensor) "
     "get_session_initializer",
     "ONNX has no sparse tensors of blocks": "SparseBlockSparseView",
-    "`onnxplug.is_available(name)` says why an EP cannot be used": (
-        "OrtDeviceEpIncompatibilityReason "
-        "get_hardware_device_ep_incompatibility_details"
-    ),
 }
 
 REASONS: Final = {

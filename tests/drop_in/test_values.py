@@ -59,6 +59,18 @@ def test_narrow_types_are_exchanged_with_onnxruntime(name: str) -> None:
     assert (back.element_type(), back.data_ptr()) == (number, array.ctypes.data)
 
 
+def test_capsules_of_bytes_are_told() -> None:
+    """Since booleans are exchanged as such, too."""
+    for dtype in (np.uint8, np.int8, np.float32):
+        array = np.zeros((2, 0), dtype)
+        capsule = ort.OrtValue.ortvalue_from_numpy(array)._ortvalue.to_dlpack()
+        assert ort.is_dlpack_uint8_tensor(capsule) is (dtype is np.uint8)
+        back = ort.OrtValue.from_dlpack(capsule, False)
+        assert (back.numpy().dtype, back.shape()) == (dtype, [2, 0])
+    with pytest.raises(ValueTypeError, match="capsule that nobody has used"):
+        ort.is_dlpack_uint8_tensor(capsule)
+
+
 def test_a_capsule_is_used_once() -> None:
     capsule = value_of(np.float32([1, 2])).__dlpack__()
     assert onnxplug.OrtValue.from_dlpack(capsule).numpy().tolist() == [1, 2]
@@ -291,6 +303,16 @@ def test_a_dict_is_the_value_of_an_only_map() -> None:
         assert np.ravel(prepared.run(given)[0]).tolist() == [25, 0, 5.5]
         by_name = onnxplug.InferenceSession(map_model()).run(None, {"x": given})
         assert np.ravel(by_name[0]).tolist() == [25, 0, 5.5]
+
+
+def test_maps_take_numbers_of_numpy() -> None:
+    for runtime in (onnxruntime, ort):
+        session = runtime.InferenceSession(map_model().SerializeToString())
+        for key, number in ((np.int64, np.float32), (np.int32, np.float64)):
+            given = {key(0): number(25), key(2): number(5.5)}
+            assert np.ravel(session.run(None, {"x": given})[0]).tolist() == [25, 0, 5.5]
+        with pytest.raises(RuntimeError, match="key"):
+            session.run(None, {"x": {0: 25.0, "a": 5.5}})
 
 
 def test_the_backend_runs_a_model_with_options_of_both() -> None:

@@ -15,7 +15,6 @@ from onnxplug.entries import (
     check_session_entry,
 )
 from onnxplug.errors import (
-    EntryNotSet,
     LoadCancelled,
     OptionError,
     OptionTypeError,
@@ -252,12 +251,12 @@ class SessionOptions:
         """The value of a config entry, its default when it was not set.
 
         Raises:
-            EntryNotSet: it was not set and has no default here.
+            OptionError: it was not set and has no default here.
         """
         try:
             return self.config[key]
         except KeyError:
-            raise EntryNotSet(
+            raise OptionError(
                 f"SessionOptions does not have configuration with key: {key}; it was "
                 f"not set{did_you_mean(key, SESSION)}"
             ) from None
@@ -570,12 +569,12 @@ class RunOptions:
         """The value of a config entry.
 
         Raises:
-            EntryNotSet: it was not set.
+            OptionError: it was not set.
         """
         try:
             return self._config[key]
         except KeyError:
-            raise EntryNotSet(
+            raise OptionError(
                 f"RunOptions does not have configuration with key: {key}; set are "
                 f"{sorted(self._config)}"
             ) from None

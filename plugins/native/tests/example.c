@@ -14,6 +14,7 @@
  *   FOREIGN_DEVICE  gives a device that the host did not make
  *   DEVICE_MEMORY   has memory that nobody else can read or write
  *   KERNELS         registers a kernel instead of compiling
+ *   HOST_INPUT      whose second input is to be in the host's memory
  *   CRASH           ends the process while it is asked for its factories
  *   STREAMS         queues its work, and does it when the stream is flushed
  */
@@ -234,6 +235,9 @@ static Status registry_make(void) {
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, 14, 14));
   CHECK(CALL_EP(OrtEpApi_GetTensorDataType, Status, int, Pointer *)(1, &type));
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_AddTypeConstraint, Status, Pointer, const char *, Pointer *, size_t)(builder, "T", &type, 1));
+#ifdef HOST_INPUT
+  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetInputMemType, Status, Pointer, size_t, int)(builder, 1, -2));
+#endif
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_Build, Status, Pointer, Pointer *)(builder, &kernel));
   CHECK(CALL_EP(OrtEpApi_KernelRegistry_AddKernel, Status, Pointer, Pointer, Pointer, Pointer)(registry, kernel, kernel_create, NULL));
   CALL_EP(OrtEpApi_ReleaseKernelDef, void, Pointer)(kernel);

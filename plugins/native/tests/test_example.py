@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ def test_a_library_is_registered_described_and_unregistered(register) -> None:
     assert pair.default_options == {"speed": "fast"}
     onnxplug.unregister_ep_library("example")
     assert EXAMPLE not in onnxplug.get_available_providers()
+    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize(
@@ -226,9 +228,9 @@ def test_what_fails_in_runs_is_an_error_and_the_next_run_works(
             assert any(isinstance(error, kind) for error in causes), causes
 
 
-@pytest.mark.parametrize("streams", [[], ["STREAMS"]])
-def test_memory_that_the_host_cannot_use(register, streams) -> None:
-    path = register("DEVICE_MEMORY", *streams)
+@pytest.mark.parametrize("macros", [[], ["STREAMS"], ["KERNELS"]])
+def test_memory_that_the_host_cannot_use(register, macros) -> None:
+    path = register("DEVICE_MEMORY", *macros)
     allocated = ctypes.CDLL(str(path)).example_allocated
     with open_session(product("n", 3, nodes=3)) as session:
         for count in (1, 4, 0):
@@ -241,3 +243,26 @@ def test_memory_that_the_host_cannot_use(register, streams) -> None:
     onnxplug.unregister_ep_library("example")
     gc.collect()
     assert allocated() == 0
+
+
+def test_a_kernel_with_arguments_in_several_memories_is_refused_with_the_reason(
+    register,
+) -> None:
+    register("DEVICE_MEMORY", "KERNELS", "HOST_INPUT")
+    with pytest.warns(errors.EpWarning, match="wants its input 1 elsewhere than in ex"):
+        session = open_session(product(2, 3))
+    given = feeds(2, 3)
+    (found,) = session.run(None, given)
+    expected = (given["x"] + given["x"]) * given["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    session.close()
+    del session
+    gc.collect()
+
+
+def test_config_entries_of_the_session_reach_the_library(register) -> None:
+    register()
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.exampleexecutionprovider.mode", "fail_create")
+    with pytest.raises(errors.EpError, match="no licence file"):
+        onnxplug.InferenceSession(product(2, 3), options, providers=[EXAMPLE])

@@ -14,6 +14,7 @@ from onnxplug import errors
 from onnxplug.cli.main import main
 
 from .conftest import NXRT, OPENVINO, close_to_reference
+from .networks import bert, resnet50
 
 FLOAT = TensorProto.FLOAT
 
@@ -122,6 +123,24 @@ def test_bodies_of_control_flow(vendor) -> None:
         for condition in (True, False):
             feeds = {"x": random(2, 3), "c": np.array(condition)}
             close_to_reference(model, session, feeds)
+
+
+def test_resnet50_with_pictures_of_any_size() -> None:
+    """By OpenVINO's; the other takes nothing of it, in ONNX Runtime neither."""
+    model = resnet50()
+    with session_of(model, OPENVINO) as session:
+        assert {node.ep for node in session.explain().nodes} == {OPENVINO}
+        for number, size in ((1, 32), (2, 64), (1, 32)):
+            feeds = {"x": random(number, 3, size, size)}
+            close_to_reference(model, session, feeds, 1e-3)
+
+
+def test_bert_with_texts_of_any_length(vendor) -> None:
+    model = bert()
+    with session_of(model, vendor) as session:
+        for number, length in ((1, 7), (2, 19), (1, 7)):
+            tokens = np.random.default_rng(length).integers(0, 1000, (number, length))
+            close_to_reference(model, session, {"x": tokens}, 1e-3)
 
 
 def test_eight_threads(vendor) -> None:

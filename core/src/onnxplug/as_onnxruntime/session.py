@@ -22,6 +22,8 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.options import RunOptions
+from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
+from onnxplug.selection.order import CPU
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
 
@@ -194,6 +196,16 @@ class InferenceSession(onnxplug.InferenceSession):
             devices.get(self._reader(arg.name) or "") for arg in self.get_inputs()
         ]
         return [OrtEpDevice(found[0]) if found else None for found in readers]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """The partitions and their nodes; of the CPU's, each node by itself."""
+        return [
+            OrtEpAssignedSubgraph(part.ep_name, nodes)
+            for part in super().get_provider_graph_assignment_info()
+            for nodes in (
+                [[node] for node in part.nodes] if part.ep_name == CPU else [part.nodes]
+            )
+        ]
 
     def _reader(self, name: str) -> str | None:
         """The EP of the first partition that reads an input."""

@@ -11,7 +11,7 @@ from onnxplug import ep
 from onnxplug.as_onnxruntime.memory import OrtDevice, OrtMemoryInfo
 from onnxplug.as_onnxruntime.sparse import SparseTensor
 from onnxplug.errors import InvalidArgument
-from onnxplug.session import io_binding, ort_value
+from onnxplug.session import dlpack, io_binding, ort_value
 
 
 class OrtValue(ort_value.OrtValue):
@@ -74,6 +74,10 @@ class OrtValue(ort_value.OrtValue):
         if not isinstance(self.raw, ep.SparseTensor):
             raise InvalidArgument(f"the value is a {self.data_type()}, not sparse")
         return SparseTensor(self.raw)
+
+    def to_dlpack(self) -> Any:
+        """The DLPack capsule of the value."""
+        return self.__dlpack__()
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -153,3 +157,6 @@ def copy_tensors(
         )
     for source, target in zip(src, dst, strict=True):
         target.update_inplace(source)
+
+
+is_dlpack_uint8_tensor = dlpack.is_of_bytes

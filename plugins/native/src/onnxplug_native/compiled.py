@@ -99,7 +99,7 @@ class NativePartition(ep.CompiledPartition):
         try:
             return self._run(arguments, inputs, outputs, context)
         finally:
-            arguments.clear(len(self._inputs))
+            arguments.clear()
             arguments.allocate = self._allocate
             self._idle.append(arguments)
 
@@ -121,7 +121,9 @@ class NativePartition(ep.CompiledPartition):
                 arguments.allocate = functools.partial(
                     self._memory.allocate, stream=stream
                 )
-        self._feed(arguments, inputs)
+        for value, place in arguments.fed:
+            array, dtype = inputs[place], self._dtypes[place]
+            value.set(array if dtype is None else usual_form(array, dtype))
         last, shapes = self._last, [array.shape for array in inputs]
         if self._is_static:
             self._expect(arguments, self._shapes, outputs if is_bound else ())
@@ -142,14 +144,6 @@ class NativePartition(ep.CompiledPartition):
             # any thread's will do: it is no more than a guess
             self._last = shapes, [value.shape for value in values]
         return ep.fill_bound(results, outputs) if is_bound else results
-
-    def _feed(self, arguments: KernelContext, inputs: Sequence[Any]) -> None:
-        """Let the tensors of inputs be *inputs*."""
-        for value, array, dtype in zip(
-            arguments.inputs, inputs, self._dtypes, strict=False
-        ):
-            assert value is not None
-            value.set(array if dtype is None else usual_form(array, dtype))
 
     def _check(self, outputs: Sequence[Any | None]) -> None:
         """Refuse arrays of other element types than the outputs.
@@ -179,7 +173,7 @@ class NativePartition(ep.CompiledPartition):
                 array = arguments.allocate(dtype, shape)
             elif tuple(array.shape) != shape or not takes(array, dtype):
                 continue
-            arguments.expect(place, array, is_known=self._is_static)
+            arguments.expect(place, array)
 
     def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
         """Compute, with the library told that a run starts and ends."""
@@ -231,19 +225,24 @@ class CompiledGroup(NativePartition):
         provider: NativeProvider,
         compiled: Structure,
         partition: ep.Partition,
-        constants: Sequence[str],
+        inputs: Sequence[str],
         name: str,
     ) -> None:
-        """*constants* are the weights that the library wants given in each run.
+        """*inputs* are what the library wants given in each run, weights among them.
 
         Raises:
             OnnxplugError: the library makes no state for runs.
         """
         super().__init__(provider, partition)
         self._compiled = compiled
-        self._constants = [
-            (dtype_of(partition, each), self.weight(each)) for each in constants
-        ]
+        places = {name: place for place, name in enumerate(partition.inputs)}
+        self._dtypes_given = [dtype_of(partition, each) for each in inputs]
+        self._places = [places.get(each) for each in inputs]
+        self._weights = {
+            slot: self.weight(each)
+            for slot, each in enumerate(inputs)
+            if each not in places
+        }
         self._address = compiled.address
         self._context = NodeComputeContext(name)
         self._state = ctypes.c_void_p()
@@ -260,11 +259,10 @@ class CompiledGroup(NativePartition):
     def _make(self) -> KernelContext:
         if self._is_closed:
             raise ep.EPFail(f"a partition of {self._who} was closed")
-        dtypes = [*self._inputs, *(dtype for dtype, _ in self._constants)]
-        made = KernelContext(dtypes, self._outputs, allocate=self._allocate)
-        for value, (_, array) in zip(
-            made.inputs[len(self._inputs) :], self._constants, strict=True
-        ):
+        made = KernelContext(self._dtypes_given, self._outputs, allocate=self._allocate)
+        made.feed(self._places)
+        for slot, array in self._weights.items():
+            value = made.inputs[slot]
             assert value is not None
             value.set(array)
         return made

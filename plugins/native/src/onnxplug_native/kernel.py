@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
-from onnxplug.ep.arrays import usual_form
 from onnxplug_native.compiled import NativePartition, dtype_of
 from onnxplug_native.functions.kernel_context import KernelContext
 from onnxplug_native.functions.kernel_info import KernelInfo
@@ -88,17 +87,12 @@ class KernelPartition(NativePartition):
             [outputs.get(name) if name else None for name in self._node.outputs],
             allocate=self._allocate,
         )
+        made.feed(self._slots)
         for slot, (_, array) in self._weights.items():
             value = made.inputs[slot]
             assert value is not None
             value.set(array)
         return made
-
-    def _feed(self, arguments: KernelContext, inputs: Sequence[Any]) -> None:
-        for value, place in zip(arguments.inputs, self._slots, strict=True):
-            if value is not None and place is not None:
-                array, dtype = inputs[place], self._dtypes[place]
-                value.set(array if dtype is None else usual_form(array, dtype))
 
     def _expect(
         self,

@@ -235,7 +235,8 @@ class NativeProvider(ep.ExecutionProvider):
             return self._kernel_for(partition)
         with self._part(partition, constants) as (view, fused):
             compiled, _ = self._compile(self.structure, view, fused)
-        return CompiledGroup(self, compiled, partition, constants, fused.name)
+            given = view.inputs
+        return CompiledGroup(self, compiled, partition, given, fused.name)
 
     def _kernel_for(self, partition: ep.Partition) -> ep.CompiledPartition:
         """The kernel for the one node of *partition*.
@@ -256,6 +257,13 @@ class NativeProvider(ep.ExecutionProvider):
         if kernel is None:
             view.release()
             _decline(f"{self._who} has registered no kernel for it")
+        apart = kernel.definition.rule.apart
+        if apart and self.memory is not None:
+            view.release()
+            _decline(
+                f"the kernel of {self._who} wants its {apart} elsewhere than in "
+                f"{self.location}, and all are given there"
+            )
         return KernelPartition(self, partition, kernel, view)
 
     @contextmanager
@@ -280,7 +288,7 @@ class NativeProvider(ep.ExecutionProvider):
             source,
             self._model,
             nodes=nodes,
-            inputs=[*partition.inputs, *constants],
+            inputs=_in_order_of_use(nodes, [*partition.inputs, *constants]),
             outputs=partition.outputs,
             lookup=partition,
         )
@@ -365,9 +373,10 @@ class NativeProvider(ep.ExecutionProvider):
         try:
             with self._part(partition, context=node) as (view, fused):
                 compiled, _ = self._compile(self.structure, view, fused)
+                given = view.inputs
         except ep.OnnxplugError as error:
             _decline(str(error))
-        return CompiledGroup(self, compiled, partition, (), fused.name)
+        return CompiledGroup(self, compiled, partition, given, fused.name)
 
     def _given(self, partition: ep.Partition) -> list[str]:
         """The weights that the library wants given in runs."""
@@ -422,6 +431,21 @@ def _constants(partition: ep.Partition) -> list[str]:
         if name is not None and partition.value(name).is_constant
     ]
     return list(dict.fromkeys(names))
+
+
+def _in_order_of_use(nodes: Sequence[ep.Node], names: Sequence[str]) -> list[str]:
+    """*names* as nodes use them first, as in ONNX Runtime.
+
+    Some libraries take the order of a node's inputs for that of its partition.
+    """
+    wanted = set(names)
+    used = [
+        name
+        for node in nodes
+        for name in (*node.inputs, *node.captures)
+        if name in wanted and name is not None
+    ]
+    return list(dict.fromkeys([*used, *names]))
 
 
 def _decline(detail: str) -> NoReturn:

@@ -13,7 +13,6 @@ from onnxplug_native.functions.environment import Logger
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import (
     GIVEN,
-    KNOWN,
     MAX_RANK,
     READY,
     Value,
@@ -57,6 +56,7 @@ class KernelContext(Handle):
 
     Attributes:
         inputs: the tensors; ``None`` for one that is left out.
+        fed: the inputs that each run gives, and their places in what it is given.
         outputs: the tensors, without content before the library asks for room;
             ``None`` for one that nobody wants.
         bound: the array that the caller wants each output in, if any.
@@ -75,6 +75,7 @@ class KernelContext(Handle):
     ) -> None:
         self.inputs = [None if dtype is None else Value(dtype) for dtype in inputs]
         self.outputs = [None if dtype is None else Value(dtype) for dtype in outputs]
+        self.fed: list[tuple[Value, int]] = []
         self._unbound: Sequence[Any | None] = (None,) * len(outputs)
         self.bound: Sequence[Any | None] = self._unbound
         self.failure: Exception | None = None
@@ -104,17 +105,11 @@ class KernelContext(Handle):
             self._logger = Logger(logging.getLogger("onnxplug.session"))
         return self._logger
 
-    def expect(self, index: int, array: Any, *, is_known: bool) -> None:
-        """Let an output be *array* before a library asks for room.
-
-        Args:
-            is_known: the shape is that of the output for sure, and libraries are told.
-        """
+    def expect(self, index: int, array: Any) -> None:
+        """Let an output be *array*, if the library asks for room of its shape."""
         value = self.outputs[index]
         assert value is not None
         value.set(array)
-        if is_known:
-            value.memory.state = READY | KNOWN
 
     def output(self, index: int, shape: tuple[int, ...]) -> Value | None:
         """The tensor of an output, with room for *shape*; ``None`` if nobody wants it.
@@ -153,15 +148,18 @@ class KernelContext(Handle):
         memory.state |= GIVEN
         return value
 
-    def clear(self, inputs: int) -> None:
-        """Forget the arrays of a run.
+    def feed(self, places: Sequence[int | None]) -> None:
+        """Say which of the inputs a run gives, by their places in what it is given."""
+        self.fed = [
+            (value, place)
+            for value, place in zip(self.inputs, places, strict=True)
+            if value is not None and place is not None
+        ]
 
-        Args:
-            inputs: how many of the inputs are the run's; the others stay.
-        """
-        for value in self.inputs[:inputs]:
-            if value is not None:
-                value.array = None
+    def clear(self) -> None:
+        """Forget the arrays of a run; weights stay."""
+        for fed, _ in self.fed:
+            fed.array = None
         for value in self.outputs:
             if value is not None:
                 value.clear()
@@ -229,17 +227,14 @@ def context_get_output(
 
 @implements("KernelContext_GetPreallocatedOutput")
 def context_get_preallocated_output(context: int, index: int, out: int) -> None:
-    """An output whose room is known before; null where it is not."""
-    found = find(KernelContext, context)
-    if index >= len(found.outputs):
+    """Null: a library that finds another shape than the host expects would have to say
+    so, and some leave such an output unwritten instead."""
+    outputs = find(KernelContext, context).outputs
+    if index >= len(outputs):
         raise InterfaceError(
-            Code.INVALID_ARGUMENT, f"there is no output {index} of {len(found.outputs)}"
+            Code.INVALID_ARGUMENT, f"there is no output {index} of {len(outputs)}"
         )
-    value = found.outputs[index]
-    is_known = value is not None and value.memory.state & KNOWN
-    if value is not None and is_known:
-        value.memory.state |= GIVEN
-    put_pointer(out, value if is_known else None)
+    put_pointer(out, None)
 
 
 @implements("KernelContext_GetLogger")

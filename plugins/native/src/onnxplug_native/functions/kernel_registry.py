@@ -47,6 +47,18 @@ class Rule:
     input_memory: dict[int, int] = field(default_factory=dict)
     output_memory: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def apart(self) -> str:
+        """An argument that is not in the EP's memory, in words; empty if all are."""
+        for what, kinds in (
+            ("input", self.input_memory),
+            ("output", self.output_memory),
+        ):
+            for index, kind in kinds.items():
+                if kind != _DEFAULT_MEMORY:
+                    return f"{what} {index}"
+        return ""
+
     def fits(self, view: NodeView) -> bool:
         """Whether it is for the node of *view*."""
         node = view.node

@@ -48,9 +48,6 @@ READY: Final = 1
 GIVEN: Final = 2
 """A library was told where the room of an output is."""
 
-KNOWN: Final = 4
-"""The shape of an output is known before a run."""
-
 
 class TensorMemory(ctypes.Structure):
     """What lies at the address of a tensor, for compiled entries to read.
@@ -63,7 +60,7 @@ class TensorMemory(ctypes.Structure):
         info: the address of what is known of where it is.
         nbytes: the size of the elements together.
         element_type: the interface's number.
-        state: the sum of what is so of :data:`READY`, :data:`GIVEN`, :data:`KNOWN`.
+        state: the sum of what is so of :data:`READY` and :data:`GIVEN`.
     """
 
     _fields_: ClassVar = [

@@ -21,7 +21,6 @@ from onnxplug_native.functions.devices import INFO_TAG, InfoMemory
 from onnxplug_native.functions.kernel_context import CONTEXT_TAG, ContextMemory
 from onnxplug_native.functions.tensor import (
     GIVEN,
-    KNOWN,
     READY,
     VALUE_TAG,
     TensorMemory,
@@ -243,8 +242,9 @@ def _get_input(self: _Writer) -> None:
     self.done()
 
 
-def _output(self: _Writer, context: Any, index: Any, wanted: int) -> tuple[Any, Any]:
-    """An output in a state, which it is given in; with that state."""
+def _get_output(self: _Writer) -> None:
+    context, index, shape, rank, out = self.arguments
+    self.require_some(out)
     self.require_tag(context, CONTEXT_TAG)
     count = self.load(context, _field(ContextMemory, "output_count"), self.long)
     self.require(self.builder.icmp_unsigned("<", index, count))
@@ -252,15 +252,9 @@ def _output(self: _Writer, context: Any, index: Any, wanted: int) -> tuple[Any, 
     value = self.item(values, index)
     self.require_some(value)
     state = self.load(value, _field(TensorMemory, "state"), self.int)
-    has = self.builder.and_(state, self.int(wanted))
-    self.require(self.builder.icmp_unsigned("==", has, self.int(wanted)))
-    return value, self.builder.or_(state, self.int(GIVEN))
-
-
-def _get_output(self: _Writer) -> None:
-    context, index, shape, rank, out = self.arguments
-    self.require_some(out)
-    value, state = _output(self, context, index, READY)
+    has = self.builder.and_(state, self.int(READY))
+    self.require(self.builder.icmp_unsigned("!=", has, self.int(0)))
+    state = self.builder.or_(state, self.int(GIVEN))
     known = self.load(value, _field(TensorMemory, "rank"), self.long)
     self.require(self.builder.icmp_unsigned("==", known, rank))
     compare = self.native("memcmp", self.int, self.pointer, self.pointer, self.long)
@@ -299,10 +293,11 @@ _NO_SHAPE: Final = (ctypes.c_int64 * 64)(*[-1] * 64)
 
 def _get_preallocated(self: _Writer) -> None:
     context, index, out = self.arguments
+    self.require_tag(context, CONTEXT_TAG)
     self.require_some(out)
-    value, state = _output(self, context, index, READY | KNOWN)
-    self.store(state, value, _field(TensorMemory, "state"))
-    self.store(value, out)
+    count = self.load(context, _field(ContextMemory, "output_count"), self.long)
+    self.require(self.builder.icmp_unsigned("<", index, count))
+    self.store(self.pointer(None), out)
     self.done()
 
 
