@@ -118,6 +118,27 @@ def test_the_processor_is_for_those_who_name_the_ep(
     assert pairs[1].ep_vendor != pairs[1].device.vendor
 
 
+def test_a_loaded_torch_tells_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="NVIDIA H200", total_memory=150_000_000_000)
+    cuda = SimpleNamespace(
+        device_count=lambda: 1, get_device_properties=lambda _: properties
+    )
+    factory = with_build(monkeypatch, CUDA_BUILD)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    first, second = factory.supported_devices([NVIDIA, NVIDIA])
+    assert isinstance(first, ep.EpDevice) and isinstance(second, ep.EpDevice)
+    assert first.metadata["name"] == "NVIDIA H200"
+    assert first.metadata["total_memory"] == "150000000000"
+    # torch finds one of them only
+    assert second.metadata.keys() == {"version", "engine_version", "torch_device"}
+
+
+def test_the_doctor_is_told_what_torch_drives(torch: Any) -> None:
+    (finding,) = TorchFactory().diagnose()
+    assert finding.level is ep.Level.OK
+    assert f"torch {torch.__version__} drives cpu" in finding.message
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_tf32_is_allowed_where_the_option_says_so(
     monkeypatch: pytest.MonkeyPatch, torch: Any, allowed: bool
