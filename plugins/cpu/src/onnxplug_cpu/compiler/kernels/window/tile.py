@@ -93,7 +93,7 @@ def tile_shape(isa: Isa) -> TileShape:
 
 
 def group_pixels(isa: Isa, depth: int) -> int:
-    """The same of :attr:`TileShape.pixels` for groups of *depth* channels, at least 2."""
+    """The same of :attr:`TileShape.pixels` for groups of *depth* channels."""
     most = tile_shape(isa).pixels
     fills = depth * F32.nbytes == isa.vector_bytes
     return most // 2 if fills or isa.registers > 16 else most
