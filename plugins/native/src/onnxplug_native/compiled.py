@@ -135,7 +135,7 @@ class NativePartition(ep.CompiledPartition):
         if expected is not None:
             self._expect(arguments, expected, outputs if is_bound else None)
         if self._notifies:
-            status = self._notified(arguments, context)
+            status = self._notified(arguments)
         else:
             status = self._compute(arguments.address)
         if status or arguments.failure is not None:
@@ -181,10 +181,9 @@ class NativePartition(ep.CompiledPartition):
             elif tuple(array.shape) == shape and takes(array, dtype):
                 value.set(array)
 
-    def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
+    def _notified(self, arguments: KernelContext) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        given = {} if context is None else context.options
-        options = RunOptions({key: str(value) for key, value in given.items()})
+        options = RunOptions({})  # libraries do not say which they know
         structure = self._provider.structure
         try:
             if "OnRunStart" in self._notifies:
