@@ -26,6 +26,8 @@ FOR_TESTS := testing openvino native training
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
 ON_COREML := coreml
+# exported models on EPs, whose own targets run them
+OF_EPS := $(addprefix tests/exporters/torch_models/,test_torch_ep.py test_mlprogram.py)
 PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
@@ -68,16 +70,18 @@ test-exhaustive: $(VENV)/development.stamp
 	$(PYTEST) $(PARALLEL) -m exhaustive $(ARGS)
 
 test-exporters: $(VENV)/exporters.stamp
-	$(BIN)/python -m pytest tests/exporters --ignore=tests/exporters/torch_models/test_torch_ep.py $(ARGS)
+	$(BIN)/python -m pytest tests/exporters $(OF_EPS:%=--ignore=%) $(ARGS)
 
 test-torch: $(VENV)/exporters.stamp
 	ONNXPLUG_REQUIRE=torch $(BIN)/python -m pytest plugins/torch \
 	  plugins/kernels/tests/test_namespaces.py \
-	  tests/exporters/torch_models/test_torch_ep.py \
+	  plugins/kernels/tests/test_ml_namespaces.py \
+	  $(filter %/test_torch_ep.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-coreml: $(VENV)/coreml.stamp
 	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
+	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-native: $(NATIVE_VENV)/native.stamp
@@ -90,7 +94,7 @@ lint: $(VENV)/development.stamp
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/torch_ep.py %/coreml_ep.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

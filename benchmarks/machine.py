@@ -16,6 +16,7 @@ _PACKAGES = (
     "onnxruntime",
     "openvino",
     "torch",
+    "coreai-core",
     "numpy",
     "onnx",
 )

@@ -1,11 +1,14 @@
-"""Writes ``docs/explanation/performance.md``'s tables and plot from measurements.
+r"""Writes the tables and plots of the docs from measurements.
 
     python benchmarks/compare.py --json benchmarks/results/compare.json
     python benchmarks/vision.py --json benchmarks/results/vision.json
+    python benchmarks/torch_ep.py --models lstm --threads 1 \
+        --json benchmarks/results/torch/lstm.json
     python benchmarks/report.py
 
-It takes all files in ``benchmarks/results``.  What stands in the page between two
-comments, and the plots, are replaced.
+``docs/explanation/performance.md`` has all files in ``benchmarks/results``, one section
+for each; ``docs/reference/eps/torch.md`` those in ``torch`` there, as one table.  What
+stands in the pages between two comments, and the plots, are replaced.
 """
 
 from __future__ import annotations
@@ -22,9 +25,15 @@ from comparison.table import TINY
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
+TORCH_PAGE = ROOT / "docs" / "reference" / "eps" / "torch.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
-TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+TITLES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "torch": "PyTorch",
+    "torch.compile": "`torch.compile`",
+}
 COLOURS = {"onnxruntime": "#4477aa", "openvino": "#cc7733"}
 
 
@@ -56,6 +65,31 @@ def read(folder: Path = RESULTS) -> list[Report]:
         Report(path.stem, json.loads(path.read_text(encoding="utf-8")))
         for path in sorted(folder.glob("*.json"))
     ]
+
+
+def beside_torch(reports: Sequence[Report]) -> str:
+    """The networks that were measured beside PyTorch, each in a report of its own."""
+    first = reports[0]
+    (threads,) = first.threads
+    models = {
+        name: found
+        for report in reports
+        for name, found in report.threads[threads]["models"].items()
+    }
+    whole = Report(
+        first.name, {**first.found, "threads": {threads: {"models": models}}}
+    )
+    machine = first.found["machine"]
+    versions = machine["versions"]
+    return "\n".join(
+        [
+            f"{machine['processor']}, one thread; PyTorch {versions['torch']}, "
+            f"onnxplug at `{machine['commit']}`, Python {machine['python']}.",
+            "",
+            *_times(whole, threads),
+            "",
+        ]
+    )
 
 
 def page(reports: Sequence[Report]) -> str:
@@ -282,15 +316,21 @@ def plot(report: Report, threads: str) -> str:
 
 
 def main() -> None:
-    """Write the page's tables and the plots."""
+    """Write the pages' tables and the plots."""
     reports = read()
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{page(reports)}{END}{after}", encoding="utf-8")
+    _replace(PAGE, page(reports))
+    _replace(TORCH_PAGE, beside_torch(read(RESULTS / "torch")))
     for report in reports:
         for threads in report.threads:
             path = PAGE.with_name(plot_name(report, threads))
             path.write_text(plot(report, threads), encoding="utf-8")
+
+
+def _replace(path: Path, measured: str) -> None:
+    """Write *measured* between the comments in a page."""
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    path.write_text(f"{before}{BEGIN}\n{measured}{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

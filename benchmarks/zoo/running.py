@@ -14,6 +14,8 @@ from . import SEQUENCES, ZOO, Network, built
 STEPS: Final = 32
 """So many words are written to a cache that grows, before it begins anew."""
 
+_EP: Final = "TorchExecutionProvider"
+
 Run = Callable[[], Sequence[Any]]
 
 
@@ -53,14 +55,18 @@ def prepare_session(
     """What runs *path* by the EP on PyTorch, every node of it.
 
     Raises:
-        SessionRefused: a node is none of the EP's.
+        RuntimeError: a node is none of the EP's.
     """
     import onnxplug
 
     settings = onnxplug.SessionOptions()
     settings.intra_op_num_threads = threads
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    session = onnxplug.InferenceSession(path, settings, providers=[("torch", options)])
+    # the CPU EP computes what constants determine, before the first run
+    providers = [("torch", options), "cpu"]
+    session = onnxplug.InferenceSession(path, settings, providers=providers)
+    elsewhere = {node.op_type for node in session.explain().nodes if node.ep != _EP}
+    if elsewhere:
+        raise RuntimeError(f"{path.name} is not wholly on {_EP}: {sorted(elsewhere)}")
 
     def step(*given: Any) -> Sequence[Any]:
         return session.run(None, dict(zip(feeds, given, strict=True)))

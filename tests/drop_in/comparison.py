@@ -56,13 +56,9 @@ _BY_REASON: Final = {
     "quantize_matmul_4bits quantize_matmul_8bits quantize_matmul_bnb4 "
     "quantize_qdq_matmul_2bits quantize_qdq_matmul_4bits",
     _INTERNAL: "OrtValue(ortvalue) OrtValue(numpy_obj) OrtValue(session) "
-    "SessionIOBinding SessionObjectInitializer SparseTensor(sparse_tensor) "
-    "get_default_session_options get_session_initializer",
+    "OrtDevice(c_ort_device) SessionObjectInitializer SparseTensor(sparse_tensor) "
+    "get_session_initializer",
     "ONNX has no sparse tensors of blocks": "SparseBlockSparseView",
-    "`onnxplug.is_available(name)` says why an EP cannot be used": (
-        "OrtDeviceEpIncompatibilityReason "
-        "get_hardware_device_ep_incompatibility_details"
-    ),
 }
 
 REASONS: Final = {

@@ -59,6 +59,18 @@ def test_narrow_types_are_exchanged_with_onnxruntime(name: str) -> None:
     assert (back.element_type(), back.data_ptr()) == (number, array.ctypes.data)
 
 
+def test_capsules_of_bytes_are_told() -> None:
+    """Since booleans are exchanged as such, too."""
+    for dtype in (np.uint8, np.int8, np.float32):
+        array = np.zeros((2, 0), dtype)
+        capsule = ort.OrtValue.ortvalue_from_numpy(array)._ortvalue.to_dlpack()
+        assert ort.is_dlpack_uint8_tensor(capsule) is (dtype is np.uint8)
+        back = ort.OrtValue.from_dlpack(capsule, False)
+        assert (back.numpy().dtype, back.shape()) == (dtype, [2, 0])
+    with pytest.raises(ValueTypeError, match="capsule that nobody has used"):
+        ort.is_dlpack_uint8_tensor(capsule)
+
+
 def test_a_capsule_is_used_once() -> None:
     capsule = value_of(np.float32([1, 2])).__dlpack__()
     assert onnxplug.OrtValue.from_dlpack(capsule).numpy().tolist() == [1, 2]
@@ -191,10 +203,11 @@ def csr(runtime: Any) -> Any:
 def described(tensor: Any) -> dict[str, Any]:
     return {
         "values": tensor.values().tolist(),
-        "shape": [*tensor.dense_shape()],
+        "shape": tensor.dense_shape(),
         "type": tensor.data_type(),
         "device": tensor.device_name(),
         "format": int(tensor.format()),
+        "writeable": tensor.values().flags.writeable,
     }
 
 
@@ -207,7 +220,7 @@ def test_sparse_tensors_by_coordinates_answer_alike(indices: Any) -> None:
     value = ort.OrtValue.ort_value_from_sparse_tensor(ours)
     assert value.is_sparse_tensor() and value.data_type() == "sparse_tensor(float)"
     assert described(value.as_sparse_tensor()) == described(theirs)
-    with pytest.raises(InvalidArgument, match="by coordinates"):
+    with pytest.raises(RuntimeError, match="by coordinates"):
         ours.as_csrc_view()
 
 
@@ -221,8 +234,20 @@ def test_sparse_tensors_by_rows_answer_alike() -> None:
     dense = np.zeros(9, np.float32)
     dense[ours.coordinates.indices] = ours.values()
     assert dense.reshape(3, 3).tolist() == [[0, 1, 0], [0, 2, 0], [0, 3, 0]]
-    with pytest.raises(InvalidArgument, match="by rows"):
+    with pytest.raises(RuntimeError, match="by rows"):
         ours.as_coo_view()
+
+
+def test_sparse_tensors_may_be_of_text() -> None:
+    device = ort.OrtDevice.make(*HOST)
+    texts = np.array(["xyz", "yxz", "zyx"])
+    tensor = ort.SparseTensor.sparse_coo_from_numpy(
+        [9, 9], texts, np.int64([3, 5, 15]), device
+    )
+    assert tensor.data_type() == "sparse_tensor(string)"
+    assert tensor.values().tolist() == texts.tolist()
+    with pytest.raises(RuntimeError, match="host's memory"):
+        tensor.to_cuda(ort.OrtDevice.make("cuda", 0))
 
 
 @pytest.mark.parametrize(
@@ -278,6 +303,16 @@ def test_a_dict_is_the_value_of_an_only_map() -> None:
         assert np.ravel(prepared.run(given)[0]).tolist() == [25, 0, 5.5]
         by_name = onnxplug.InferenceSession(map_model()).run(None, {"x": given})
         assert np.ravel(by_name[0]).tolist() == [25, 0, 5.5]
+
+
+def test_maps_take_numbers_of_numpy() -> None:
+    for runtime in (onnxruntime, ort):
+        session = runtime.InferenceSession(map_model().SerializeToString())
+        for key, number in ((np.int64, np.float32), (np.int32, np.float64)):
+            given = {key(0): number(25), key(2): number(5.5)}
+            assert np.ravel(session.run(None, {"x": given})[0]).tolist() == [25, 0, 5.5]
+        with pytest.raises(RuntimeError, match="key"):
+            session.run(None, {"x": {0: 25.0, "a": 5.5}})
 
 
 def test_the_backend_runs_a_model_with_options_of_both() -> None:

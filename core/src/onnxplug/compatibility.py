@@ -82,9 +82,10 @@ def get_compatibility_info_from_model(
         ep_type: the EP's name.
 
     Raises:
+        InvalidArgument: *ep_type* is empty.
         ModelError: there is no model, or it cannot be read.
     """
-    return read_metadata(model_path).get(INFO + ep_type)
+    return _info_for(ep_type, read_metadata(model_path))
 
 
 def get_compatibility_info_from_model_bytes(
@@ -96,6 +97,13 @@ def get_compatibility_info_from_model_bytes(
         model_data: anything with a buffer, such as bytes.
 
     Raises:
+        InvalidArgument: *ep_type* is empty.
         ModelError: it is no model.
     """
-    return read_metadata(memoryview(model_data)).get(INFO + ep_type)
+    return _info_for(ep_type, read_metadata(memoryview(model_data)))
+
+
+def _info_for(ep_type: str, metadata: Mapping[str, str]) -> str | None:
+    if not ep_type:
+        raise InvalidArgument("ep_type is empty; expected the name of an EP")
+    return metadata.get(INFO + ep_type)

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from onnxplug.ep.graph import Node
 
 
-class OnnxplugError(Exception):
-    """Base of all errors of onnxplug."""
+class OnnxplugError(RuntimeError):
+    """Base of all errors of onnxplug.
+
+    It is a ``RuntimeError`` since programs catch that: ONNX Runtime raises it for most
+    that goes wrong outside a run.
+    """
 
     def __str__(self) -> str:
         return escape_lines(super().__str__())
@@ -33,7 +37,7 @@ class OnnxplugWarning(UserWarning):
 # The statuses of ONNX Runtime, by its names, for code that catches them...
 
 
-class Fail(OnnxplugError, RuntimeError):
+class Fail(OnnxplugError):
     """ONNX Runtime's status 1: something did not work."""
 
     code: ClassVar[int] = 1
@@ -51,19 +55,19 @@ class NoSuchFile(OnnxplugError, FileNotFoundError):
     code: ClassVar[int] = 3
 
 
-class NoModel(OnnxplugError, RuntimeError):
+class NoModel(OnnxplugError):
     """ONNX Runtime's status 4: there is no model."""
 
     code: ClassVar[int] = 4
 
 
-class EngineError(OnnxplugError, RuntimeError):
+class EngineError(OnnxplugError):
     """ONNX Runtime's status 5: the runtime failed."""
 
     code: ClassVar[int] = 5
 
 
-class RuntimeException(OnnxplugError, RuntimeError):
+class RuntimeException(OnnxplugError):
     """ONNX Runtime's status 6: an exception in the runtime."""
 
     code: ClassVar[int] = 6
@@ -75,7 +79,7 @@ class InvalidProtobuf(OnnxplugError, ValueError):
     code: ClassVar[int] = 7
 
 
-class ModelLoaded(OnnxplugError, RuntimeError):
+class ModelLoaded(OnnxplugError):
     """ONNX Runtime's status 8: a model is loaded already."""
 
     code: ClassVar[int] = 8
@@ -93,19 +97,19 @@ class InvalidGraph(OnnxplugError, ValueError):
     code: ClassVar[int] = 10
 
 
-class EPFail(OnnxplugError, RuntimeError):
+class EPFail(OnnxplugError):
     """ONNX Runtime's status 11: an EP failed."""
 
     code: ClassVar[int] = 11
 
 
-class ModelLoadCanceled(OnnxplugError, RuntimeError):
+class ModelLoadCanceled(OnnxplugError):
     """ONNX Runtime's status 12: a model was not loaded to the end."""
 
     code: ClassVar[int] = 12
 
 
-class ModelRequiresCompilation(OnnxplugError, RuntimeError):
+class ModelRequiresCompilation(OnnxplugError):
     """ONNX Runtime's status 13: EPs have to compile what must not be compiled now."""
 
     code: ClassVar[int] = 13
@@ -117,7 +121,7 @@ class NotFound(OnnxplugError, LookupError):
     code: ClassVar[int] = 14
 
 
-class DeviceReset(OnnxplugError, RuntimeError):
+class DeviceReset(OnnxplugError):
     """ONNX Runtime's status 15: a device was reset."""
 
     code: ClassVar[int] = 15
@@ -245,6 +249,12 @@ class MalformedModel(InvalidModel, InvalidProtobuf):
     """The model's bytes are not a protobuf message as ONNX defines it."""
 
 
+class EmptyModel(MalformedModel, InvalidArgument):
+    """The model's bytes have no graph."""
+
+    code: ClassVar[int] = InvalidArgument.code
+
+
 class UnsupportedModel(ModelError, Fail, NotImplementedError):
     """The model is valid, but newer than this onnxplug, or of a kind it cannot run."""
 
@@ -305,6 +315,12 @@ class UnassignedNode(NotImplemented):
     ) -> None:
         super().__init__(message)
         self.reasons = dict(reasons or {})
+
+
+class UnknownOperator(UnassignedNode, InvalidGraph):
+    """A node calls an operator of ONNX that ONNX does not have."""
+
+    code: ClassVar[int] = InvalidGraph.code
 
 
 class Declined(OnnxplugError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.escape import escape
 from onnxplug.graph import Node
+from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from onnxplug import ep
@@ -41,3 +43,18 @@ def is_ep_context(node: ep.Node) -> bool:
 def is_control_flow(node: Node) -> bool:
     """Whether the host can run *node* by running its bodies."""
     return node.domain == "" and node.op_type in CONTROL_FLOW
+
+
+def why_unknown(node: Node) -> str:
+    """What to say of an operator that ONNX has in no version; empty of others."""
+    # imported here, when a model is refused: it takes long, and models run without it
+    import onnx.defs
+
+    if node.domain not in ("", "ai.onnx.ml") or onnx.defs.has(
+        node.op_type, node.domain
+    ):
+        return ""
+    schemas = onnx.defs.get_all_schemas()
+    names = [each.name for each in schemas if each.domain == node.domain]
+    near = did_you_mean(node.op_type, names)
+    return f"ONNX has no operator {escape(node.op_type)}{near}"

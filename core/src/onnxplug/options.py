@@ -257,7 +257,8 @@ class SessionOptions:
             return self.config[key]
         except KeyError:
             raise OptionError(
-                f"session config entry {key!r} was not set{did_you_mean(key, SESSION)}"
+                f"SessionOptions does not have configuration with key: {key}; it was "
+                f"not set{did_you_mean(key, SESSION)}"
             ) from None
 
     @property
@@ -574,7 +575,8 @@ class RunOptions:
             return self._config[key]
         except KeyError:
             raise OptionError(
-                f"run config entry {key!r} was not set; set are {sorted(self._config)}"
+                f"RunOptions does not have configuration with key: {key}; set are "
+                f"{sorted(self._config)}"
             ) from None
 
     @property

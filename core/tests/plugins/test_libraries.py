@@ -275,7 +275,7 @@ def test_a_native_library_is_told_by_its_symbols_and_not_loaded(
     error: type[Exception],
     told: str,
 ) -> None:
-    monkeypatch.setattr(hosted, "find_plugins", lambda group: [])
+    monkeypatch.setattr(hosted, "find_advertised", lambda *_: [])
     code = CRASH + "".join(
         f"int {symbol}(void) {{ return 0; }}\n" for symbol in symbols
     )

@@ -50,6 +50,14 @@ def test_any_number_of_rows(
         np.testing.assert_allclose(found, reference(network, x), rtol=1e-5, atol=1e-6)
 
 
+def test_no_rows_at_all(
+    network: onnx.ModelProto, alone: Callable[..., onnxplug.InferenceSession]
+) -> None:
+    session = alone(network)
+    (found,) = session.run(None, {"x": np.empty((0, 4), np.float32)})
+    assert (found.shape, found.dtype) == ((0, 3), np.float32)
+
+
 def test_eight_threads(
     network: onnx.ModelProto, alone: Callable[..., onnxplug.InferenceSession]
 ) -> None:

@@ -390,9 +390,9 @@ def test_transforms_are_numbered_in_version_5(number: int) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-def test_membership() -> None:
-    # the first node asks for {1, 4}, its true child for {2}, its false child for {}
-    attributes: dict[str, Any] = {
+def membership() -> dict[str, Any]:
+    """The first node asks for {1, 4}, its true child for {2}, its false one for {}."""
+    return {
         "nodes_modes": np.array([6, 6, 6], dtype=np.uint8),
         "nodes_featureids": (0, 1, 1),
         "nodes_splits": np.zeros(3, dtype=np.float32),
@@ -407,6 +407,10 @@ def test_membership() -> None:
         "tree_roots": (0,),
         "n_targets": 1,
     }
+
+
+def test_membership() -> None:
+    attributes = membership()
     nan = np.nan
     x = f32([[1, 2], [4, 1], [4, nan], [2, 2], [nan, 2], [1.5, 1], [1, 4]])
     result = ml("TreeEnsemble", x, version=5, **attributes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
-from onnxplug.errors import OptionError
+from onnxplug.errors import InvalidArgument, OptionError
+from onnxplug_torch.devices import SPACES, Place
 
 EP = "DeviceExecutionProvider"
 SPACE = "pretended"
@@ -260,5 +263,22 @@ def test_a_device_that_torch_lacks_is_an_error(torch: Any) -> None:
         '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) '
         "{ y = Relu (x) }"
     )
-    with pytest.raises(OptionError, match="tpu"):
-        onnxplug.InferenceSession(model, providers=[("torch", {"device": "tpu:0"})])
+    for device in ("tpu:0", "cpu:1", f"cuda:{torch.cuda.device_count()}"):
+        with pytest.raises(OptionError, match=device):
+            onnxplug.InferenceSession(model, providers=[("torch", {"device": device})])
+
+
+@pytest.mark.parametrize("space", sorted(SPACES))
+def test_memory_that_torch_lacks_is_refused_before_it_is_used(
+    torch: Any, space: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(space, 63)
+    with pytest.raises(InvalidArgument, match=r"built without|finds no device"):
+        onnxplug.OrtValue.ortvalue_from_numpy(X, space, 63)
+    foreign = SimpleNamespace(
+        __dlpack__=lambda **_: None, __dlpack_device__=lambda: place.dlpack
+    )
+    with pytest.raises(InvalidArgument, match="whose memory no installed EP owns"):
+        onnxplug.OrtValue.from_dlpack(foreign)
+    gc.collect()  # a context that was made is closed with its last user
+    assert not caplog.records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnxplug
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug_torch import factory as module
-from onnxplug_torch.devices import Place, match, parse
+from onnxplug_torch.devices import Place, match, obstacle, parse
 from onnxplug_torch.factory import TorchFactory
 from onnxplug_torch.installation import Build
 
@@ -27,6 +28,7 @@ NPU = HardwareDevice(type=DeviceType.NPU, vendor="Intel", vendor_id=0x8086)
 
 CPU_BUILD = Build("2.13.0+cpu", "", "", "")
 CUDA_BUILD = Build("2.13.0+cu130", "13.0", "", "")
+HIP_BUILD = Build("2.13.0+rocm7", "", "7.0", "")
 
 
 def with_build(monkeypatch: pytest.MonkeyPatch, build: Build | None) -> TorchFactory:
@@ -64,13 +66,39 @@ def test_gpus_follow_from_what_torch_was_built_for() -> None:
     assert "built without XPU" in places[3]
     assert places[4:6] == [Place("cuda", 1), Place("mps", 0)]
     assert len(places) == 6
-    hip = Build("2.13.0+rocm7", "", "7.0", "")
-    ((_, place),) = match([AMD], hip)
+    ((_, place),) = match([AMD], HIP_BUILD)
     assert isinstance(place, Place)
     # torch calls it cuda; its memory is another
     assert place.torch_name == "cuda:0"
     assert place.location == ep.MemoryLocation("hip", 0)
-    assert parse("cuda:1", hip) == Place("hip", 1)
+    assert parse("cuda:1", HIP_BUILD) == Place("hip", 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "place", "reason"),
+    [
+        (CPU_BUILD, Place("cpu", 0), ""),
+        (CPU_BUILD, Place("cpu", 1), "finds no device cpu:1"),
+        (CPU_BUILD, Place("cuda", 0), "built without CUDA; install the build"),
+        (CPU_BUILD, Place("xpu", 0), "built without XPU; install the build"),
+        (CUDA_BUILD, Place("cuda", 1), ""),
+        (CUDA_BUILD, Place("cuda", 2), "finds no device cuda:2"),
+        # AMD's devices are torch's cuda, too, and their memory is not CUDA's
+        (CUDA_BUILD, Place("hip", 0), "built without ROCm"),
+        (HIP_BUILD, Place("cuda", 0), "built without CUDA"),
+        (HIP_BUILD, Place("hip", 2), "finds no device cuda:2"),
+        (CPU_BUILD, Place("mps", 0), ""),
+        (CPU_BUILD, Place("mps", 1), "finds no device mps:1"),
+    ],
+    ids=str,
+)
+def test_what_keeps_torch_from_a_device(
+    build: Build, place: Place, reason: str
+) -> None:
+    two = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2)
+    torch = SimpleNamespace(cuda=two, xpu=two, backends=SimpleNamespace(mps=two))
+    found = obstacle(torch, build, place)
+    assert reason in found and bool(reason) == bool(found)
 
 
 def test_the_processor_is_for_those_who_name_the_ep(

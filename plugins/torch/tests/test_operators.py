@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -238,6 +239,64 @@ def test_recurrent_layers_read_nothing_beyond_their_weights(
     )
     with pytest.raises(NodeError, match=r"expected|hidden_size"):
         alone(model).run(None, {name: arrays[name] for name in fed})
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("given", ["w r", "w r b", "w r b h c"])
+def test_layers_that_keep_their_weights_give_what_others_do(
+    torch: Any, alone: Alone, parse: Parse, direction: str, given: str
+) -> None:
+    count, hidden, features = 1 + (direction == "bidirectional"), 5, 3
+    sizes = {
+        "w": (count, 4 * hidden, features),
+        "r": (count, 4 * hidden, hidden),
+        "b": (count, 8 * hidden),
+    }
+    inputs = ["x", *given.split()]
+    states = {"h": "float[d, n, m] h", "c": "float[d, n, m] c"}
+    draw = np.random.default_rng(0)
+    weights = {
+        name: draw.normal(size=sizes[name]).astype(np.float32)
+        for name in sizes.keys() & set(inputs)
+    }
+    named = ["x", "w", "r", "b", "", "h", "c"]
+    node = ", ".join(name if name in inputs else "" for name in named).rstrip(", ")
+    fed = ["float[s, n, i] x", *(states[each] for each in states if each in inputs)]
+    fed_weights = [
+        f"float[{', '.join(map(str, sizes[name]))}] {name}" for name in weights
+    ]
+    body = f'y, yh, yc = LSTM <hidden_size = 5, direction = "{direction}"> ({node})'
+    outputs = "float[s, d, n, m] y, float[d, n, m] yh, float[d, n, m] yc"
+    kept = parse(body, ", ".join(fed), outputs)
+    kept.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array, name) for name, array in weights.items()
+    )
+    keeping = alone(kept)
+    by_torch = alone(parse(body, ", ".join(fed + fed_weights), outputs))
+    called = []
+    layer = torch.mkldnn_rnn_layer
+
+    def count_layer(*arguments: Any) -> Any:
+        called.append(arguments)
+        return layer(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "mkldnn_rnn_layer", count_layer)
+        # later ones are of other sizes than those that the weights were laid out for
+        for steps, batch in ((4, 1), (1, 1), (6, 3), (2, 0), (4, 1)):
+            feed = {"x": draw.normal(size=(steps, batch, features))}
+            feed |= {
+                name: draw.normal(size=(count, batch, hidden))
+                for name in states.keys() & set(inputs)
+            }
+            feed = {name: array.astype(np.float32) for name, array in feed.items()}
+            wanted = by_torch.run(None, feed | weights)
+            for ours, right in zip(keeping.run(None, feed), wanted, strict=True):
+                np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-6)
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert len(called) == 4 * count
+    with pytest.raises(NodeError, match=r"steps|length"):
+        keeping.run(None, feed | {"x": np.zeros((0, 1, features), np.float32)})
 
 
 @pytest.mark.parametrize(("keys", "values"), [(3, 5), (5, 3), (3, 100_000)])

@@ -9,7 +9,9 @@ import onnx
 import pytest
 
 import onnxplug
+import onnxplug_kernels.registry
 from onnxplug_testing.probe_models import write
+from onnxplug_torch.operators import BY_KERNELS, all_operators
 from onnxplug_torch.probes import probes
 
 PROBES = {probe.family: probe for probe in probes()}
@@ -36,6 +38,21 @@ def test_a_probe_passes_where_results_are_right(
     ):
         np.testing.assert_allclose(found, wanted, rtol=relative, atol=absolute)
         assert len(np.unique(found)) > 4  # ones and zeros show nothing
+
+
+def test_every_operator_has_a_probe() -> None:
+    probed = {(*name,) for probe in PROBES.values() for *name, _ in probe.operators}
+    torchs = {(each.kernel.domain, each.kernel.op_type) for each in all_operators()}
+    kernels = {
+        (domain, op_type)
+        for domain, op_type in onnxplug_kernels.registry.all_operators()
+        if any(
+            each.portable
+            for each in onnxplug_kernels.registry.kernels_of(domain, op_type)
+        )
+    }
+    assert probed == torchs | kernels
+    assert {op_type for _, op_type in kernels - torchs} == BY_KERNELS
 
 
 def test_a_probe_is_of_its_family() -> None:

@@ -2,8 +2,8 @@
 
     python tools/run_suite.py [--jobs N] [--every N] [--json FILE] [CASE …]
 
-It ends with 1 where the CPU EP alone passes a case that does not pass with the EP
-before it, or where a case runs wholly on the EP and fails.
+It ends with 1 where the CPU EP passes a case that does not pass with the EP before it,
+or that the EP takes wholly and does not pass.
 """
 
 from __future__ import annotations

@@ -17,8 +17,10 @@ __version__: Final = "1.32.0"
 
 _HOME: Final = {
     "devices": """
-        OrtEpDevice OrtHardwareDevice OrtHardwareDeviceType OrtSyncStream
-        get_ep_devices get_hardware_devices
+        OrtDeviceEpIncompatibilityReason OrtEpDevice OrtHardwareDevice
+        OrtHardwareDeviceType OrtSyncStream get_ep_devices
+        get_hardware_device_ep_incompatibility_details get_hardware_devices
+        get_model_compatibility_for_ep_devices
     """,
     "memory": """
         OrtAllocatorType OrtArenaCfg OrtDevice OrtDeviceMemoryType OrtDeviceVendorId
@@ -26,14 +28,17 @@ _HOME: Final = {
         create_and_register_allocator_v2
     """,
     "process": """
-        disable_telemetry_events enable_telemetry_events get_version_string
-        has_collective_ops preload_dlls print_debug_info set_default_logger_callback
-        set_default_logger_verbosity set_global_thread_pool_sizes
+        disable_telemetry_events enable_telemetry_events get_build_info
+        get_version_string has_collective_ops preload_dlls print_debug_info
+        set_default_logger_callback set_default_logger_verbosity
+        set_global_thread_pool_sizes
     """,
-    "session": "InferenceSession SessionOptions",
+    "native": "SessionIOBinding",
+    "providers": "check_and_normalize_provider_args",
+    "session": "InferenceSession SessionOptions get_default_session_options",
     "sparse": "OrtSparseFormat SparseCooView SparseCsrView SparseTensor",
     "stand_in": "install",
-    "values": "IOBinding OrtValue OrtValueVector copy_tensors",
+    "values": "IOBinding OrtValue OrtValueVector copy_tensors is_dlpack_uint8_tensor",
 }
 """Module of this package to the names that it lends to it."""
 
@@ -47,10 +52,10 @@ _SHARED: Final = frozenset(
     ExecutionMode ExecutionOrder GraphOptimizationLevel ModelCompiler ModelMetadata
     NodeArg OrtCompileApiFlags OrtCompiledModelCompatibility OrtEpContextData
     OrtEpContextDataBuffer OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo
-    RunOptions get_all_providers get_available_providers get_build_info
+    RunOptions get_all_providers get_available_providers
     get_compatibility_info_from_model get_compatibility_info_from_model_bytes get_device
-    get_model_compatibility_for_ep_devices register_execution_provider_library
-    set_default_logger_severity set_seed unregister_execution_provider_library
+    register_execution_provider_library set_default_logger_severity set_seed
+    unregister_execution_provider_library
     """.split()
 )
 """What is the same here as in onnxplug."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnxplug
 from onnxplug.as_onnxruntime.memory import (
@@ -13,7 +13,10 @@ from onnxplug.as_onnxruntime.memory import (
     OrtMemoryInfo,
 )
 from onnxplug.ep import EpDevice, HardwareDevice
-from onnxplug.errors import Fail, OptionTypeError
+from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
+
+if TYPE_CHECKING:
+    from onnxplug.compatibility import OrtCompiledModelCompatibility
 
 
 class OrtHardwareDeviceType(IntEnum):
@@ -22,6 +25,16 @@ class OrtHardwareDeviceType(IntEnum):
     CPU = 0
     GPU = 1
     NPU = 2
+
+
+class OrtDeviceEpIncompatibilityReason(IntEnum):
+    """Why an EP does not drive a device."""
+
+    NONE = 0
+    DRIVER_INCOMPATIBLE = 1
+    DEVICE_INCOMPATIBLE = 2
+    MISSING_DEPENDENCY = 4
+    UNKNOWN = -(2**31)
 
 
 class OrtHardwareDevice(NamedTuple):
@@ -122,6 +135,48 @@ def get_ep_devices() -> list[OrtEpDevice]:
 def get_hardware_devices() -> list[OrtHardwareDevice]:
     """The devices of this machine."""
     return [OrtHardwareDevice.of(each) for each in onnxplug.get_hardware_devices()]
+
+
+def get_hardware_device_ep_incompatibility_details(
+    ep_name: str, hw: OrtHardwareDevice
+) -> dict[str, Any]:
+    """Why an EP does not drive a device, as ``reasons_bitmask`` and ``notes``.
+
+    The first is of :class:`OrtDeviceEpIncompatibilityReason`; the notes are ``None`` if
+    it does.  ``error_code`` is always 0: EPs have none.
+
+    Raises:
+        InvalidArgument: no such EP is installed.
+    """
+    if ep_name not in [record.name for record in onnxplug.get_plugins()]:
+        raise InvalidArgument(
+            f"No valid factory found for execution provider {ep_name!r}; it is not "
+            "installed"
+        )
+    reason, notes = OrtDeviceEpIncompatibilityReason.NONE, None
+    driven = [pair.device for pair in get_ep_devices() if pair.ep_name == ep_name]
+    if hw not in driven:
+        usable = onnxplug.is_available(ep_name)
+        reason = OrtDeviceEpIncompatibilityReason.DEVICE_INCOMPATIBLE
+        notes = f"it drives {len(driven)} other devices"
+        if not usable:
+            reason = OrtDeviceEpIncompatibilityReason.MISSING_DEPENDENCY
+            notes = f"{usable.reason}; {usable.remedy}"
+    return {"reasons_bitmask": int(reason), "notes": notes, "error_code": 0}
+
+
+def get_model_compatibility_for_ep_devices(
+    ep_devices: Sequence[OrtEpDevice | EpDevice], compatibility_info: str
+) -> OrtCompiledModelCompatibility:
+    """As :func:`onnxplug.get_model_compatibility_for_ep_devices`."""
+    if not isinstance(compatibility_info, str):
+        raise OptionTypeError(
+            f"the compatibility info is {compatibility_info!r}; expected a text, as "
+            "get_compatibility_info_from_model gives it"
+        )
+    return onnxplug.get_model_compatibility_for_ep_devices(
+        pairs(ep_devices), compatibility_info
+    )
 
 
 def pairs(ep_devices: Iterable[OrtEpDevice | EpDevice]) -> list[EpDevice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import InvalidArgument, OptionWarning
@@ -135,13 +135,28 @@ _KINDS: Final[Mapping[str, tuple[int, int]]] = {
 }
 """The device types of ONNX Runtime by name, and their vendors."""
 
+_NAMES: Final = {0: "cpu", 1: "gpu", 3: "npu"}
 
-class OrtDevice(NamedTuple):
-    """A place for values, as :meth:`make` makes it."""
 
-    name: str
-    ordinal: int
-    vendor: int
+class OrtDevice:
+    """A place for values.
+
+    Args:
+        device_type: the number of its kind, such as :meth:`cpu` gives.
+        mem_type: the number of :class:`OrtDeviceMemoryType`.
+        place: the vendor's id, which may be left out, and which device, from 0.
+
+    Attributes:
+        name: what onnxplug calls such devices, ``cuda``.
+    """
+
+    def __init__(self, device_type: int, mem_type: int, *place: int) -> None:
+        *vendor, ordinal = place
+        self._kind = int(device_type), int(vendor[0]) if vendor else 0
+        self._mem_type = int(mem_type)
+        self._ordinal = int(ordinal)
+        known = [name for name, kind in _KINDS.items() if kind == self._kind]
+        self.name = known[0] if known else _NAMES.get(self._kind[0], "gpu")
 
     @staticmethod
     def make(
@@ -157,29 +172,66 @@ class OrtDevice(NamedTuple):
                 f"Unsupported device type: {ort_device_name}; expected one of "
                 f"{', '.join(_KINDS)}"
             )
-        vendor = _KINDS[ort_device_name][1] if vendor_id < 0 else vendor_id
-        return OrtDevice(ort_device_name, int(device_id), int(vendor))
+        kind, vendor = _KINDS[ort_device_name]
+        vendor = vendor if vendor_id < 0 else int(vendor_id)
+        made = OrtDevice(kind, OrtDeviceMemoryType.DEFAULT, vendor, device_id)
+        made.name = ort_device_name
+        return made
 
     @staticmethod
     def cpu() -> int:
         """The number of the kind that is the host."""
         return 0
 
+    @staticmethod
+    def gpu() -> int:
+        """The number of the kind of all GPUs."""
+        return 1
+
+    cuda = dml = webgpu = gpu
+
+    @staticmethod
+    def fpga() -> int:
+        """The number of the kind of FPGAs."""
+        return 2
+
+    @staticmethod
+    def npu() -> int:
+        """The number of the kind of NPUs."""
+        return 3
+
+    cann = npu
+
+    @staticmethod
+    def default_memory() -> int:
+        """The number of the memory that is a device's own."""
+        return int(OrtDeviceMemoryType.DEFAULT)
+
     def device_id(self) -> int:
         """Which device, counted from 0."""
-        return self.ordinal
+        return self._ordinal
 
     def device_type(self) -> int:
         """The number of its kind."""
-        return _KINDS[self.name][0]
+        return self._kind[0]
 
     def device_vendor_id(self) -> int:
         """Its vendor's PCI id; 0 when unknown."""
-        return self.vendor
+        return self._kind[1]
+
+    vendor_id = device_vendor_id
 
     def device_mem_type(self) -> int:
         """The number of :class:`OrtDeviceMemoryType`."""
-        return int(OrtDeviceMemoryType.DEFAULT)
+        return self._mem_type
+
+    mem_type = device_mem_type
+
+    def _get_c_device(self) -> OrtDevice:
+        return self
+
+    def __repr__(self) -> str:
+        return f"OrtDevice({self.name!r}, {self._ordinal})"
 
 
 class OrtArenaCfg:

@@ -6,13 +6,19 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from onnxplug import process
 from onnxplug.errors import InvalidArgument, OptionWarning
 from onnxplug.log import LEVELS
-from onnxplug.process import get_build_info, set_default_logger_severity
+from onnxplug.process import set_default_logger_severity
 from onnxplug.warn import warn_user
 
 _threads = 0
 _handler: logging.Handler | None = None
+
+
+def get_build_info() -> str:
+    """What this is, in one line."""
+    return f"ORT Build Info: {process.get_build_info()}"
 
 
 def get_version_string() -> str:

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 import onnxplug
 from onnxplug.as_onnxruntime.devices import OrtEpDevice, adapted, pairs
 from onnxplug.as_onnxruntime.memory import OrtMemoryInfo, memory_info
+from onnxplug.as_onnxruntime.native import NativeSession
 from onnxplug.as_onnxruntime.process import global_threads
 from onnxplug.as_onnxruntime.sparse import SparseTensor
 from onnxplug.as_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 from onnxplug.ep import HOST
-from onnxplug.errors import InvalidArgument, OptionError, OptionWarning
+from onnxplug.errors import (
+    InvalidArgument,
+    OptionError,
+    OptionWarning,
+    PluginNotFound,
+)
 from onnxplug.options import RunOptions
+from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
+from onnxplug.selection.order import CPU
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
 
@@ -81,7 +89,12 @@ class InferenceSession(onnxplug.InferenceSession):
         )
 
     def _open(self) -> None:
-        super()._open()
+        try:
+            super()._open()
+        except PluginNotFound as error:
+            raise PluginNotFound(
+                f"Unknown Provider Type: {error.plugin}: {error}", plugin=error.plugin
+            ) from error
         self._bindings: weakref.WeakSet[IOBinding] = weakref.WeakSet()
 
     # running
@@ -139,7 +152,7 @@ class InferenceSession(onnxplug.InferenceSession):
         for name, value in zip(feed_names, feeds, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name, device in zip(fetch_names, fetch_devices, strict=True):
-            binding.bind_output(name, device.name, device.ordinal)
+            binding.bind_output(name, device.name, device.device_id())
         self.run_with_iobinding(binding, run_options)
         fetches[:] = binding.get_outputs_as_ortvaluevector()
 
@@ -184,6 +197,16 @@ class InferenceSession(onnxplug.InferenceSession):
         ]
         return [OrtEpDevice(found[0]) if found else None for found in readers]
 
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """The partitions and their nodes; of the CPU's, each node by itself."""
+        return [
+            OrtEpAssignedSubgraph(part.ep_name, nodes)
+            for part in super().get_provider_graph_assignment_info()
+            for nodes in (
+                [[node] for node in part.nodes] if part.ep_name == CPU else [part.nodes]
+            )
+        ]
+
     def _reader(self, name: str) -> str | None:
         """The EP of the first partition that reads an input."""
         parts = self.explain().partitions
@@ -224,8 +247,8 @@ class InferenceSession(onnxplug.InferenceSession):
     # by names that are private there, and read all the same
 
     @property
-    def _sess(self) -> InferenceSession:
-        return self
+    def _sess(self) -> NativeSession:
+        return NativeSession(self)
 
     @property
     def _sess_options(self) -> onnxplug.SessionOptions:
@@ -234,6 +257,11 @@ class InferenceSession(onnxplug.InferenceSession):
     @property
     def _providers(self) -> list[str]:
         return self.get_providers()
+
+
+def get_default_session_options() -> SessionOptions:
+    """Options as they are when nothing is set."""
+    return SessionOptions()
 
 
 def with_global_threads(

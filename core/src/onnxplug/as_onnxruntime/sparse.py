@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.as_onnxruntime.memory import OrtDevice
-from onnxplug.errors import InvalidArgument
+from onnxplug.errors import Fail, InvalidArgument
 from onnxplug.session.model_info import type_name_of
 
 
@@ -106,7 +106,7 @@ class SparseTensor:
             InvalidArgument: the arrays do not fit, or are not to be on the host.
         """
         shape, values, inner = _checked(dense_shape, values, inner_indices, ort_device)
-        outer = np.ascontiguousarray(outer_indices, np.int64)
+        outer = _kept(np.asarray(outer_indices, np.int64))
         counts = np.diff(outer)
         if (
             len(shape) != 2
@@ -135,48 +135,46 @@ class SparseTensor:
         """The coordinates.
 
         Raises:
-            InvalidArgument: it was made by rows.
+            Fail: it was made by rows.
         """
         if self._rows is not None:
-            raise InvalidArgument("the sparse tensor is by rows; use as_csrc_view()")
+            raise Fail("the sparse tensor is by rows; use as_csrc_view()")
         return SparseCooView(self)
 
     def as_csrc_view(self) -> SparseCsrView:
         """The rows.
 
         Raises:
-            InvalidArgument: it was made by coordinates.
+            Fail: it was made by coordinates.
         """
         if self._rows is None:
-            raise InvalidArgument(
-                "the sparse tensor is by coordinates; use as_coo_view()"
-            )
+            raise Fail("the sparse tensor is by coordinates; use as_coo_view()")
         return self._rows
 
     def as_blocksparse_view(self) -> Any:
         """Not to be had.
 
         Raises:
-            InvalidArgument: always: ONNX has no tensors of blocks.
+            Fail: always: ONNX has no tensors of blocks.
         """
-        raise InvalidArgument("ONNX has no sparse tensors of blocks")
+        raise Fail("ONNX has no sparse tensors of blocks")
 
     def to_cuda(self, ort_device: OrtDevice) -> SparseTensor:
         """Not to be had.
 
         Raises:
-            InvalidArgument: always: sparse tensors are in the host's memory.
+            Fail: always: sparse tensors are in the host's memory.
         """
-        raise InvalidArgument("sparse tensors are in the host's memory")
+        raise Fail("sparse tensors are in the host's memory")
 
     def format(self) -> OrtSparseFormat:
         """How it was made."""
         by_rows = self._rows is not None
         return OrtSparseFormat.ORT_SPARSE_CSRC if by_rows else OrtSparseFormat(1)
 
-    def dense_shape(self) -> np.ndarray[Any, Any]:
-        """The sizes of the whole tensor, int64."""
-        return np.array(self.coordinates.shape, np.int64)
+    def dense_shape(self) -> list[int]:
+        """The sizes of the whole tensor."""
+        return [*self.coordinates.shape]
 
     def data_type(self) -> str:
         """``sparse_tensor(float)`` and so on."""
@@ -187,11 +185,18 @@ class SparseTensor:
         return "cpu"
 
 
+def _kept(array: Any) -> np.ndarray[Any, Any]:
+    """*array* as a contiguous one that is only read."""
+    view: np.ndarray[Any, Any] = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def _checked(
     dense_shape: Any, values: Any, indices: Any, device: OrtDevice
 ) -> tuple[tuple[int, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     shape = tuple(int(size) for size in dense_shape)
-    values, indices = np.ascontiguousarray(values), np.ascontiguousarray(indices)
+    values, indices = _kept(values), _kept(indices)
     if device.device_type() != OrtDevice.cpu():
         raise InvalidArgument(
             f"a sparse tensor is to be on {device.name!r}; expected 'cpu'"

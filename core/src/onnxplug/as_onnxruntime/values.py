@@ -5,22 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from onnxplug import ep
-from onnxplug.as_onnxruntime.memory import OrtMemoryInfo
+from onnxplug.as_onnxruntime.memory import OrtDevice, OrtMemoryInfo
 from onnxplug.as_onnxruntime.sparse import SparseTensor
 from onnxplug.errors import InvalidArgument
-from onnxplug.session import io_binding, ort_value
+from onnxplug.session import dlpack, io_binding, ort_value
 
 
 class OrtValue(ort_value.OrtValue):
     """A value and where it lives; see :class:`onnxplug.OrtValue`."""
 
+    def __init__(self, value: Any, *place: Any) -> None:
+        if isinstance(value, ort_value.OrtValue):
+            self.__dict__ = value.__dict__
+        else:
+            super().__init__(value, *place)
+
     @classmethod
     def of(cls, value: ort_value.OrtValue) -> OrtValue:
         """*value* with the methods of this class; both are of one state."""
-        made = cls.__new__(cls)
-        made.__dict__ = value.__dict__
-        return made
+        return cls(value)
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls,
+        array: np.ndarray[Any, Any],
+        device_type: str | OrtDevice = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A value of *array*: shared on the host, copied to a device."""
+        if isinstance(device_type, OrtDevice):
+            device = device_type
+            return super().ortvalue_from_numpy(array, device.name, device.device_id())
+        return super().ortvalue_from_numpy(array, device_type, device_id, vendor_id)
 
     @classmethod
     def ortvalue_from_shape_and_type(
@@ -54,6 +74,10 @@ class OrtValue(ort_value.OrtValue):
         if not isinstance(self.raw, ep.SparseTensor):
             raise InvalidArgument(f"the value is a {self.data_type()}, not sparse")
         return SparseTensor(self.raw)
+
+    def to_dlpack(self) -> Any:
+        """The DLPack capsule of the value."""
+        return self.__dlpack__()
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -133,3 +157,6 @@ def copy_tensors(
         )
     for source, target in zip(src, dst, strict=True):
         target.update_inplace(source)
+
+
+is_dlpack_uint8_tensor = dlpack.is_of_bytes

@@ -135,8 +135,9 @@ class ModelFolder:
             if path.is_relative_to(root):
                 return root, path
         raise kind(
-            f"{where}, which links to {str(path)!r}, outside the model's folder "
-            f"{str(self._roots[0])!r}; put the file there"
+            f"External data path validation failed: {where}, which links to "
+            f"{str(path)!r}, outside the model's folder {str(self._roots[0])!r}; put "
+            "the file there"
         )
 
 

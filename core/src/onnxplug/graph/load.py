@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.ep.files import open_regular
 from onnxplug.errors import (
+    EmptyModel,
     InvalidModel,
     MalformedModel,
     ModelError,
@@ -241,8 +242,10 @@ def _read_model(
             case _ if tag in text:
                 text[tag] = message.text(start, end, errors="replace")
     if len(graphs) != 1:
-        none = "No graph was found in the protobuf: " if not graphs else ""
-        raise MalformedModel(
+        kind, none = MalformedModel, ""
+        if not graphs:
+            kind, none = EmptyModel, "No graph was found in the protobuf: "
+        raise kind(
             f"{none}found {len(graphs)} graphs in its {len(data)} bytes, expected one; "
             "is it an ONNX file?"
         )

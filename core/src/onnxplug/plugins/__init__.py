@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.plugins.find import GROUP, FoundPlugin, find_plugins
+from onnxplug.plugins.advertised import FoundPlugin
+from onnxplug.plugins.find import GROUP, find_plugins
 from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
-    from onnxplug.plugins.target import LibraryForm, LibraryRecord
+    from onnxplug.plugins.registered import LibraryForm, LibraryRecord
 
 registry = PluginRegistry()
 """The plugins of this process."""
@@ -38,9 +39,9 @@ def unregister_execution_provider_library(name: str) -> None:
 def __getattr__(name: str) -> Any:
     if name not in ("LibraryForm", "LibraryRecord"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxplug.plugins import target
+    from onnxplug.plugins import registered
 
-    return getattr(target, name)
+    return getattr(registered, name)
 
 
 __all__ = [

@@ -29,7 +29,8 @@ from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
     from onnxplug.plugins.contexts import DeviceContexts
-    from onnxplug.plugins.target import LibraryRecord, Target
+    from onnxplug.plugins.registered import LibraryRecord
+    from onnxplug.plugins.target import Target
 
 
 class RegisteredLibraries:

@@ -17,8 +17,8 @@ from onnxplug.errors import (
     PluginIncompatible,
 )
 from onnxplug.guard import FAILURES
+from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.declared import check_domain
-from onnxplug.plugins.find import FoundPlugin
 from onnxplug.plugins.library import Library
 from onnxplug.plugins.names import PREFIX, normal_distribution
 from onnxplug.plugins.record import PluginState

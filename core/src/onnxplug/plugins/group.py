@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxplug.plugins.find import FoundPlugin
+from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.library import Library
 from onnxplug.plugins.names import (
     distribution_suffixes,

@@ -10,13 +10,16 @@ loads one: a callable of the library's handle and path that returns a
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from onnxplug.errors import PluginIncompatible
-from onnxplug.plugins.find import find_plugins
+from onnxplug.plugins.advertised import FoundPlugin, find_advertised
+from onnxplug.plugins.installed import installed_distributions
 from onnxplug.plugins.library import import_path
 from onnxplug.plugins.requires import check_requirements
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GROUP: Final = "onnxplug.library_hosts"
 """The entry-point group of distributions that host native libraries."""
@@ -40,7 +43,7 @@ class HostedLibrary(Protocol):
 
 def has_host() -> bool:
     """Whether a distribution is installed that hosts native plugin EPs."""
-    return any(each.name == ORT_SYMBOL for each in find_plugins(GROUP))
+    return bool(_hosts())
 
 
 def host_library(handle: str, path: Path) -> HostedLibrary:
@@ -51,13 +54,18 @@ def host_library(handle: str, path: Path) -> HostedLibrary:
             another onnxplug.
         PluginError: the library cannot be used.
     """
-    for found in find_plugins(GROUP):
-        if found.name == ORT_SYMBOL:
-            check_requirements(found)
-            load = cast(Callable[[str, Path], HostedLibrary], import_path(found.module))
-            return load(handle, path)
+    for found in _hosts():
+        check_requirements(found)
+        load = cast("Callable[[str, Path], HostedLibrary]", import_path(found.module))
+        return load(handle, path)
     raise PluginIncompatible(
         f"library {handle!r} ({path}) is a plugin EP of ONNX Runtime: it exports "
         f"{ORT_SYMBOL}.  {HOST} hosts those, and is not installed; pip install {HOST}",
         plugin=handle,
     )
+
+
+def _hosts() -> list[FoundPlugin]:
+    """What is advertised that hosts native plugin EPs of ONNX Runtime."""
+    found = find_advertised(GROUP, installed_distributions())
+    return [each for each in found if each.name == ORT_SYMBOL]

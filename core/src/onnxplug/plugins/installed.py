@@ -19,8 +19,12 @@ from typing import Any, Final
 
 from onnxplug.ep.record import Record
 
-_USUAL_FINDERS: Final = ("_frozen_importlib_external", "importlib_metadata")
-"""Modules of the finders that look in the folders of ``sys.path`` and nowhere else."""
+_USUAL_FINDERS: Final = (
+    "_frozen_importlib_external",
+    "importlib_metadata",
+    "onnxplug.as_onnxruntime.stand_in",
+)
+"""Modules of the finders that find no plugin but in the folders of ``sys.path``."""
 
 
 class InstalledDistribution:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpFactory
-    from onnxplug.plugins.find import FoundPlugin
+    from onnxplug.plugins.advertised import FoundPlugin
     from onnxplug.plugins.library import Library
-    from onnxplug.plugins.target import LibraryRecord
+    from onnxplug.plugins.registered import LibraryRecord
 
 
 class PluginState(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnxplug.ep.locks import new_lock
 from onnxplug.errors import PluginBlocked, PluginConflict, PluginNotFound
-from onnxplug.plugins.find import FoundPlugin
+from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.group import group_plugins
 from onnxplug.plugins.names import resolve, short_name
 from onnxplug.plugins.record import PluginRecord, PluginState

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from onnxplug.plugins.find import FoundPlugin
+from onnxplug.plugins.advertised import FoundPlugin
+from onnxplug.plugins.hosted import HostedLibrary, has_host, host_library
+from onnxplug.plugins.installed import InstalledDistribution
 from onnxplug.plugins.library import Library
-
-PREFIX: Final = "onnxruntime-ep-"
-"""What the names of these distributions begin with."""
 
 _NAMES: Final = ("get_ep_names", "get_ep_name")
 
@@ -26,11 +24,11 @@ class WheelPlugin(FoundPlugin):
 
     def library(self) -> Library:
         """The library, which is hosted when it is loaded."""
-        from onnxplug.plugins.hosted import HostedLibrary, host_library
-
         hosted: list[HostedLibrary] = []
 
         def find() -> object:
+            from pathlib import Path
+
             module: Any = importlib.import_module(self.module)
             path = Path(module.get_library_path())
             hosted.append(host_library(self.distribution, path))
@@ -43,26 +41,19 @@ class WheelPlugin(FoundPlugin):
         return Library(f"{self.module}.get_library_path()", find, discard)
 
 
-def find_wheels(distributions: Iterable[Any]) -> Iterator[FoundPlugin]:
-    """The EPs of those of *distributions* that are such wheels.
+def find_in_wheels(wheels: Iterable[InstalledDistribution]) -> Iterator[FoundPlugin]:
+    """The EPs of *wheels*, which are such.
 
     None, if no distribution is installed that hosts native libraries.
-
-    Args:
-        distributions: as ``importlib_metadata`` has them, of usual wheels.
     """
-    wheels = [each for each in distributions if each.name.startswith(PREFIX)]
-    if not wheels:
-        return
-    from onnxplug.plugins.hosted import has_host
-
     if not has_host():
         return
     for wheel in wheels:
         module = wheel.name.replace("-", "_")
-        file = Path(str(wheel.locate_file(f"{module}/__init__.py")))
+        file = wheel.locate_file(f"{module}/__init__.py")
         try:
-            names = ep_names(file.read_text("utf-8"))
+            with open(file, encoding="utf-8") as source:
+                names = ep_names(source.read())
         except (OSError, SyntaxError, ValueError) as error:
             import logging
 

@@ -18,10 +18,15 @@ from onnxplug.ep import (
     describe,
 )
 from onnxplug.ep.record import Record
-from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
+from onnxplug.errors import (
+    ModelError,
+    UnassignedNode,
+    UnknownOperator,
+    UnsupportedModel,
+)
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import Closer, close_after, close_all
-from onnxplug.operators import is_control_flow
+from onnxplug.operators import is_control_flow, why_unknown
 from onnxplug.options import SessionOptions
 from onnxplug.prepare import why_not_expanded
 from onnxplug.run.changes import Changes
@@ -340,10 +345,15 @@ class _Compiler:
         refusals: Mapping[Node, Sequence[PassedOver]],
     ) -> UnassignedNode:
         where = f" in {self.where}" if self.where else ""
+        kind: type[UnassignedNode] = UnassignedNode
         lines = []
         for node in nodes[:5]:
             lines.append(f"no EP runs {describe(node)}{where}:")
             lines += [f"  {passed}" for passed in refusals[node]]
+            unknown = why_unknown(node)
+            if unknown:
+                kind = UnknownOperator
+                lines.append(f"  and {unknown}")
             if not self.graph.opset(node.domain):
                 lines.append(
                     f"  and the model imports no version of the domain "
@@ -358,7 +368,7 @@ class _Compiler:
         for expanded in refused[:5]:
             lines.append(f"{expanded.node} was replaced by its function body, since:")
             lines += [f"  {passed}" for passed in expanded.refusals]
-        return UnassignedNode(
+        return kind(
             "\n".join(lines),
             reasons={
                 describe(node): [str(passed) for passed in refusals[node]]

@@ -75,6 +75,16 @@ def is_capsule(data: Any) -> bool:
     return type(data).__name__ == "PyCapsule"
 
 
+def is_of_bytes(capsule: Any) -> bool:
+    """Whether a capsule has whole numbers of 8 bits, which booleans may be, too.
+
+    Raises:
+        ValueTypeError: it is no capsule, or was used already.
+    """
+    start = _start(capsule)
+    return (start.code, start.bits, start.lanes) == (_WHOLE, 8, 1)
+
+
 def as_source(data: Any) -> Any:
     """*data*, an array or a capsule, as an object with ``__dlpack__``.
 

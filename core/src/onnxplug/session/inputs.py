@@ -424,6 +424,8 @@ def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Chec
             raise _wrong_kind(name, value, "a dict", "a map")
         checked = {}
         for found, item in value.items():
+            if isinstance(item, np.generic):  # a number, as Python's are
+                item = item.item()
             item = check_value(item, dict(symbols))
             is_scalar = isinstance(item, np.ndarray) and item.ndim == 0
             checked[_as_key(name, key, found)] = item[()] if is_scalar else item

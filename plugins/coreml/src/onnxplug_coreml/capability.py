@@ -74,6 +74,9 @@ class Judge:
             return None
         except Refused as error:
             return error.reason
+        except ValueError as error:  # constants are of other sizes than were tried
+            detail = f"its sizes do not go together: {error}"
+            return ep.Reason(ep.RefusalCode.DYNAMIC_SHAPE, detail)
         return None
 
     def _is_folded(self, node: ep.Node) -> bool:

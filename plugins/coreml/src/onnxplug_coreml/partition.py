@@ -85,6 +85,38 @@ class CoreMLPartition(ep.CompiledPartition):
         self._artefact.close()
 
 
+class EmptyPartition(ep.CompiledPartition):
+    """A partition whose outputs have no elements, of which engines know nothing.
+
+    Args:
+        results: what it gives.
+    """
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self._results: Final = results
+
+    @staticmethod
+    def of(partition: ep.Partition) -> EmptyPartition | None:
+        """What there is to run of *partition*; ``None`` if it gives elements."""
+        results = []
+        for value in map(partition.value, partition.outputs):
+            shape = value.shape or ()
+            sizes = [size for size in shape if isinstance(size, int)]
+            if value.dtype is None or 0 not in sizes or len(sizes) != len(shape):
+                return None
+            results.append(np.empty(sizes, value.dtype.numpy))
+        return EmptyPartition(results)
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None],
+        context: ep.RunContext | None,
+    ) -> Sequence[Any]:
+        """Arrays without elements."""
+        return ep.fill_bound(self._results, outputs)
+
+
 def narrowed(name: str, array: Any, dtype: ep.DataType) -> Any:
     """*array*, the input *name*, as the engine takes it: C-contiguous, of *dtype*.
 

@@ -18,7 +18,7 @@ from onnxplug_coreml.lowering.narrowing import narrowed
 from onnxplug_coreml.lowering.target import Engine, Target
 from onnxplug_coreml.machine import Machine
 from onnxplug_coreml.options import Settings
-from onnxplug_coreml.partition import CoreMLPartition
+from onnxplug_coreml.partition import CoreMLPartition, EmptyPartition
 
 _SHAPES_KEPT: Final = 8
 """Sets of input shapes for which models are kept."""
@@ -96,6 +96,9 @@ class CoreMLProvider(ep.ExecutionProvider):
             Declined: it is too small, or the engine does not take it.
         """
         self._decline_small(partition)
+        empty = EmptyPartition.of(partition)
+        if empty is not None:
+            return empty
         if self._kept is not None:
             return self._load_kept(partition, self._kept)
         artefact = Artefact()

@@ -459,13 +459,17 @@ def _windows() -> dict[str, Case]:
     }  # fmt: skip
 
 
-def _transposed(output_pads: tuple[int, int], bias: bool) -> Case:
+def _transposed(
+    output_pads: tuple[int, int],
+    bias: bool,
+    pads: tuple[tuple[int, int], ...] = ((1, 0), (0, 1)),
+) -> Case:
     """A transposed convolution with output pads, longer than pads in one dimension."""
     # without groups, of which the reference makes pictures of their own
     x, weight = floats(2, 4, 5, 6), floats(4, 3, 3, 3)
     return _window(
         "conv_transpose", "ConvTranspose", x, weight, floats(3) if bias else None,
-        strides=(3, 2), dilations=(1, 1), pads=((1, 0), (0, 1)), groups=1,
+        strides=(3, 2), dilations=(1, 1), pads=pads, groups=1,
         output_pads=output_pads,
     )  # fmt: skip
 
@@ -495,6 +499,7 @@ CASES: dict[str, Case] = {
     "conv_transpose_output_pads": _transposed((2, 1), True),
     "conv_transpose_short_output_pads": _transposed((0, 1), True),
     "conv_transpose_output_pads_without_bias": _transposed((1, 0), False),
+    "conv_transpose_even_pads": _transposed((2, 1), True, ((1, 1), (0, 0))),
     "resize_nearest": _resized((10, 12), "nearest", "asymmetric"),
     "resize_nearest_half_pixel": _resized(
         (10, 18), "nearest", "half_pixel", "round_prefer_floor"

@@ -247,7 +247,7 @@ def layers(name: str) -> dict[Layer, Counts]:
     with (
         tiled.host(AMX),
         mock.patch.object(bf16x3_trial, "tried", {AMX: True}),
-        mock.patch.object(Segment, "_program", no_program),
+        mock.patch.object(Segment, "link", no_program),
     ):
         for layer in NETWORKS[name]:
             planned.clear()

@@ -99,7 +99,8 @@ class Kernel(NamedTuple):
     Attributes:
         since: first opset version of *domain* that the function is right for.
         until: last such version; ``None`` when it holds for all later ones.
-        host_only: needs numpy arrays, and gives them (strings, maps, classical models).
+        host_only: needs numpy arrays, and gives them: strings, images and maps.  Labels
+            that are strings others take and give as numpy arrays, too.
         allowed: the values of attributes of which the function knows some only.
         check: looks at the attributes of a node, and raises UnsupportedAttribute.
         data_dependent: the shape of an output depends on elements of an input that are

@@ -90,6 +90,38 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         "float[2, 6, 13, 5] y",
         {"sizes": [2, 6, 13, 5]},
     ),
+    "cast": (
+        "a = Mul (x, w)\n c = Add (a, a)\n d = Add (c, c)\n"
+        "h = Cast <to = 10> (d)\n y = Cast <to = 1> (h)\n"
+        "i = Cast <to = 7> (d)\n j = Cast <to = 3> (i)\n z = Cast <to = 1> (j)",
+        "float[2, 6, 9, 7] y, float[2, 6, 9, 7] z",
+        {"w": (6, 1, 7)},
+    ),
+    # scales are powers of two, so that no quotient is near a tie by rounding
+    "quantization": (
+        "q = QuantizeLinear <axis = 1> (x, s, o)\n"
+        "y = DequantizeLinear <axis = 1> (q, s, o)",
+        "float[2, 6, 9, 7] y",
+        {"s": np.array([2, 4, 8, 16, 32, 64], np.float32) ** -1,
+         "o": np.arange(125, 131, dtype=np.uint8)},
+    ),
+    "quantized_product": (
+        "q = QuantizeLinear (x, s, o)\n m = QLinearMatMul (q, s, o, w, s, v, t, o)\n"
+        "c = QLinearConv (q, s, o, f, s, v, t, o)\n"
+        "y = DequantizeLinear (m, t, o)\n z = DequantizeLinear (c, t, o)",
+        "float[2, 6, 9, 5] y, float[2, 4, 7, 6] z",
+        {"s": np.float32(0.0625), "t": np.float32(0.5), "o": np.uint8(131),
+         "v": np.int8(3), "w": np.arange(-17, 18, dtype=np.int8).reshape(7, 5),
+         "f": (np.arange(4 * 6 * 3 * 2) % 23 - 9).astype(np.int8).reshape(4, 6, 3, 2)},
+    ),
+    # of what engines have seldom, so that it is computed by kernels over arrays
+    "kernels": (
+        "c = CenterCropPad <axes = [2, 3]> (x, size)\n r = Reshape (c, steps)\n"
+        "y, h, s = LSTM <hidden_size = 5, clip = 0.5> (r, w, k, b)\n z = Unique (y)",
+        "float[12, 1, 5, 5] y, float[n] z",
+        {"size": [5, 7], "steps": [12, 5, 7], "w": (1, 20, 7), "k": (1, 20, 5),
+         "b": (1, 40)},
+    ),
     "sorting": (
         "y, i = TopK <axis = 1> (x, k)",
         "float[2, 4, 9, 7] y, int64[2, 4, 9, 7] i",
@@ -109,7 +141,9 @@ def write(name: str) -> bytes:
     draw = np.random.default_rng(0)
     for key, content in constants.items():
         array: np.ndarray[Any, Any]
-        if isinstance(content, list):
+        if isinstance(content, np.ndarray | np.generic):
+            array = np.asarray(content)
+        elif isinstance(content, list):
             array = np.array(content, np.int64)
         elif isinstance(content, tuple):
             array = draw.normal(size=content).astype(np.float32)

@@ -20,8 +20,8 @@ def main(
         words: arguments, by default the command's.
 
     Returns:
-        1 where the CPU EP alone passes a case that does not pass with the EP before it,
-        or where a case runs wholly on the EP and fails; else 0.
+        1 where the CPU EP passes a case that does not pass with the EP before it, or
+        that the EP takes wholly and does not pass; else 0.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,5 +38,5 @@ def main(
     if given.json:
         given.json.write_text(text + "\n", encoding="utf-8")
     print(text)
-    wrong = found["pass on the CPU EP only"] or found["run wholly on the EP and fail"]
+    wrong = found["pass on the CPU EP only"] or found["fail on the EP alone only"]
     return 1 if wrong else 0

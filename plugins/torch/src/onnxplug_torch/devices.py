@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from onnxplug import ep
-from onnxplug_torch.installation import Build
+from onnxplug_torch.installation import INSTALL, Build
 
 _APPLE: Final = 0x106B
 _PLATFORMS: Final = {
@@ -16,6 +16,8 @@ _PLATFORMS: Final = {
     0x8086: ("xpu", "XPU"),
 }
 """By the maker of a GPU: the attribute of a build, and what it is called."""
+
+_TITLES: Final = dict(_PLATFORMS.values())
 
 _DLPACK: Final = {"cpu": 1, "cuda": 2, "mps": 8, "hip": 10, "xpu": 14}
 
@@ -89,7 +91,7 @@ def match(
                 yield device, Place(space, seen[space])
                 seen[space] += 1
             else:
-                yield device, f"torch {build.version} is built without {title}"
+                yield device, _without(build, title)
 
 
 def parse(name: str, build: Build) -> Place:
@@ -122,11 +124,30 @@ def facts(torch: Any, place: Place) -> dict[str, str]:
     }
 
 
-def is_there(torch: Any, place: Place) -> bool:
-    """Whether torch drives *place* in this process."""
-    if place.space == "cpu":
-        return True
-    if place.space == "mps":
-        return bool(torch.backends.mps.is_available())
-    module = getattr(torch, place.torch_name.partition(":")[0])
-    return bool(module.is_available()) and place.ordinal < int(module.device_count())
+def obstacle(torch: Any, build: Build, place: Place) -> str:
+    """What keeps torch from driving *place* in this process; empty: nothing."""
+    title = _TITLES.get(place.space)
+    # asked of the build, as torch's cuda is there with and without, and ROCm's, too
+    if title is not None and not getattr(build, place.space):
+        return f"{_without(build, title)}; {INSTALL}"
+    kind = place.torch_name.partition(":")[0]
+    if place.ordinal < _count(torch, kind):
+        return ""
+    return (
+        f"torch {build.version} finds no device {kind}:{place.ordinal} here; its "
+        "driver may be missing, or older than torch needs"
+    )
+
+
+def _count(torch: Any, kind: str) -> int:
+    """How many devices torch finds of what it calls *kind*."""
+    if kind == "cpu":
+        return 1
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    module = getattr(torch, kind)
+    return int(module.device_count()) if module.is_available() else 0
+
+
+def _without(build: Build, title: str) -> str:
+    return f"torch {build.version} is built without {title}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onnxplug import ep
 from onnxplug_torch import __version__
-from onnxplug_torch.devices import SPACES, Place, facts, is_there, match, parse
+from onnxplug_torch.devices import SPACES, Place, facts, match, obstacle, parse
 from onnxplug_torch.installation import (
     INSTALL,
     NOT_INSTALLED,
@@ -83,19 +83,17 @@ class TorchFactory(ep.EpFactory):
 
         Raises:
             OptionError: options contradict each other, or do not fit the device.
-            RuntimeError: torch does not find the device.
+            LookupError: torch does not find the device.
+            RuntimeError: torch is missing, or too old.
         """
         settings = read_settings(options, session.intra_op_num_threads)
-        build = find_build()
-        if build is None or _unusable(build):
-            raise RuntimeError(f"{_unusable(build)}; {INSTALL}")
+        build = _usable_build()
         place = _choose(devices, settings, build)
         torch = import_torch()
-        if not is_there(torch, place):
-            raise RuntimeError(
-                f"torch {torch.__version__} finds no device {place.torch_name} here; "
-                f"its driver may be missing, or older than torch needs"
-            )
+        if lacking := obstacle(torch, build, place):
+            if settings.device:
+                raise ep.OptionError(f"option 'device' is {settings.device}: {lacking}")
+            raise LookupError(lacking)
         if settings.cuda_graphs and not place.captures:
             raise ep.OptionError(
                 f"option 'cuda_graphs' is for CUDA and ROCm, not {place.torch_name}"
@@ -124,10 +122,20 @@ class TorchFactory(ep.EpFactory):
         )
 
     def create_context(self, location: ep.MemoryLocation) -> TorchContext:
-        """The memory and streams of one of torch's devices."""
+        """The memory and streams of one of torch's devices.
+
+        Raises:
+            LookupError: this torch does not drive it.
+            RuntimeError: torch is missing, or too old.
+        """
+        build = _usable_build()
+        place = Place(location.space, location.ordinal)
+        torch = import_torch()
+        if lacking := obstacle(torch, build, place):
+            raise LookupError(lacking)
         from onnxplug_torch.context import TorchContext
 
-        return TorchContext(import_torch(), Place(location.space, location.ordinal))
+        return TorchContext(torch, place)
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether torch can be imported, and which devices it finds."""
@@ -193,6 +201,19 @@ def _unusable(build: Build | None) -> str:
         needed = ".".join(map(str, OLDEST))
         return f"torch {build.version} is older than {needed}"
     return ""
+
+
+def _usable_build() -> Build:
+    """The installed torch.
+
+    Raises:
+        RuntimeError: it is missing, or too old.
+    """
+    build = find_build()
+    reason = _unusable(build)
+    if build is None or reason:
+        raise RuntimeError(f"{reason}; {INSTALL}")
+    return build
 
 
 def _choose(devices: Sequence[ep.EpDevice], settings: Settings, build: Build) -> Place:

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep import DataType
-from onnxplug_torch.operators import all_operators
+from onnxplug_torch.operators import BY_KERNELS, all_operators
 
 _FOLDER: Final = Path(__file__).with_name("probe_models")
 
@@ -32,9 +32,13 @@ FAMILIES: Final = {
     "pooling": _ROUNDED,
     "reduction": _ROUNDED,
     "indexing": _ROUNDED,
+    "cast": _MOVED,
+    "quantization": _MOVED,
+    "quantized_product": _MOVED,
     "resize": _ROUNDED,
     "recurrent": _ROUNDED,
     "sorting": _MOVED,
+    "kernels": _ROUNDED,
 }
 """By family, which is a module of operators, how far its results may be off."""
 
@@ -46,11 +50,18 @@ def probes() -> Iterator[ep.Probe]:
         yield ep.Probe(
             family=family,
             operators=frozenset(
-                (each.kernel.domain, each.kernel.op_type, DataType.FLOAT32)
-                for each in all_operators()
-                if each.kernel.function.__module__.endswith(f".{family}")
+                (*identity, DataType.FLOAT32) for identity in _operators(family)
             ),
             model=(_FOLDER / f"{family}.onnx").read_bytes(),
             inputs={"x": x},
             tolerance=tolerance,
         )
+
+
+def _operators(family: str) -> Iterator[tuple[str, str]]:
+    """The domain and type of each operator of *family*."""
+    if family == "kernels":
+        yield from (("", op_type) for op_type in BY_KERNELS)
+    for each in all_operators():
+        if each.kernel.function.__module__.endswith(f".{family}"):
+            yield each.kernel.domain, each.kernel.op_type

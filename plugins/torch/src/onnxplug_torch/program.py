@@ -244,7 +244,7 @@ class _Builder:
         if operator.prepare is not None:
             inputs = self._prepared(operator.prepare, node, inputs)
         outputs = tuple(0 if name is None else self.new(name, form) for name in names)
-        traced = not (operator.is_kernel and form == "tensor")
+        traced = operator.traced or form == "numbers"
         self.steps.append(Step(function, inputs, outputs, (), node, False, traced))
 
     def _prepared(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug_coreml.coreai.calls import finish
-from onnxplug_coreml.coreai.emit import ENTRY, emit
+from onnxplug_coreml.coreai.emitter import ENTRY, emit
 from onnxplug_coreml.coreai.quiet import without_chatter
 from onnxplug_coreml.lowering.program import Program
 from onnxplug_coreml.options import Settings
@@ -108,7 +108,10 @@ class Runner:
         self._array = coreai.runtime.NDArray
         described = self._function.desc
         self._shapes = {
-            name: tuple(described.input_descriptor(name).shape)
+            name: tuple(
+                None if size < 0 else size
+                for size in described.input_descriptor(name).shape
+            )
             for name in described.input_names
         }
 

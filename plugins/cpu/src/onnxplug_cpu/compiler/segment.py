@@ -307,7 +307,7 @@ class Segment:
         try:
             check_left(sum(result.nbytes for result in planned.results))
             if planned.work:
-                program = self._program(planned, inputs, look)
+                program = self.link(planned, inputs, look)
         except MemoryError as error:
             raise out_of_memory(planned.work.commands, self._nodes, error) from error
         watched = None
@@ -326,12 +326,23 @@ class Segment:
                 )
             return self._common
 
-    def _program(
+    def link(
         self,
         planned: Planned,
         inputs: Sequence[Abstract],
         look: Callable[[], None],
     ) -> Program:
+        """The program of a plan with work: its kernels are compiled, its constants
+        packed.
+
+        Args:
+            inputs: of what dtypes and shapes they are.
+            look: called now and then meanwhile; it may raise.
+
+        Raises:
+            KernelUnavailable: a kernel cannot be compiled here.
+            PackingRefused: there is no memory for a packed constant.
+        """
         compiler = self._compiler
         return Program(
             planned.work,

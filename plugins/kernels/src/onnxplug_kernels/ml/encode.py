@@ -10,63 +10,64 @@ import numpy as np
 
 from onnxplug.ep.bounds import at_least, sizes
 from onnxplug_kernels.gather import as_int64, require_in_range
-from onnxplug_kernels.ml.scores import class_labels
+from onnxplug_kernels.ml.scores import label_array, labels_at
 from onnxplug_kernels.prepared import attribute_array, prepared_once
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN, host_only=True)
+@operator("ArrayFeatureExtractor", since=1, domain=_DOMAIN)
 def array_feature_extractor(xp: Any, x: Any, indices: Any) -> Any:
     """Columns of *x*; a vector is one row, and so is what is taken of it."""
-    rows = xp.atleast_2d(x)
+    rows = x if x.ndim > 1 else xp.reshape(x, (1, -1))
     # from the back, too: converters mark neighbours that are none by -1, and hide them
     require_in_range(xp, indices, rows.shape[-1], "the features")
-    return xp.take(rows, indices.reshape(-1), axis=-1)
+    return xp.take(rows, xp.reshape(indices, (-1,)), axis=rows.ndim - 1)
 
 
-@operator("Binarizer", since=1, domain=_DOMAIN, host_only=True)
+@operator("Binarizer", since=1, domain=_DOMAIN)
 def binarizer(xp: Any, x: Any, *, threshold: float = 0.0) -> Any:
-    return xp.asarray(x > threshold).astype(x.dtype)
+    return xp.astype(xp.asarray(x > threshold), x.dtype)
 
 
-@operator("FeatureVectorizer", since=1, domain=_DOMAIN, host_only=True)
+@operator("FeatureVectorizer", since=1, domain=_DOMAIN)
 def feature_vectorizer(
     xp: Any, *tensors: Any, inputdimensions: tuple[int, ...] = ()
 ) -> Any:
     """All features of each row, each input cut or filled to its number of them."""
-    columns = [_matrix(x) for x in tensors]
+    columns = [_matrix(xp, x) for x in tensors]
     widths = inputdimensions or tuple(x.shape[1] for x in columns)
     at_least(0, widths, "inputdimensions")
-    sizes((len(columns[0]), sum(widths)), itemsize=4)
-    if len({len(x) for x in columns}) > 1:
+    rows = [x.shape[0] for x in columns]
+    sizes((rows[0], sum(widths)), itemsize=4)
+    if len(set(rows)) > 1:
         raise ValueError(
-            f"FeatureVectorizer has inputs with {[len(x) for x in columns]} rows; "
-            f"expected equally many"
+            f"FeatureVectorizer has inputs with {rows} rows; expected equally many"
         )
     if len(widths) != len(columns):
         raise ValueError(
             f"FeatureVectorizer: inputdimensions has {len(widths)} entries "
             f"for {len(columns)} inputs"
         )
-    result = xp.zeros((columns[0].shape[0], sum(widths)), dtype=xp.float32)
+    result = xp.zeros((rows[0], sum(widths)), dtype=xp.float32)
     start = 0
     for x, width in zip(columns, widths, strict=True):
         kept = min(width, x.shape[1])
-        result[:, start : start + kept] = x[:, :kept]
+        columns_of_x = xp.astype(x[:, :kept], xp.float32, copy=False)
+        result[:, start : start + kept] = columns_of_x
         start += width
     return result
 
 
-def _matrix(x: Any) -> Any:
+def _matrix(xp: Any, x: Any) -> Any:
     # sizes rather than -1, which is unknown where there are no rows
     if x.ndim < 2:
-        return x.reshape(1, x.size)
-    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+        return xp.reshape(x, (1, xp.size(x)))
+    return xp.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
 
 
-@operator("Imputer", since=1, domain=_DOMAIN, host_only=True)
+@operator("Imputer", since=1, domain=_DOMAIN)
 def imputer(
     xp: Any,
     x: Any,
@@ -76,7 +77,7 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Any:
-    floating = x.dtype.kind == "f"
+    floating = xp.kind(x.dtype) == "f"
     values = imputed_value_floats if floating else imputed_value_int64s
     replaced = replaced_value_float if floating else replaced_value_int64
     _check_per_feature("imputed values", len(values), x)
@@ -84,10 +85,10 @@ def imputer(
     return xp.where(missing, attribute_array(xp, values, x.dtype), x)
 
 
-@operator("Normalizer", since=1, domain=_DOMAIN, host_only=True)
+@operator("Normalizer", since=1, domain=_DOMAIN)
 def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     """Each row divided by its norm, unless that is zero."""
-    x = x.astype(xp.float32 if x.dtype == xp.float32 else xp.float64)
+    x = xp.astype(x, xp.float32 if x.dtype == xp.float32 else xp.float64)
     match norm:
         case "MAX":
             size = xp.max(x, axis=-1, keepdims=True)
@@ -97,10 +98,10 @@ def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
             size = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
         case _:
             raise ValueError(f"Normalizer: norm is {norm!r}, not 'MAX', 'L1' or 'L2'")
-    return (x / xp.where(size == 0, 1, size)).astype(xp.float32)
+    return xp.astype(x / xp.where(size == 0, 1, size), xp.float32)
 
 
-@operator("Scaler", since=1, domain=_DOMAIN, host_only=True)
+@operator("Scaler", since=1, domain=_DOMAIN)
 def scaler(
     xp: Any,
     x: Any,
@@ -110,9 +111,9 @@ def scaler(
 ) -> Any:
     _check_per_feature("offsets", len(offset), x)
     _check_per_feature("scales", len(scale), x)
-    x = x.astype(xp.float32 if x.dtype == xp.float32 else xp.float64)
+    x = xp.astype(x, xp.float32 if x.dtype == xp.float32 else xp.float64)
     shifted = x - attribute_array(xp, offset, x.dtype)
-    return (shifted * attribute_array(xp, scale, x.dtype)).astype(xp.float32)
+    return xp.astype(shifted * attribute_array(xp, scale, x.dtype), xp.float32)
 
 
 def _check_per_feature(what: str, count: int, x: Any) -> None:
@@ -124,7 +125,7 @@ def _check_per_feature(what: str, count: int, x: Any) -> None:
         )
 
 
-@operator("OneHotEncoder", since=1, domain=_DOMAIN, host_only=True)
+@operator("OneHotEncoder", since=1, domain=_DOMAIN)
 def one_hot_encoder(
     xp: Any,
     x: Any,
@@ -134,16 +135,16 @@ def one_hot_encoder(
     zeros: int = 1,
 ) -> Any:
     """Along a new last axis, a one in the place of the category."""
-    categories = class_labels(cats_strings, cats_int64s)
+    categories = label_array(cats_strings, cats_int64s)
     values = x if x.dtype == object else as_int64(xp, x)
-    places = _places(values, categories)
-    if not zeros and xp.any(places < 0):
+    places = xp.reshape(_places(xp, values, categories), values.shape)
+    if not zeros and bool(xp.any(places < 0)):
+        unknown = xp.to_numpy(values)[xp.to_numpy(places) < 0]
         raise ValueError(
-            f"OneHotEncoder: {values[places < 0][0]!r} is not among the categories, "
-            f"and zeros is 0"
+            f"OneHotEncoder: {unknown[0]!r} is not among the categories, and zeros is 0"
         )
     hot = places[..., None] == xp.arange(len(categories))
-    return hot.astype(xp.float32)
+    return xp.astype(hot, xp.float32)
 
 
 @operator("CategoryMapper", since=1, domain=_DOMAIN, host_only=True)
@@ -164,8 +165,8 @@ def category_mapper(
     strings = attribute_array(xp, cats_strings, object)
     integers = attribute_array(xp, cats_int64s, xp.int64)
     if x.dtype == object:
-        return _mapped(x, strings, integers, default_int64)
-    return _mapped(x, integers, strings, default_string)
+        return _mapped(xp, x, strings, integers, default_int64)
+    return _mapped(xp, x, integers, strings, default_string)
 
 
 @operator("LabelEncoder", since=1, until=1, domain=_DOMAIN, host_only=True)
@@ -180,7 +181,7 @@ def label_encoder_1(
     """Strings to their places in the list, and places to strings."""
     strings = attribute_array(xp, classes_strings, object)
     if x.dtype == object:
-        places = _places(x, strings)
+        places = xp.reshape(_places(xp, x, strings), x.shape)
         return xp.where(places < 0, default_int64, places).astype(xp.int64)
     result = xp.full(x.shape, default_string, dtype=object)
     known = (x >= 0) & (x < len(strings))
@@ -188,7 +189,7 @@ def label_encoder_1(
     return result
 
 
-@operator("LabelEncoder", since=2, domain=_DOMAIN, host_only=True)
+@operator("LabelEncoder", since=2, domain=_DOMAIN)
 def label_encoder(
     xp: Any,
     x: Any,
@@ -221,12 +222,12 @@ def label_encoder(
             raise ValueError(
                 f"default_tensor has shape {default_tensor.shape}, expected one element"
             )
-        default = default_tensor.reshape(-1)[0]
+        default = default_tensor
     elif values.dtype == object:
         default = default_string
     else:
         default = default_float if values.dtype.kind == "f" else default_int64
-    return _mapped(x, keys, values, default)
+    return _mapped(xp, x, keys, values, default)
 
 
 @prepared_once
@@ -255,16 +256,25 @@ def _one_kind(
     return found[0]
 
 
-def _mapped(x: Any, keys: Any, values: Any, default: Any) -> Any:
-    places = _places(x, keys)
-    result = np.full(x.shape, default, dtype=values.dtype)
-    known = places >= 0
-    result[known] = values[places[known]]
-    return result
+def _mapped(xp: Any, x: Any, keys: Any, values: Any, default: Any) -> Any:
+    """The value of each key in *x*; strings are on the host, whatever *xp* is."""
+    # an unknown key's place is -1, which is that of the default
+    found = labels_at(xp, _with_default(xp, values, default), _places(xp, x, keys))
+    on_host = values.dtype == object
+    return found.reshape(x.shape) if on_host else xp.reshape(found, x.shape)
 
 
-def _places(x: Any, keys: Any) -> Any:
-    """For each element of *x*, where in *keys* it is (last), or -1.
+@prepared_once
+def _with_default(xp: Any, values: Any, default: Any) -> Any:
+    """*values*, and after them *default*, which may be an array of one element."""
+    if isinstance(default, np.ndarray):
+        default = default.item()
+    found = np.concatenate((values, np.full(1, default, dtype=values.dtype)))
+    return found if values.dtype == object else xp.from_numpy(found)
+
+
+def _places(xp: Any, x: Any, keys: Any) -> Any:
+    """For each element of *x*, row by row, where in *keys* it is (last), or -1.
 
     All NaN are one key.
     """
@@ -275,14 +285,17 @@ def _places(x: Any, keys: Any) -> Any:
     if keys.dtype == object:
         table = _table(keys)
         found = (table.get(text, -1) for text in x.flat)
-        return np.fromiter(found, dtype=np.int64, count=x.size).reshape(x.shape)
-    if not len(keys):
-        return np.full(x.shape, -1)
-    ordered, places = _sorted(keys)
-    nearest = np.minimum(np.searchsorted(ordered, x), len(ordered) - 1)
-    candidate = ordered[nearest]
-    same = (candidate == x) | ((candidate != candidate) & (x != x))
-    return np.where(same, places[nearest], -1)
+        places = np.fromiter(found, dtype=np.int64, count=x.size)
+        return xp.from_numpy(places)
+    x = xp.reshape(x, (-1,))
+    ordered, places, of_nan = _sorted(xp, keys)
+    if ordered.shape[0]:
+        nearest = xp.minimum(xp.searchsorted(ordered, x), ordered.shape[0] - 1)
+        known = xp.take(ordered, nearest, axis=0) == x
+        found = xp.where(known, xp.take(places, nearest, axis=0), -1)
+    else:
+        found = xp.full(x.shape, -1, dtype=xp.int64)
+    return found if of_nan < 0 else xp.where(x != x, of_nan, found)
 
 
 def _kind(array: Any) -> str:
@@ -295,10 +308,16 @@ def _table(keys: Any) -> dict[str, int]:
 
 
 @prepared_once
-def _sorted(keys: Any) -> tuple[Any, Any]:
+def _sorted(xp: Any, keys: Any) -> tuple[Any, Any, int]:
+    """The distinct keys but NaN in order, their last places, and that of NaN, or -1."""
     # unique finds first places, and the last one is the first from behind
     ordered, behind = np.unique(keys[::-1], return_index=True)
-    return ordered, len(keys) - 1 - behind
+    places = len(keys) - 1 - behind
+    of_nan = -1
+    if len(ordered) and ordered[-1] != ordered[-1]:
+        of_nan = int(places[-1])
+        ordered, places = ordered[:-1], places[:-1]
+    return xp.from_numpy(ordered), xp.from_numpy(places), of_nan
 
 
 @operator("CastMap", since=1, domain=_DOMAIN, host_only=True)
@@ -381,7 +400,7 @@ def zip_map(
     classlabels_strings: tuple[str, ...] = (),
 ) -> list[dict[Any, float]]:
     """For each row, a map from the labels to its values."""
-    labels = class_labels(classlabels_strings, classlabels_int64s).tolist()
+    labels = label_array(classlabels_strings, classlabels_int64s).tolist()
     rows = xp.atleast_2d(x)
     if rows.ndim != 2 or rows.shape[1] != len(labels):
         raise ValueError(

@@ -33,7 +33,7 @@ class Members:
 
     Attributes:
         sets: the number of each node's set.
-        values: all members of all sets, once.
+        values: all members of all sets, once, of float64.
         pairs: set * len(values) + place in values, for each member of each set.
     """
 
@@ -42,10 +42,17 @@ class Members:
     pairs: Any
 
     def contain(self, xp: Any, nodes: Any, x: Any) -> Any:
-        place = xp.minimum(xp.searchsorted(self.values, x), len(self.values) - 1)
-        pair = self.sets[nodes] * len(self.values) + place
-        nearest = xp.minimum(xp.searchsorted(self.pairs, pair), len(self.pairs) - 1)
-        return (self.values[place] == x) & (self.pairs[nearest] == pair)
+        x = xp.astype(x, xp.float64)
+        values, place = _nearest(xp, self.values, x)
+        pair = xp.take(self.sets, nodes, axis=0) * self.values.shape[0] + place
+        pairs, _ = _nearest(xp, self.pairs, pair)
+        return (values == x) & (pairs == pair)
+
+
+def _nearest(xp: Any, ordered: Any, x: Any) -> tuple[Any, Any]:
+    """The first of *ordered* that are not below *x*, or the last, and their places."""
+    place = xp.minimum(xp.searchsorted(ordered, x), ordered.shape[0] - 1)
+    return xp.take(ordered, place, axis=0), place
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,77 +89,90 @@ class Forest:
                 f"the trees look at feature {self.feature_count - 1}, "
                 f"but the input has {rows.shape[1]} features"
             )
-        sizes((len(rows), self.target_count + 1), itemsize=8)
-        size = max(1, _BLOCK // (len(self.roots) * self.targets.shape[1]))
+        count = rows.shape[0]
+        sizes((count, self.target_count + 1), itemsize=8)
+        size = max(1, _BLOCK // (self.roots.shape[0] * self.targets.shape[1]))
         blocks = [
-            self._votes(xp, self._leaves(xp, rows[start : start + size]), aggregate)
-            for start in range(0, len(rows), size)
+            self._votes(
+                xp,
+                self._leaves(xp, rows[start : min(start + size, count), :]),
+                aggregate,
+            )
+            for start in range(0, count, size)
         ]
-        return xp.concatenate(blocks) if blocks else xp.zeros((0, self.target_count))
+        if not blocks:
+            return xp.zeros((0, self.target_count), dtype=xp.float64)
+        return blocks[0] if len(blocks) == 1 else xp.concat(blocks)
 
     def _leaves(self, xp: Any, rows: Any) -> Any:
         """The leaf that each row reaches in each tree."""
-        values = rows.reshape(-1)
-        nodes = xp.tile(self.roots, len(rows))
-        row_starts = xp.arange(len(rows)) * rows.shape[1]
-        starts = xp.repeat(row_starts, len(self.roots))
+        count, features = rows.shape
+        take = xp.take
+        values = xp.reshape(rows, (-1,))
+        nodes = xp.tile(self.roots, (count,))
+        starts = xp.repeat(xp.arange(count) * features, self.roots.shape[0])
         walking = xp.nonzero(nodes < self.branches)[0]
-        while walking.size:
-            at = nodes[walking]
-            x = values[starts[walking] + self.features[at]]
-            at = self.children[2 * at + self._holds(xp, at, x)]
-            nodes[walking] = at
+        while walking.shape[0]:
+            at = take(nodes, walking, axis=0)
+            place = take(starts, walking, axis=0) + take(self.features, at, axis=0)
+            x = take(values, place, axis=0)
+            holds = xp.astype(self._holds(xp, at, x), xp.int64)
+            at = take(self.children, 2 * at + holds, axis=0)
+            nodes = xp.replaced(nodes, walking, at)
             walking = walking[at < self.branches]
-        return nodes.reshape(len(rows), -1) - self.branches
+        return xp.reshape(nodes, (count, -1)) - self.branches
 
     def _holds(self, xp: Any, nodes: Any, x: Any) -> Any:
         """Whether the condition of each of *nodes* holds for its feature in *x*."""
         if isinstance(self.modes, int):
             holds = self._compare(xp, self.modes, nodes, x)
         else:
-            modes = self.modes[nodes]
-            holds = xp.zeros(nodes.shape, dtype=bool)
+            modes = xp.take(self.modes, nodes, axis=0)
+            holds = xp.zeros(nodes.shape, dtype=xp.bool)
             for mode in range(MEMBER + 1):
-                chosen = modes == mode
-                if xp.any(chosen):
-                    compared = self._compare(xp, mode, nodes[chosen], x[chosen])
-                    holds[chosen] = compared
+                chosen = xp.nonzero(modes == mode)[0]
+                if chosen.shape[0]:
+                    some, theirs = (
+                        xp.take(each, chosen, axis=0) for each in (nodes, x)
+                    )
+                    compared = self._compare(xp, mode, some, theirs)
+                    holds = xp.replaced(holds, chosen, compared)
         if self.missing_true is not None:
-            holds = holds | (self.missing_true[nodes] & xp.isnan(x))
+            missing_true = xp.take(self.missing_true, nodes, axis=0)
+            holds = holds | (missing_true & xp.isnan(x))
         return holds
 
     def _compare(self, xp: Any, mode: int, nodes: Any, x: Any) -> Any:
         if mode != MEMBER:
-            return _COMPARISONS[mode](x, self.thresholds[nodes])
+            return _COMPARISONS[mode](x, xp.take(self.thresholds, nodes, axis=0))
         if self.members is None:
-            return xp.zeros(nodes.shape, dtype=bool)
+            return xp.zeros(nodes.shape, dtype=xp.bool)
         return self.members.contain(xp, nodes, x)
 
     def _votes(self, xp: Any, leaves: Any, aggregate: str) -> Any:
         count, trees = leaves.shape
         columns = self.target_count + 1
-        places = self.targets[leaves] + (xp.arange(count) * columns)[:, None, None]
-        places = places.reshape(-1)
-        weights = self.weights[leaves].reshape(-1)
+        rows = (xp.arange(count) * columns)[:, None, None]
+        places = xp.reshape(xp.take(self.targets, leaves, axis=0) + rows, (-1,))
+        weights = xp.reshape(xp.take(self.weights, leaves, axis=0), (-1,))
         size = count * columns
         match aggregate:
             case "SUM" | "AVERAGE":
-                totals = xp.bincount(places, weights=weights, minlength=size)
+                totals = xp.sums_at(places, weights, size)
                 if aggregate == "AVERAGE":
                     totals = totals / trees
-            case "MIN":
-                totals = xp.full(size, xp.inf)
-                xp.minimum.at(totals, places, weights)
-            case "MAX":
-                totals = xp.full(size, -xp.inf)
-                xp.maximum.at(totals, places, weights)
+            case "MIN" | "MAX":
+                start = xp.inf if aggregate == "MIN" else -xp.inf
+                totals = xp.full((size,), start, dtype=xp.float64)
+                totals = xp.scatter(totals, (places,), weights, aggregate.lower())
             case _:
                 raise ValueError(
                     f"aggregate_function is {aggregate!r}, "
                     f"not 'SUM', 'AVERAGE', 'MIN' or 'MAX'"
                 )
-        voted = xp.bincount(places, minlength=size) > 0
-        return xp.where(voted, totals, xp.nan).reshape(count, columns)[:, :-1]
+        voted = xp.sums_at(places, None, size) > 0
+        totals = xp.where(voted, totals, xp.nan)
+        return xp.reshape(totals, (count, columns))[:, :-1]
 
 
 def grown(
@@ -200,17 +220,17 @@ def grown(
     )
     same = len(modes) > 0 and bool((modes == modes[0]).all())
     return Forest(
-        roots=xp.asarray(roots),
+        roots=xp.from_numpy(roots),
         branches=len(features),
-        features=xp.asarray(features),
+        features=xp.from_numpy(features),
         feature_count=int(features.max(initial=-1)) + 1,
-        thresholds=xp.asarray(thresholds),
-        modes=int(modes[0]) if same else xp.asarray(modes),
-        missing_true=xp.asarray(missing_true) if missing_true.any() else None,
-        children=xp.asarray(children.reshape(-1)),
+        thresholds=xp.from_numpy(thresholds),
+        modes=int(modes[0]) if same else xp.from_numpy(modes),
+        missing_true=xp.from_numpy(missing_true) if missing_true.any() else None,
+        children=xp.from_numpy(children.reshape(-1)),
         members=_members(xp, modes, membership_values),
-        targets=xp.asarray(targets),
-        weights=xp.asarray(weights),
+        targets=xp.from_numpy(targets),
+        weights=xp.from_numpy(weights),
         target_count=target_count,
     )
 
@@ -287,7 +307,7 @@ def _members(xp: Any, modes: Any, membership_values: Any) -> Members | None:
     if not len(values):
         return None
     return Members(
-        sets=xp.asarray(np.cumsum(testing) - 1),
-        values=xp.asarray(values),
-        pairs=xp.asarray(np.sort(numbers * len(values) + places)),
+        sets=xp.from_numpy(np.cumsum(testing) - 1),
+        values=xp.from_numpy(values.astype(np.float64)),
+        pairs=xp.from_numpy(np.sort(numbers * len(values) + places)),
     )

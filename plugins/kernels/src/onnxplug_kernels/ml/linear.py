@@ -7,6 +7,7 @@ from typing import Any
 from onnxplug_kernels.ml.scores import (
     class_labels,
     feature_rows,
+    labels_at,
     transformed,
     two_class_scores,
 )
@@ -16,7 +17,7 @@ from onnxplug_kernels.registry import operator
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("LinearRegressor", since=1, domain=_DOMAIN, host_only=True)
+@operator("LinearRegressor", since=1, domain=_DOMAIN)
 def linear_regressor(
     xp: Any,
     x: Any,
@@ -32,10 +33,10 @@ def linear_regressor(
             f"LinearRegressor: {len(coefficients)} coefficients for {x.shape[-1]} "
             f"features make {scores.shape[1]} targets, but targets is {targets}"
         )
-    return transformed(xp, scores, post_transform).astype(xp.float32)
+    return xp.astype(transformed(xp, scores, post_transform), xp.float32)
 
 
-@operator("LinearClassifier", since=1, domain=_DOMAIN, host_only=True)
+@operator("LinearClassifier", since=1, domain=_DOMAIN)
 def linear_classifier(
     xp: Any,
     x: Any,
@@ -53,25 +54,27 @@ def linear_classifier(
     left of the coefficients when each class with an intercept has its own is not used,
     as in ONNX Runtime, if it is as much for each class.
     """
-    labels = class_labels(classlabels_strings, classlabels_ints)
+    labels = class_labels(xp, classlabels_strings, classlabels_ints)
     classes = len(intercepts)
-    if (classes == len(labels) or (classes, len(labels)) == (1, 2)) and (
+    if (classes == labels.shape[0] or (classes, labels.shape[0]) == (1, 2)) and (
         x.shape[-1] and len(coefficients) % classes == 0
     ):
         coefficients = coefficients[: classes * x.shape[-1]]
     scores = _scores(xp, x, coefficients, intercepts)
-    if scores.shape[1] == 1 and len(labels) == 2:
+    if scores.shape[1] == 1 and labels.shape[0] == 2:
         score = scores[:, 0]
         both = two_class_scores(xp, score, post_transform, complement=True)
-        return labels[(score > 0).astype(int)], both.astype(xp.float32)
-    if scores.shape[1] != len(labels):
+        index = xp.astype(score > 0, xp.int64)
+        return labels_at(xp, labels, index), xp.astype(both, xp.float32)
+    if scores.shape[1] != labels.shape[0]:
         raise ValueError(
             f"LinearClassifier: {len(coefficients)} coefficients for {x.shape[-1]} "
-            f"features make {scores.shape[1]} scores, but there are {len(labels)} "
+            f"features make {scores.shape[1]} scores, but there are {labels.shape[0]} "
             f"labels"
         )
     probabilities = transformed(xp, scores, post_transform)
-    return labels[xp.argmax(scores, axis=1)], probabilities.astype(xp.float32)
+    index = xp.argmax(scores, axis=1)
+    return labels_at(xp, labels, index), xp.astype(probabilities, xp.float32)
 
 
 def _scores(
@@ -83,7 +86,8 @@ def _scores(
             f"a linear model of {rows.shape[1]} features takes a multiple of that "
             f"many coefficients, not {len(coefficients)}"
         )
-    matrix = attribute_array(xp, coefficients, rows.dtype).reshape(-1, rows.shape[1])
+    matrix = attribute_array(xp, coefficients, rows.dtype)
+    matrix = xp.reshape(matrix, (-1, rows.shape[1]))
     scores = rows @ matrix.T
     if intercepts:
         if len(intercepts) not in (1, scores.shape[1]):

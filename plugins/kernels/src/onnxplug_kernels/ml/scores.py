@@ -18,16 +18,23 @@ def feature_rows(xp: Any, x: Any) -> Any:
         raise ValueError(f"expected an input of shape [N, F] or [F], found {x.shape}")
     if not x.shape[-1]:
         raise ValueError(f"an input of shape {x.shape} has no features")
-    if x.dtype.kind != "f":
-        x = x.astype(xp.float64)
-    elif x.dtype.itemsize < 4:
-        x = x.astype(xp.float32)
-    return x.reshape(-1, x.shape[-1])
+    if xp.kind(x.dtype) != "f":
+        x = xp.astype(x, xp.float64)
+    elif xp.itemsize(x) < 4:
+        x = xp.astype(x, xp.float32)
+    return xp.reshape(x, (-1, x.shape[-1]))
 
 
 @prepared_once
-def class_labels(strings: tuple[str, ...], integers: tuple[int, ...]) -> Any:
-    """The labels of a classifier as an array, from which rows can be picked."""
+def class_labels(xp: Any, strings: tuple[str, ...], integers: tuple[int, ...]) -> Any:
+    """The labels of a classifier, for :func:`labels_at`."""
+    labels = label_array(strings, integers)
+    return labels if strings else xp.from_numpy(labels)
+
+
+@prepared_once
+def label_array(strings: tuple[str, ...], integers: tuple[int, ...]) -> Any:
+    """The labels that are given, as numpy has them."""
     if bool(strings) == bool(integers):
         raise ValueError(
             f"a classifier has labels that are either strings or integers, but found "
@@ -36,6 +43,13 @@ def class_labels(strings: tuple[str, ...], integers: tuple[int, ...]) -> Any:
     if strings:
         return np.array(strings, dtype=object)
     return np.array(integers, dtype=np.int64)
+
+
+def labels_at(xp: Any, labels: Any, index: Any) -> Any:
+    """The labels at *index*; strings are on the host, whatever the library is."""
+    if labels.dtype == object:
+        return labels[xp.to_numpy(index)]
+    return xp.take(labels, index, axis=0)
 
 
 def transformed(xp: Any, scores: Any, post_transform: str) -> Any:

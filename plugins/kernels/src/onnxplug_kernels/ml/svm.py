@@ -10,17 +10,18 @@ from onnxplug.ep.bounds import at_least
 from onnxplug_kernels.ml.scores import (
     class_labels,
     feature_rows,
+    labels_at,
     logistic,
     transformed,
     two_class_scores,
 )
-from onnxplug_kernels.prepared import attribute_array
+from onnxplug_kernels.prepared import attribute_array, prepared_once
 from onnxplug_kernels.registry import operator
 
 _DOMAIN = "ai.onnx.ml"
 
 
-@operator("SVMRegressor", since=1, domain=_DOMAIN, host_only=True)
+@operator("SVMRegressor", since=1, domain=_DOMAIN)
 def svm_regressor(
     xp: Any,
     x: Any,
@@ -35,7 +36,7 @@ def svm_regressor(
     support_vectors: tuple[float, ...] = (),
 ) -> Any:
     """A value per row; for one class, 1 inside of it and -1 outside."""
-    rows = feature_rows(xp, x).astype(xp.float64)
+    rows = xp.astype(feature_rows(xp, x), xp.float64)
     at_least(0, [n_supports], "n_supports")
     _check_rho(rho, 1)
     if n_supports:
@@ -52,11 +53,11 @@ def svm_regressor(
     weights = attribute_array(xp, coefficients, xp.float64)
     scores = (similarity @ weights + rho[0])[:, None]
     if one_class:
-        return xp.where(scores > 0, 1, -1).astype(xp.float32)
-    return transformed(xp, scores, post_transform).astype(xp.float32)
+        return 2 * xp.astype(scores > 0, xp.float32) - 1
+    return xp.astype(transformed(xp, scores, post_transform), xp.float32)
 
 
-@operator("SVMClassifier", since=1, domain=_DOMAIN, host_only=True)
+@operator("SVMClassifier", since=1, domain=_DOMAIN)
 def svm_classifier(
     xp: Any,
     x: Any,
@@ -78,20 +79,20 @@ def svm_classifier(
     The scores are one per class if there are no support vectors or if there are
     coefficients of probabilities, and otherwise one per pair of classes.
     """
-    labels = class_labels(classlabels_strings, classlabels_ints)
-    rows = feature_rows(xp, x).astype(xp.float64)
+    labels = class_labels(xp, classlabels_strings, classlabels_ints)
+    rows = xp.astype(feature_rows(xp, x), xp.float64)
     vector_count = sum(at_least(0, vectors_per_class, "vectors_per_class"))
     if not vector_count:
         _check_rho(rho, 1)
-        index, scores = _linear_classes(xp, rows, len(labels), coefficients, rho[0])
-        if len(labels) == 2 and not prob_a:
+        index, scores = _linear_classes(xp, rows, labels.shape[0], coefficients, rho[0])
+        if labels.shape[0] == 2 and not prob_a:
             index = _second_of_two(xp, index, scores, coefficients)
         scores = transformed(xp, scores, post_transform)
-        return labels[index], scores.astype(xp.float32)
-    if len(labels) < 2 or len(vectors_per_class) != len(labels):
+        return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
+    if labels.shape[0] < 2 or len(vectors_per_class) != labels.shape[0]:
         raise ValueError(
             f"SVMClassifier: vectors_per_class has {len(vectors_per_class)} entries "
-            f"for {len(labels)} labels; there should be as many, and at least two"
+            f"for {labels.shape[0]} labels; there should be as many, and at least two"
         )
     similarity = _kernel(
         xp, rows, support_vectors, vector_count, kernel_type, kernel_params
@@ -106,20 +107,20 @@ def svm_classifier(
             f"{pairs_of_classes} pairs of classes"
         )
     scores = scores + attribute_array(xp, rho, xp.float64)[:pairs_of_classes]
-    index = _most_votes(xp, scores, len(labels))
+    index = _most_votes(xp, scores, labels.shape[0])
     if prob_a:
         slopes = attribute_array(xp, prob_a, xp.float64)[:pairs_of_classes]
         offsets = attribute_array(xp, prob_b, xp.float64)[:pairs_of_classes]
         # Platt scaling of each pair
         pairs = 1 - logistic(xp, scores * slopes + offsets)
-        scores = _coupled(xp, xp.clip(pairs, 1e-7, 1 - 1e-7), len(labels))
-    elif len(labels) == 2:
+        scores = _coupled(xp, xp.clip(pairs, 1e-7, 1 - 1e-7), labels.shape[0])
+    elif labels.shape[0] == 2:
         scores = two_class_scores(
             xp, scores[:, 0], post_transform, complement=post_transform != "NONE"
         )
-        return labels[index], scores.astype(xp.float32)
+        return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
     scores = transformed(xp, scores, post_transform)
-    return labels[index], scores.astype(xp.float32)
+    return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
 
 
 def _check_rho(rho: tuple[float, ...], count: int) -> None:
@@ -141,7 +142,8 @@ def _kernel(
             f"{count} support vectors of {rows.shape[1]} features take "
             f"{count * rows.shape[1]} numbers, but found {len(support_vectors)}"
         )
-    vectors = attribute_array(xp, support_vectors, xp.float64).reshape(count, -1)
+    vectors = attribute_array(xp, support_vectors, xp.float64)
+    vectors = xp.reshape(vectors, (count, -1))
     if len(kernel_params) not in (0, 3):
         raise ValueError(
             f"kernel_params has {len(kernel_params)} numbers, expected gamma, coef0 "
@@ -173,7 +175,8 @@ def _linear_classes(
             f"SVMClassifier without support vectors takes {classes} * {rows.shape[1]} "
             f"coefficients (classes * features), not {len(coefficients)}"
         )
-    weights = attribute_array(xp, coefficients, xp.float64).reshape(classes, -1)
+    weights = attribute_array(xp, coefficients, xp.float64)
+    weights = xp.reshape(weights, (classes, -1))
     scores = rows @ weights.T + rho
     return xp.argmax(scores, axis=1), scores
 
@@ -201,29 +204,40 @@ def _pair_scores(
     in row i.  Source: LIBSVM's ``svm_predict_values`` and its README on ``sv_coef``.
     """
     classes = len(vectors_per_class)
-    if weights.size != (classes - 1) * similarity.shape[1]:
+    if xp.size(weights) != (classes - 1) * similarity.shape[1]:
         raise ValueError(
             f"SVMClassifier of {classes} classes and {similarity.shape[1]} support "
             f"vectors takes {(classes - 1) * similarity.shape[1]} coefficients, "
-            f"not {weights.size}"
+            f"not {xp.size(weights)}"
         )
-    against = weights.reshape(classes - 1, -1)
+    against = xp.reshape(weights, (classes - 1, -1))
     ends = np.cumsum(vectors_per_class).tolist()
     sums = xp.stack(
         [
-            similarity[:, start:end] @ against[:, start:end].T
+            against[:, start:end] @ similarity[:, start:end].T
             for start, end in zip([0, *ends], ends, strict=False)
         ]
     )
-    first, second = xp.triu_indices(classes, 1)
-    return (sums[first, :, second - 1] + sums[second, :, first]).T
+    first, second = _pairs(xp, classes)
+    scores = xp.gather(sums, (first, second - 1)) + xp.gather(sums, (second, first))
+    return scores.T
+
+
+@prepared_once
+def _pairs(xp: Any, classes: int) -> tuple[Any, Any]:
+    """The first and the second of all pairs of classes i < j."""
+    first, second = map(xp.from_numpy, np.triu_indices(classes, 1))
+    return first, second
 
 
 def _most_votes(xp: Any, scores: Any, classes: int) -> Any:
-    first, second = xp.triu_indices(classes, 1)
-    winners = xp.where(scores > 0, first, second)
+    winners = xp.where(scores > 0, *_pairs(xp, classes))
     votes = xp.stack(
-        [xp.sum(winners == label, axis=1) for label in range(classes)], axis=1
+        [
+            xp.sum(xp.astype(winners == label, xp.int64), axis=1)
+            for label in range(classes)
+        ],
+        axis=1,
     )
     return xp.argmax(votes, axis=1)
 
@@ -235,38 +249,55 @@ def _coupled(xp: Any, pairs: Any, classes: int) -> Any:
     classification by pairwise coupling, 2004, algorithm 2, with the tolerance and
     the limit of LIBSVM's ``multiclass_probability``.
     """
-    count = len(pairs)
-    first, second = xp.triu_indices(classes, 1)
-    r = xp.zeros((count, classes, classes))
-    r[:, first, second] = pairs
-    r[:, second, first] = 1 - pairs
+    count = pairs.shape[0]
+    pair, upper, diagonal = _square(xp, classes)
+    against = xp.reshape(xp.take(pairs, pair, axis=1), (count, classes, classes))
+    r = xp.where(diagonal, 0.0, xp.where(upper, against, 1 - against))
     q = -r * xp.swapaxes(r, 1, 2)
-    diagonal = xp.arange(classes)
-    q[:, diagonal, diagonal] = xp.sum(r * r, axis=1)
-    p = xp.full((count, classes), 1 / classes)
+    q = xp.where(diagonal, xp.sum(r * r, axis=1)[:, None, :], q)
+    p = xp.full((count, classes), 1 / classes, dtype=xp.float64)
     pending = xp.arange(count)
     for _ in range(100):
-        product = (q[pending] @ p[pending][:, :, None])[:, :, 0]
-        mean = xp.sum(p[pending] * product, axis=1)
+        rest, probabilities = (xp.take(x, pending, axis=0) for x in (q, p))
+        product = (rest @ probabilities[:, :, None])[:, :, 0]
+        mean = xp.sum(probabilities * product, axis=1)
         error = xp.max(xp.abs(product - mean[:, None]), axis=1)
-        unfinished = error >= 0.005 / classes
-        if not xp.any(unfinished):
+        unfinished = xp.nonzero(error >= 0.005 / classes)[0]
+        if not unfinished.shape[0]:
             break
-        pending = pending[unfinished]
-        p[pending] = _coupling_step(
-            p[pending], q[pending], product[unfinished], mean[unfinished]
+        pending, *own = (
+            xp.take(x, unfinished, axis=0)
+            for x in (pending, probabilities, rest, product, mean)
         )
+        p = xp.scatter(p, (pending,), _coupling_step(*own), "none")
     return p
 
 
+@prepared_once
+def _square(xp: Any, classes: int) -> tuple[Any, Any, Any]:
+    """Of each element of a matrix of classes, row by row, the number of its pair;
+    which elements are above the diagonal, and which on it."""
+    upper = np.triu(np.ones((classes, classes), bool), 1)
+    pair = np.zeros((classes, classes), np.int64)
+    pair[upper] = np.arange(np.count_nonzero(upper))
+    pair += pair.T
+    pair, upper, diagonal = map(
+        xp.from_numpy, (pair.reshape(-1), upper, np.eye(classes, dtype=bool))
+    )
+    return pair, upper, diagonal
+
+
 def _coupling_step(p: Any, q: Any, product: Any, mean: Any) -> Any:
-    """Set each probability in turn to what the others ask for, and rescale."""
+    """Set each probability in turn to what the others ask for, and rescale.
+
+    *p* is written to.
+    """
     for label in range(p.shape[1]):
         own = q[:, label, label]
         change = (mean - product[:, label]) / own
         p[:, label] += change
         scale = 1 + change
         mean = (mean + change * (change * own + 2 * product[:, label])) / scale**2
-        product = (product + change[:, None] * q[:, label]) / scale[:, None]
+        product = (product + change[:, None] * q[:, label, :]) / scale[:, None]
         p /= scale[:, None]
     return p

@@ -10,10 +10,11 @@ from onnxplug_kernels.ml import forest
 from onnxplug_kernels.ml.scores import (
     class_labels,
     feature_rows,
+    labels_at,
     transformed,
     two_class_scores,
 )
-from onnxplug_kernels.prepared import prepared_once
+from onnxplug_kernels.prepared import attribute_array, prepared_once
 from onnxplug_kernels.registry import operator
 
 _DOMAIN: Final = "ai.onnx.ml"
@@ -32,7 +33,7 @@ _AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-@operator("TreeEnsemble", since=5, domain=_DOMAIN, host_only=True)
+@operator("TreeEnsemble", since=5, domain=_DOMAIN)
 def tree_ensemble(
     xp: Any,
     x: Any,
@@ -74,10 +75,10 @@ def tree_ensemble(
     aggregate = _named(_AGGREGATES, aggregate_function, "aggregate_function")
     transform = _named(_TRANSFORMS, post_transform, "post_transform")
     scores = _filled(xp, trees.scores(xp, feature_rows(xp, x), aggregate))
-    return transformed(xp, scores, transform).astype(x.dtype)
+    return xp.astype(transformed(xp, scores, transform), x.dtype)
 
 
-@operator("TreeEnsembleRegressor", since=1, domain=_DOMAIN, host_only=True)
+@operator("TreeEnsembleRegressor", since=1, domain=_DOMAIN)
 def tree_ensemble_regressor(
     xp: Any,
     x: Any,
@@ -124,11 +125,11 @@ def tree_ensemble_regressor(
     scores = _filled(xp, trees.scores(xp, rows, aggregate_function))
     base = _numbers(base_values, base_values_as_tensor)
     if len(base):
-        scores = scores + xp.asarray(_base_of(base, scores))
-    return transformed(xp, scores, post_transform).astype(xp.float32)
+        scores = scores + _base_of(xp, base, scores)
+    return xp.astype(transformed(xp, scores, post_transform), xp.float32)
 
 
-@operator("TreeEnsembleClassifier", since=1, domain=_DOMAIN, host_only=True)
+@operator("TreeEnsembleClassifier", since=1, domain=_DOMAIN)
 def tree_ensemble_classifier(
     xp: Any,
     x: Any,
@@ -156,7 +157,7 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
 ) -> Any:
     """The label and the scores of each row."""
-    labels = class_labels(classlabels_strings, classlabels_int64s)
+    labels = class_labels(xp, classlabels_strings, classlabels_int64s)
     weights = _numbers(class_weights, class_weights_as_tensor)
     trees = _forest_of_nodes(
         xp,
@@ -172,22 +173,22 @@ def tree_ensemble_classifier(
         class_nodeids,
         class_treeids,
         weights,
-        len(labels),
+        labels.shape[0],
     )
     scores = trees.scores(xp, feature_rows(xp, x), "SUM")
     base = _numbers(base_values, base_values_as_tensor)
     sole = _sole_class(class_ids)
-    if len(labels) == 2 and sole is not None:
+    if labels.shape[0] == 2 and sole is not None:
         positive = _none_negative(weights)
         index, scores = _of_one_score(xp, scores, base, sole, positive, post_transform)
-        return labels[index], scores.astype(xp.float32)
+        return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
     if len(base):
-        scores = _filled(xp, scores) + xp.asarray(_base_of(base, scores))
+        scores = _filled(xp, scores) + _base_of(xp, base, scores)
     # a class without a vote is not chosen even if all others have negative scores
-    decisive = xp.where(xp.isnan(scores), -xp.inf, scores).astype(xp.float32)
+    decisive = xp.astype(xp.where(xp.isnan(scores), -xp.inf, scores), xp.float32)
     index = xp.argmax(decisive, axis=1)
     scores = transformed(xp, _filled(xp, scores), post_transform)
-    return labels[index], scores.astype(xp.float32)
+    return labels_at(xp, labels, index), xp.astype(scores, xp.float32)
 
 
 def _of_one_score(
@@ -201,25 +202,25 @@ def _of_one_score(
     """
     scores = _filled(xp, scores)
     if len(base) == 2:
-        scores = scores + xp.asarray(base)
+        scores = scores + _base_of(xp, base, scores)
     elif len(base):
-        scores[:, sole] += base[0]
+        scores[:, sole] += float(base[0])
     score = scores[:, sole]
     # as it is returned: ten votes of float32(1 / 20) are no majority of twenty trees,
     # though they are more than half
-    decisive = score.astype(xp.float32)
-    index = (decisive > (0.5 if positive else 0)).astype(int)
+    decisive = xp.astype(score, xp.float32)
+    index = xp.astype(decisive > (0.5 if positive else 0), xp.int64)
     if sole == 0 and len(base) < 2:
         return index, two_class_scores(xp, score, post_transform, complement=positive)
     return index, transformed(xp, scores, post_transform)
 
 
-def _base_of(base: Any, scores: Any) -> Any:
+def _base_of(xp: Any, base: Any, scores: Any) -> Any:
     if len(base) not in (1, scores.shape[1]):
         raise ValueError(
             f"base_values has {len(base)} numbers for {scores.shape[1]} scores"
         )
-    return base
+    return attribute_array(xp, base, xp.float64)
 
 
 def _named(names: tuple[str, ...], number: int, attribute: str) -> str:
@@ -231,7 +232,7 @@ def _named(names: tuple[str, ...], number: int, attribute: str) -> str:
 
 
 def _filled(xp: Any, scores: Any) -> Any:
-    return xp.where(xp.isnan(scores), 0, scores)
+    return xp.where(xp.isnan(scores), 0.0, scores)
 
 
 def _numbers(floats: tuple[float, ...], tensor: Any) -> Any:

@@ -171,6 +171,14 @@ class NumpyLike(Standard):
             scattered(self.library, result, index, updates, reduction)
         return result
 
+    @staticmethod
+    def replaced(x: Any, positions: Any, values: Any) -> Any:
+        x[positions] = values
+        return x
+
+    def sums_at(self, positions: Any, weights: Any | None, size: int) -> Any:
+        return self.library.bincount(positions, weights=weights, minlength=size)
+
     def top_indices(self, x: Any, k: int, *, largest: bool) -> Any:
         return _ordered(self.library, x, largest)[..., :k]
 

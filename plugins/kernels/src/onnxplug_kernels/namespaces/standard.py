@@ -289,6 +289,19 @@ class Standard:
         )
         return self.from_numpy(result)
 
+    def replaced(self, x: Any, positions: Any, values: Any) -> Any:
+        """*x*, of one axis, with *values* at *positions*; it may be written to."""
+        return self.scatter(x, (positions,), values, "none")
+
+    def sums_at(self, positions: Any, weights: Any | None, size: int) -> Any:
+        """For each place below *size* the sum of the float64 *weights* given to it, or
+        how often it is among *positions*."""
+        library = self.library
+        if weights is None:
+            weights = library.ones(positions.shape, dtype=library.float64)
+        zeros = library.zeros((size,), dtype=library.float64)
+        return self.scatter(zeros, (positions,), weights, "add")
+
     def _rows(self, x: Any, index: tuple[Any, ...]) -> tuple[Any, Any, tuple[int, ...]]:
         """*x* with the first axes merged; the positions along that; their shape."""
         lengths = x.shape[: len(index)]

@@ -222,6 +222,12 @@ class Torch(Standard):
         scattered = rows.scatter_reduce(0, column, source, _REDUCTIONS[reduction])
         return scattered.reshape(x.shape)
 
+    def replaced(self, x: Any, positions: Any, values: Any) -> Any:
+        return x.index_put_((positions,), values)
+
+    def sums_at(self, positions: Any, weights: Any | None, size: int) -> Any:
+        return self.torch.bincount(positions, weights, size)
+
     def top_indices(self, x: Any, k: int, *, largest: bool) -> Any:
         order = self.torch.sort(x, dim=-1, descending=largest, stable=True)
         return order.indices[..., :k]

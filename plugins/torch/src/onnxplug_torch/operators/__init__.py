@@ -1,6 +1,6 @@
 """ONNX's operators by torch's functions."""
 
-from onnxplug_torch.operators.kernels import kernel_operator
+from onnxplug_torch.operators.kernels import BY_KERNELS, kernel_operator
 from onnxplug_torch.operators.registry import (
     Operator,
     all_operators,
@@ -9,6 +9,7 @@ from onnxplug_torch.operators.registry import (
 )
 
 __all__ = [
+    "BY_KERNELS",
     "Operator",
     "all_operators",
     "find_operator",

@@ -15,6 +15,13 @@ _COMPILED_ELSEWHERE: Final = frozenset({"Resize", "RoiAlign"})
 """What the CPU EP has compiled loops for, and kernels loops in Python: on a processor
 the former are as near."""
 
+BY_KERNELS: Final = frozenset(
+    "AffineGrid BlackmanWindow CausalConvWithState CenterCropPad DeformConv "
+    "HammingWindow HannWindow LinearAttention MeanVarianceNormalization "
+    "MelWeightMatrix NonMaxSuppression RoiAlign STFT SwiGLU Unique".split()
+)
+"""What is computed by kernels alone, known without importing them."""
+
 _DEVICES: Final = frozenset({"cpu", "cuda"})
 """Kinds of torch's devices whose float64, in which some kernels compute, is whole."""
 
@@ -37,4 +44,5 @@ def kernel_operator(
         waits=True,
         prepare=None,
         is_kernel=True,
+        traced=False,
     )

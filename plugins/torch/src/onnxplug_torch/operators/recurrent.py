@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxplug import ep
 from onnxplug.ep import DataType
 from onnxplug_torch.dtypes import FLOATS, POSITIONS
+from onnxplug_torch.operators import onednn
+from onnxplug_torch.operators.onednn import LstmLayers
 from onnxplug_torch.operators.registry import operator
 
 _LENGTHS = {4: POSITIONS}
@@ -45,18 +47,31 @@ def _reordered(torch: Any, x: Any, order: Sequence[int]) -> Any:
     return torch.cat([parts[:, gate] for gate in order], 1)
 
 
-class Weights(NamedTuple):
+class Weights:
     """What torch's layers take, of constants in ONNX's order of gates.
 
     Attributes:
+        form: tensors, or the layers that keep them otherwise once there are such.
         shape: of the weights of the input, as ONNX has them.
     """
 
-    weights: list[Any]
-    shape: tuple[int, ...]
+    __slots__ = ("form", "shape")
+
+    def __init__(self, tensors: list[Any], shape: tuple[int, ...]) -> None:
+        self.form: list[Any] | LstmLayers = tensors
+        self.shape = shape
 
     def __str__(self) -> str:
         return f"weights{list(self.shape)}"
+
+    def lstm(self, torch: Any, x: Any) -> LstmLayers | None:
+        """Layers that keep them as they are read; ``None``: torch has none for *x*."""
+        form = self.form  # read once, as runs overlap
+        if isinstance(form, list):
+            if not onednn.computes(torch, x):
+                return None
+            form = self.form = LstmLayers(torch, x, form, self.shape[0])
+        return form
 
 
 def _weights(
@@ -119,22 +134,26 @@ def _run(
     _check_shape("B", b, (count, 2 * steps))
     for state in states:
         _check_shape("a state", state, (count, batch, hidden))
-    weights = w.weights if isinstance(w, Weights) else _weights(torch, order, w, r, b)
+    x = x.contiguous()
     begin = [
         x.new_zeros((count, batch, hidden)) if each is None else each.contiguous()
         for each in states
     ]
-    y, *ends = function(
-        x.contiguous(),
-        begin if len(begin) > 1 else begin[0],
-        weights,
-        b is not None,
-        1,
-        0.0,
-        False,
-        count == 2,
-        False,
-    )
+    layers = w.lstm(torch, x) if isinstance(w, Weights) and order is _LSTM else None
+    if layers is not None:
+        y, *ends = layers(x, begin)
+    else:
+        y, *ends = function(
+            x,
+            begin if len(begin) > 1 else begin[0],
+            w.form if isinstance(w, Weights) else _weights(torch, order, w, r, b),
+            b is not None,
+            1,
+            0.0,
+            False,
+            count == 2,
+            False,
+        )
     if direction == "reverse":
         y = torch.flip(y, (0,))
     y = y.unflatten(2, (count, hidden)).transpose(1, 2)
@@ -150,6 +169,7 @@ def _run(
     other=_LENGTHS,
     check=_refusal,
     prepare=_preparing(_LSTM),
+    traced=False,
 )
 def lstm(
     torch: Any, x: Any, w: Any, r: Any, b: Any | None = None,

@@ -23,7 +23,7 @@ Check = Callable[[ep.Graph, ep.Node], ep.Reason | None]
 
 _FAMILIES: Final = (
     "activation arithmetic attention cast convolution indexing movement normalization "
-    "pooling product quantization recurrent reduction resize sorting"
+    "pooling product quantization quantized_product recurrent reduction resize sorting"
 ).split()
 
 
@@ -40,6 +40,7 @@ class Operator(NamedTuple):
         prepare: makes what takes the place of the second input of that and the two
             after it, once, where they are constants.
         is_kernel: its function takes a namespace of ``onnxplug_kernels``, not torch.
+        traced: torch may look into its function, to compile it with others.
     """
 
     kernel: Kernel
@@ -50,6 +51,7 @@ class Operator(NamedTuple):
     waits: bool
     prepare: Callable[..., Any] | None
     is_kernel: bool = False
+    traced: bool = True
 
 
 def operator(
@@ -64,6 +66,7 @@ def operator(
     check: Check | None = None,
     waits: bool = False,
     prepare: Callable[..., Any] | None = None,
+    traced: bool = True,
 ) -> Callable[[Function], Function]:
     """Declare the decorated function to compute *op_type*; see :class:`Operator`."""
 
@@ -71,7 +74,16 @@ def operator(
         kernel = Kernel(domain, op_type, since, until, False, function)
         found = _OPERATORS.setdefault((domain, op_type), [])
         found.append(
-            Operator(kernel, types, other, frozenset(host), check, waits, prepare)
+            Operator(
+                kernel,
+                types,
+                other,
+                frozenset(host),
+                check,
+                waits,
+                prepare,
+                traced=traced,
+            )
         )
         found.sort(key=lambda each: each.kernel.since, reverse=True)
         return function

@@ -10,6 +10,7 @@ from onnxplug_coreml.lowering.operators import (
     normalization,
     reduction,
     resampling,
+    sampling,
     windows,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "normalization",
     "reduction",
     "resampling",
+    "sampling",
     "windows",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from onnxplug import ep
 from onnxplug_coreml.lowering.builder import Refused
 from onnxplug_coreml.lowering.call import FLOATS, Call, front, lowers, numbers
@@ -79,6 +81,14 @@ def _resampled(
                 "coordinate_transformation_mode", "half_pixel where a size becomes 1"
             )
         coordinates = "half_pixel"
+    lengths = [size * scale for size, scale in zip(given, scales, strict=True)]
+    if coordinates == "align_corners" and not np.allclose(lengths, wanted, 1e-6):
+        # ONNX aligns lengths before they are cut to whole numbers
+        coordinates = "asymmetric"
+        scales = [
+            (length - 1) / (size - 1) if size > 1 and length > 1 else 1.0
+            for size, length in zip(given, lengths, strict=True)
+        ]
     same = [
         a == b and scale == 1 for a, b, scale in zip(given, wanted, scales, strict=True)
     ]

@@ -20,11 +20,11 @@ from onnxplug_cpu.compiler.schedule.elementwise import (
 )
 from onnxplug_cpu.compiler.schedule.operations.convolution import (
     Convolution,
-    Depthwise,
     Part,
     channels_last,
     convolution_of,
 )
+from onnxplug_cpu.compiler.schedule.operations.depthwise import Depthwise
 from onnxplug_cpu.compiler.schedule.operations.registry import F32, Plan
 
 if TYPE_CHECKING:
@@ -132,15 +132,14 @@ def _record_depthwise(
     # many models have none
     from onnxplug_cpu.compiler.kernels.window.commands import record_depthwise
 
-    before, behind, axes = part.geometry
     record_depthwise(
         recorder,
         part.x,
         part.weights,
         out,
-        strides=[taps.inputs[1] for (taps,) in axes],
-        dilations=[taps.spacing for (taps,) in axes],
-        pads=[*before, *behind],
+        strides=part.strides,
+        dilations=part.dilations,
+        pads=part.pads,
         epilogue=after,
         label=label,
     )

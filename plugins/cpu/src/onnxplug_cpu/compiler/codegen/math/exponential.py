@@ -25,8 +25,13 @@ def exp(f: Function, isa: Isa, x: Value) -> Value:
 
 
 def exp_of_nonpositive(f: Function, isa: Isa, x: Value) -> Value:
-    """e**x for x <= 0, an instruction cheaper than :func:`exp`."""
-    return _exp_within(f, isa, at_least(f, x, _LOWEST))
+    """e**x within 1 ulp for x <= 0, cheaper than :func:`exp`."""
+    x = at_least(f, x, _LOWEST)
+    if isa.name == "avx512":
+        return _exp_within(f, isa, x)
+    fraction, power = _fraction_and_power(f, x, _UP)
+    # only this can round: what is multiplied by the power is a normal number
+    return fraction * power * 2.0**-_UP
 
 
 def exp_flushed(f: Function, isa: Isa, x: Value) -> Value:
@@ -38,13 +43,8 @@ def exp_flushed(f: Function, isa: Isa, x: Value) -> Value:
     kept = ~(x < _LOWEST_NORMAL)
     if isa.name != "avx512":  # there are no masks: the lanes in vain count too
         x = at_least(f, x, _LOWEST_NORMAL)
-    # the sum's last bits are the exponent, biased as in a float
-    shifted = f.fma(x, _LOG2_E, _SHIFTER)
-    exponent = shifted - _SHIFTER
-    rest = f.fma(exponent, -_LOG_2_HIGH, x)
-    rest = f.fma(exponent, -_LOG_2_LOW, rest)
-    power = f.bitcast(f.bitcast(shifted, x.type.of("i32")) << 23, x.type)
-    return f.select(kept, polynomial(f, rest, _EXP) * power, 0.0)
+    fraction, power = _fraction_and_power(f, x)
+    return f.select(kept, fraction * power, 0.0)
 
 
 def expm1(f: Function, isa: Isa, x: Value) -> Value:
@@ -114,6 +114,19 @@ def _reduced(f: Function, x: Value) -> _Parts:
     return _Parts(exponent, f.fma(exponent, -_LOG_2_LOW, rest))
 
 
+def _fraction_and_power(f: Function, x: Value, up: int = 0) -> tuple[Value, Value]:
+    """What e**x * 2**up is the product of, for as small an *x* as makes the second a
+    normal number; NaN makes the first NaN."""
+    # the sum's last bits are the exponent, biased as in a float
+    shifter = _SHIFTER + up
+    shifted = f.fma(x, _LOG2_E, shifter)
+    exponent = shifted - shifter
+    rest = f.fma(exponent, -_LOG_2_HIGH, x)
+    rest = f.fma(exponent, -_LOG_2_LOW, rest)
+    power = f.bitcast(f.bitcast(shifted, x.type.of("i32")) << 23, x.type)
+    return polynomial(f, rest, _EXP), power
+
+
 def _exp_within(f: Function, isa: Isa, x: Value) -> Value:
     parts = _reduced(f, x)
     return scaled(f, isa, polynomial(f, parts.rest, _EXP), parts.exponent)
@@ -140,6 +153,8 @@ _LOWEST_NORMAL: Final = -87.33654
 """e**x is at least the smallest normal number from here on."""
 _SHIFTER: Final = 1.5 * 2**23 + 127
 """The sum of this and a small number is rounded to a whole one."""
+_UP: Final = 64
+"""A power of two by which :data:`_LOWEST` gives no denormal number."""
 _HIGHEST: Final = 89.0
 """e**x overflows from about 88.72 on."""
 

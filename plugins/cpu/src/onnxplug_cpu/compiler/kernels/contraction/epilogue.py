@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.operands import with_line
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 
 class _Operand(Parameters):
@@ -92,7 +92,8 @@ class Epilogue(NamedTuple):
         for view in views:
             words.append(view.address)
             words.extend(stride * view.dtype.itemsize for stride in view.strides)
-        kernel = Kernel(_TileEpilogue(self.chain, inputs, results))
+        half = views[-1].shape[-1] % LANES >= LANES // 2
+        kernel = Kernel(_TileEpilogue(self.chain, inputs, results, half))
         return Code(kernel), Words(tuple(words))
 
 
@@ -141,11 +142,16 @@ _FIELDS = ("", "_batch0", "_batch1", "_line", "_row", "_column")
 
 
 class _TileEpilogue(Generator):
-    """Applies *chain*, whose value 0 is the tile."""
+    """Applies *chain*, whose value 0 is the tile.
+
+    Attributes:
+        half: after whole vectors at least a half of one is left of a tile's columns.
+    """
 
     chain: Chain
     inputs: tuple[_Operand, ...]
     outputs: tuple[_Operand, ...]
+    half: bool
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -157,7 +163,7 @@ class _TileEpilogue(Generator):
 
 
 def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
-    chain, inputs, outputs = form
+    chain, inputs, outputs, half = form
     places = ("batch0", "batch1", "line", "row", "rows", "column", "columns")
     f = module.function(
         name,
@@ -169,12 +175,18 @@ def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
         ],
     )
     words, *first, rows, column, columns, tile, tile_stride = f.parameters
-    body = ChainBody(f, isa, chain)
-    lanes = Lanes(f, isa, body.width)
     operands = [*inputs, *outputs]
-    for operand in operands:
-        lanes.reserve_for(operand.element, operand.columns == STRIDED)
-    lanes.reserve_for("f32", False)
+
+    def of_width(width: int = 0) -> tuple[ChainBody, Lanes]:
+        body = ChainBody(f, isa, chain, width)
+        lanes = Lanes(f, isa, body.width)
+        for operand in operands:
+            lanes.reserve_for(operand.element, operand.columns == STRIDED)
+        lanes.reserve_for("f32", False)
+        return body, lanes
+
+    whole = of_width()
+    few = of_width(LANES // 2) if half else whole
     bases: list[Value] = []
     row_steps: list[Value] = [tile_stride * F32.nbytes]
     column_steps: list[Value | None] = []
@@ -193,7 +205,7 @@ def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
         row_steps.append(at[-2])
         column_steps.append(at[-1] if operand.columns == STRIDED else None)
 
-    def strip(start: Value, part: Part) -> None:
+    def strip(body: ChainBody, lanes: Lanes, start: Value, part: Part) -> None:
         """A vector's columns of all rows."""
 
         def placed(number: int) -> Value:
@@ -251,11 +263,24 @@ def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
         begin = [f.at(tile, start, F32), *(placed(number) for number in moving)]
         f.loop(rows, one, begin)
 
+    lanes = whole[1]
     width = lanes.width
     if lanes.has_masks:
-        f.loop(columns, lambda j: strip(j, lanes.first(columns - j)), step=width)
+        f.loop(
+            columns, lambda j: strip(*whole, j, lanes.first(columns - j)), step=width
+        )
     else:
         full = columns & -width
-        f.loop(full, lambda j: strip(j, lanes.whole()), step=width)
-        f.branch(full < columns, lambda: strip(full, lanes.first(columns - full)))
+        f.loop(full, lambda j: strip(*whole, j, lanes.whole()), step=width)
+        if half:
+
+            def vector() -> list[Value]:
+                strip(*few, full, few[1].whole())
+                return [full + few[1].width]
+
+            left = (columns - full).compare("ge", few[1].width)
+            (full,) = f.branch(left, vector, lambda: [full])
+        f.branch(
+            full < columns, lambda: strip(*whole, full, lanes.first(columns - full))
+        )
     f.finish()

@@ -53,6 +53,7 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileShape,
     chains_of,
     masked_rows,
+    narrow_tile,
     tile_shape,
     wide_tiles,
     wide_vectors,
@@ -156,7 +157,14 @@ class FmaProduct(Product):
         self.element = _ELEMENTS[self.a.dtype_name]
         self.usual = tile_shape(recorder.isa)
         self.tile = TileShape(*(schedule.tile or self.usual))
-        if self.tile.rows * self.tile.vectors > self.usual.rows * self.usual.vectors:
+        narrow = narrow_tile(recorder.isa, self.columns * self.itemsize)
+        if (
+            narrow is not None
+            and schedule.tile is None
+            and self.line_rows > narrow.rows
+        ):
+            self.tile = narrow
+        elif self.tile.rows * self.tile.vectors > self.usual.rows * self.usual.vectors:
             raise ValueError(f"{self.tile} is larger than {self.usual}, which has room")
 
     def record(self) -> None:
@@ -288,6 +296,8 @@ class FmaProduct(Product):
         if division.tall_tiles < division.tiles:
             low_rows -= 1
 
+        halves = self.recorder.isa.vector_bytes < VECTOR_BYTES
+
         # a function that is never called need not be compiled
         whole = division.panels > 1 or left == right.vectors * lanes
         part = left != right.vectors * lanes
@@ -301,8 +311,9 @@ class FmaProduct(Product):
             vectors, ends, nbytes = right.vectors, False, VECTOR_BYTES
             if tail:
                 vectors, ends = -(-left // lanes), masked
-                if left <= lanes // 2 and not masked:
-                    nbytes = max(VECTOR_BYTES // 2, self.recorder.isa.vector_bytes)
+                half = lanes // 2
+                if -(-left // half) % 2 and not masked and halves:
+                    vectors, nbytes = -(-left // half), VECTOR_BYTES // 2
             taps = self.taps > 1
             return _tile(self.element, rows, vectors, chains, alone, ends, taps, nbytes)
 

@@ -27,6 +27,11 @@ _AHEAD_ALONE, _AHEAD = 4096, 2048
 is the whole height of a matrix, and when others have brought it nearer."""
 
 
+_TURN = 40
+"""About how many multiplications of registers a turn of the loop should have: with 12,
+as the tiles of AVX2 have for a step, turning costs Zen 3 a tenth of the time."""
+
+
 class TileShape(NamedTuple):
     """What fits in the registers.
 
@@ -50,6 +55,14 @@ def tile_shape(isa: Isa) -> TileShape:
 def wide_tiles(isa: Isa) -> tuple[TileShape, ...]:
     """Lower tiles of more vectors, which some matrices are computed faster by."""
     return (TileShape(9, 3), TileShape(6, 4)) if isa.name == "avx512" else ()
+
+
+def narrow_tile(isa: Isa, nbytes: int) -> TileShape | None:
+    """A tile of three half vectors, for a matrix of so few columns: with 24 of f32 it
+    computes none in vain."""
+    if isa.name == "avx2" and VECTOR_BYTES < nbytes <= VECTOR_BYTES * 3 // 2:
+        return TileShape(4, 2)
+    return None
 
 
 def masked_rows(isa: Isa) -> int:
@@ -163,6 +176,8 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     strides = [a_row * i for i in range(1, min(_GROUP, rows))]
     pointers = [offset(f, a, a_row * row) for row in range(0, rows, _GROUP)]
     groups = len(pointers)
+    parts = nbytes // isa.vector_bytes or 1
+    lines = range(0, nbytes * vectors, VECTOR_BYTES)
     mask = f.first_lanes(columns - (vectors - 1) * lanes, lanes) if masked else None
 
     def row_of_b(place: Value) -> list[Value]:
@@ -173,35 +188,40 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
         return values
 
     def turn(count: int) -> Callable[..., list[Value]]:
-        """*count* steps, each into sums of its own."""
+        """*count* steps; as many as there are chains have sums of their own."""
 
         def steps(_: Value, *carried: Value) -> list[Value]:
             b, ahead = carried[groups : groups + 2]
-            sums = list(carried[groups + 2 :])
-            if not alone:
-                f.prefetch(ahead, 2)
+            pointers, sums = list(carried[:groups]), list(carried[groups + 2 :])
             for way in range(count):
+                if way and way % chains == 0:
+                    # the rows of B are loaded one after the other: there are no
+                    # registers for two
+                    b, *pointers = _after(f, isa, [b, *pointers], sums[-vectors:])
+                if not alone and way % chains == 0:
+                    f.prefetch(ahead, 2)
+                    ahead = offset(f, ahead, step * min(chains, count))
                 soon = offset(f, b, ahead_in_b)
-                for j in range(vectors):
-                    f.prefetch(offset(f, soon, nbytes * j))
+                for distance in lines:
+                    f.prefetch(offset(f, soon, distance))
                 factors = row_of_b(b)
                 for row in range(rows):
                     group, member = divmod(row, _GROUP)
-                    place = offset(f, carried[group], scalar.nbytes * way)
+                    place = offset(f, pointers[group], scalar.nbytes * way)
                     if member:
                         place = offset(f, place, strides[member - 1])
                     factor = f.load_splat(place, vector)
                     for j in range(vectors):
-                        at = (way * rows + row) * vectors + j
+                        at = (way % chains * rows + row) * vectors + j
                         sums[at] = multiply_add(f, isa, factor, factors[j], sums[at])
                 b = offset(f, b, b_row)
             return [
                 *(
                     _opaque(f, offset(f, pointer, scalar.nbytes * count))
-                    for pointer in carried[:groups]
+                    for pointer in pointers
                 ),
                 b,
-                ahead if alone else offset(f, ahead, step * count),
+                ahead,
                 *sums,
             ]
 
@@ -210,9 +230,13 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     def sum_up(pointers: list[Value], moving: list[Value]) -> list[Value]:
         """Where B and what is prefetched go on, and the sums, after *k* steps."""
         state = [*pointers, *moving]
-        if chains > 1:
-            whole = k & -chains
-            state = f.loop(whole, turn(chains), state, step=chains)
+        steps = chains
+        if isa.name == "avx2" and chains == 1:
+            while steps < 4 and steps * rows * vectors * parts < _TURN:
+                steps *= 2
+        if steps > 1:
+            whole = k & -steps
+            state = f.loop(whole, turn(steps), state, step=steps)
             state = f.loop(k, turn(1), state, start=whole)
         else:
             state = f.loop(k, turn(1), state)
@@ -227,8 +251,8 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
     ) -> list[Value]:
         for row in range(rows):
             line = offset(f, result, result_row * row)
-            for j in range(vectors):
-                f.prefetch(offset(f, line, nbytes * j), 1, write=True)
+            for distance in lines:
+                f.prefetch(offset(f, line, distance), 1, write=True)
         zeros = [f.zero(vector)] * (chains * rows * vectors)
         state = [b, following, *zeros]
         state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
@@ -259,6 +283,24 @@ def _sum_chains(sums: list[Value], chains: int) -> list[Value]:
         sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
         chains //= 2
     return sums
+
+
+def _after(
+    f: Function, isa: Isa, pointers: list[Value], values: list[Value]
+) -> list[Value]:
+    """*pointers*, which LLVM takes to be known only when *values* are."""
+    registers = []
+    for value in values:
+        lanes = isa.vector_bytes // value.type.scalar.nbytes
+        for first in range(0, value.type.lanes, lanes):
+            part = range(first, min(first + lanes, value.type.lanes))
+            registers.append(f.shuffle(value, value, part))
+    constraints = ",x" * len(registers)
+    operands = "".join(f", {register}" for register in registers)
+    return [
+        f.instruction(PTR, f'call ptr asm "", "=r,0{constraints}"({pointer}{operands})')
+        for pointer in pointers
+    ]
 
 
 def _opaque(f: Function, value: Value) -> Value:

@@ -15,13 +15,16 @@ from onnxplug_cpu.compiler.target.isa import LANES, Isa
 class ChainBody:
     """Emits the steps of one chain, as far as the values they need are there.
 
+    Args:
+        width: lanes of the vectors to compute; 0 for :func:`chain_width`.
+
     Attributes:
         width: lanes of the vectors to compute.
         live: numbers of the values that outputs need.
     """
 
-    def __init__(self, f: Function, isa: Isa, chain: Chain) -> None:
-        self.width = chain_width(isa, chain)
+    def __init__(self, f: Function, isa: Isa, chain: Chain, width: int = 0) -> None:
+        self.width = width or chain_width(isa, chain)
         self.f = f
         self.isa = isa
         self.chain = chain

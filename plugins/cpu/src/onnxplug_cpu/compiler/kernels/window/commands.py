@@ -39,6 +39,10 @@ LONG: Final = 384
 _MOST_STRIDE: Final = 2
 """Of a :class:`ChannelTile`."""
 
+_COPIED_CHANNELS: Final = 8
+"""From so many on, what has them apart is copied to have them side by side: windows
+along the lanes take ten times as long, with strides fifty."""
+
 _LINES_BYTES: Final = 32 << 10
 """About how much of the input the lines of a window should be, to be read once."""
 
@@ -72,7 +76,7 @@ def record_depthwise(
 
     Args:
         a: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
-            consecutive channels.
+            consecutive channels; many that are apart are copied.
         weights: f32 [C, 1, *taps]; any strides.  A view of a constant is packed once.
         out: f32 [N, C, *spatial], as many as windows fit; any strides.
         strides, dilations: of each spatial axis, at least 1.
@@ -89,6 +93,7 @@ def record_depthwise(
     slides = slides_of(weights.shape[2:], strides, dilations, pads)
     if weights.shape[:2] != (a.shape[1], 1) or len(weights.shape) != rank + 2:
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
+    a = channels_side_by_side(recorder, a)
     _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
 
 
@@ -106,6 +111,22 @@ def record_windows(
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
+
+
+def channels_side_by_side(recorder: Recorder, x: View) -> View:
+    """*x*, or a copy of it with consecutive channels if it has many that are apart.
+
+    Args:
+        x: [N, C, *spatial].
+    """
+    if x.strides[1] == 1 or x.shape[1] < _COPIED_CHANNELS:
+        return x
+    rank = len(x.shape)
+    order = (0, *range(2, rank), 1)
+    copy = recorder.temporary(x.dtype, [x.shape[axis] for axis in order])
+    copy = copy.transpose([order.index(axis) for axis in range(rank)])
+    record_copy(recorder, x, copy)
+    return copy
 
 
 class _Windows:

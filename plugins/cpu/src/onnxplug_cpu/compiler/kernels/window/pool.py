@@ -9,7 +9,10 @@ from typing import Final
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.window.combining import Combining
-from onnxplug_cpu.compiler.kernels.window.commands import record_windows
+from onnxplug_cpu.compiler.kernels.window.commands import (
+    channels_side_by_side,
+    record_windows,
+)
 from onnxplug_cpu.compiler.kernels.window.scan import record_scan
 from onnxplug_cpu.compiler.kernels.window.slide import STILL, Slide
 
@@ -38,7 +41,7 @@ def record_pool(
     Args:
         combining: how; without weights.
         x: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
-            consecutive channels.
+            consecutive channels; many that are apart are copied.
         out: f32 [N, C, *spatial]; any strides.  Windows may reach beyond the padding.
         slides: how windows slide along each spatial axis.
         counts_padding: for a mean, padding counts as zeros; what is beyond it does not.
@@ -50,6 +53,7 @@ def record_pool(
         ValueError: shapes do not fit, windows reach beyond
             :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
     """
+    x = channels_side_by_side(recorder, x)
     axes = [axis for axis, slide in enumerate(slides) if slide != STILL]
     shapes = _shapes(x.shape, out.shape, axes)
     elements = [min(s.taps, n) for s, n in zip(slides, x.shape[2:], strict=True)]

@@ -20,6 +20,11 @@ from onnxplug.ep.bounds import sizes
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.elementwise import Finish
+from onnxplug_cpu.compiler.schedule.operations.depthwise import (
+    MOST_FILTERS,
+    Depthwise,
+    depthwise_parts,
+)
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     F32,
     Inputs,
@@ -44,9 +49,6 @@ _MOST_PADDED: Final = 4
 
 _FEW_CHANNELS: Final = 4
 """Of a group, that are summed apart where they lie apart."""
-
-_MOST_FILTERS: Final = 4
-"""Of a channel convolved by itself, that are computed one after another."""
 
 _ALWAYS_PADDED: Final = 1 << 16
 
@@ -261,28 +263,6 @@ class Part(NamedTuple):
         return _in_batches(apart, len(counts))
 
 
-class Depthwise(NamedTuple):
-    """A convolution of each channel by itself: one filter of those that each has.
-
-    Attributes:
-        x: [N, C, *spatial], without zeros around it.
-        weights: [C, 1, *kernel].
-        geometry: where its windows lie.
-        number: of the filter among those of a channel.
-        filters: how many each channel has.
-    """
-
-    x: View
-    weights: View
-    geometry: Geometry
-    number: int
-    filters: int
-
-    def fold(self, view: View) -> View:
-        """The part's elements of a view of the result's shape, [N, C, *spatial]."""
-        return _every(view, 1, self.number, self.filters)
-
-
 class Convolution(NamedTuple):
     """A convolution on its way to commands.
 
@@ -306,20 +286,11 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     geometry = geometry_of(call, x.shape, w.shape, shape)
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
-    parts: Sequence[Part | Depthwise | Transformed] = ()
-    filters = shape[1] // groups
-    if (
-        call.op_type == "Conv"
-        and groups == x.shape[1] > 1
-        and 0 < filters <= _MOST_FILTERS
-    ):
-        parts = [
-            Depthwise(x, _every(w, 0, number, filters), geometry, number, filters)
-            for number in range(filters)
-        ]
-    elif whole := _transformed(plan, call, x, w, shape, geometry):
-        parts = [whole]
-    elif 0 not in shape:
+    parts: Sequence[Part | Depthwise | Transformed] | None
+    parts = _depthwise(call, x, w, shape, geometry)
+    if parts is None:
+        parts = _transformed(plan, call, x, w, shape, geometry)
+    if parts is None and 0 not in shape:
         in_rows = _is_in_rows(x, groups)
         padded = _with_halo(plan, names[0], x, geometry)
         if padded is None:
@@ -329,17 +300,37 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
             part.along_rows() if in_rows else part
             for part in _parts(padded, weights, geometry, groups)
         ]
-    return Convolution(shape, finish, parts)
+    return Convolution(shape, finish, parts or ())
+
+
+def _depthwise(
+    call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
+) -> list[Depthwise] | None:
+    groups = int(call.attributes["group"])
+    filters = shape[1] // groups
+    if groups != x.shape[1] or groups < 2 or not 0 < filters <= MOST_FILTERS:
+        return None
+    if filters * geometry.parts > MOST_PARTS or 0 in shape:
+        return None
+    if call.op_type == "Conv":
+        kernel, strides = w.shape[2:], w.strides
+        w = _seen(
+            w,
+            (groups, filters, *kernel),
+            (filters * strides[0], strides[0], *strides[2:]),
+        )
+    return depthwise_parts(x, w, geometry)
 
 
 def _transformed(
     plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
-) -> Transformed | None:
+) -> list[Transformed] | None:
     if not plan.recorder.may_transform or call.op_type != "Conv":
         return None  # mostly, and without the modules
     from onnxplug_cpu.compiler.schedule.winograd import transformed
 
-    return transformed(plan, x, w, shape, geometry)
+    whole = transformed(plan, x, w, shape, geometry)
+    return [whole] if whole else None
 
 
 def _result_shape(plan: Plan, call: Call) -> tuple[int, ...]:
@@ -428,19 +419,6 @@ def channels_last(plan: Plan, shape: Sequence[int]) -> View:
     whole = plan.recorder.temporary(F32, (batch, *spatial, channels))
     rank = len(spatial)
     return whole.transpose((0, rank + 1, *range(1, rank + 1)))
-
-
-def _every(view: View, axis: int, start: int, step: int) -> View:
-    """Each *step*-th element along *axis*, from *start* on."""
-    if step == 1:
-        return view
-    starts, sizes, steps = (
-        [0] * len(view.shape),
-        list(view.shape),
-        [1] * len(view.shape),
-    )
-    starts[axis], sizes[axis], steps[axis] = start, view.shape[axis] // step, step
-    return view.slice(starts, sizes, steps)
 
 
 def _weights(call: Call, w: View, groups: int) -> View:
