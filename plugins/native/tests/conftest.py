@@ -49,7 +49,7 @@ def compile_example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
     folder = tmp_path_factory.mktemp("example")
     names = [
         f"{structure}_{entry.name} = {entry.place}"
-        for structure in ("OrtApi", "OrtEpApi")
+        for structure in ("OrtApi", "OrtEpApi", "OrtModelEditorApi")
         for entry in entries(structure)
     ]
     (folder / "entries.h").write_text(f"enum {{ {', '.join(names)} }};\n")
