@@ -295,8 +295,12 @@ def test_the_cpu_factory_is_light() -> None:
     assert not loaded & {"numpy", "onnx", "ml_dtypes", "onnxplug_kernels"}
 
 
-def first_result(tmp_path: Path) -> str:
-    """A program that makes a session of one ``Add`` and runs it."""
+def first_result(tmp_path: Path, runtime: str = "import onnxplug") -> str:
+    """A program that makes a session of one ``Add`` and runs it.
+
+    Args:
+        runtime: imports what is called ``onnxplug`` there.
+    """
     import onnx
     from onnx import TensorProto, helper
 
@@ -307,7 +311,7 @@ def first_result(tmp_path: Path) -> str:
     graph = helper.make_graph([node], "add", values[:2], values[2:])
     onnx.save(helper.make_model(graph), tmp_path / "add.onnx")
     return (
-        "import numpy, onnxplug\n"
+        f"import numpy; {runtime}\n"
         f"session = onnxplug.InferenceSession({str(tmp_path / 'add.onnx')!r}, "
         "providers=['CPUExecutionProvider'])\n"
         "one = numpy.ones(1, numpy.float32)\n"
@@ -319,9 +323,19 @@ def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
     assert "onnx" not in loaded_by(first_result(tmp_path))
 
 
-def test_a_first_result_imports_what_it_needs(tmp_path: Path) -> None:
+OWN: Final = "import onnxplug"
+STAND_IN: Final = (
+    "from onnxplug import as_onnxruntime; as_onnxruntime.install(); "
+    "import onnxruntime as onnxplug"
+)
+
+
+@pytest.mark.parametrize(
+    "runtime", ["import onnxplug", STAND_IN], ids=["own", "stand-in"]
+)
+def test_a_first_result_imports_what_it_needs(tmp_path: Path, runtime: str) -> None:
     """Not what numpy does without, nor what writes kernels that the cache has."""
-    program = first_result(tmp_path)
+    program = first_result(tmp_path, runtime)
     loaded_by(program)  # fills the cache
     loaded = modules_after(program) - modules_after("import numpy")
     heavy = {"asyncio", "email", "importlib.metadata", "json", "logging", "pathlib"}

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import onnxruntime
-from onnxruntime.capi import _pybind_state
+from onnxruntime.capi import _pybind_state, onnxruntime_inference_collection
 
 from onnxplug import as_onnxruntime, errors
 
@@ -26,6 +26,8 @@ END: Final = "<!-- end -->"
 
 NO_API: Final = {
     *("import_capi_exception", "onnxruntime_validation", "opkernel", "schemadef"),
+    *("Callable", "IntEnum", "Sequence"),
+    *("GetInitializerLocationFunc", "GetInitializerLocationWrapperFunc"),
     "contextlib",
     "os",
     "platform",
@@ -57,7 +59,8 @@ _BY_REASON: Final = {
     "quantize_qdq_matmul_2bits quantize_qdq_matmul_4bits",
     _INTERNAL: "OrtValue(ortvalue) OrtValue(numpy_obj) OrtValue(session) "
     "OrtDevice(c_ort_device) SessionObjectInitializer SparseTensor(sparse_tensor) "
-    "get_session_initializer",
+    "get_session_initializer get_vendor_id_for_device_type "
+    "make_get_initializer_location_func_wrapper",
     "ONNX has no sparse tensors of blocks": "SparseBlockSparseView",
 }
 
@@ -101,8 +104,9 @@ def attributes_of(kind: Any) -> set[str]:
 
 def missing() -> Iterator[str]:
     """Names, ``Class.member`` and ``Class.method(argument)`` that are not here."""
-    for name in sorted(names(onnxruntime) | names(_pybind_state)):
-        theirs = getattr(onnxruntime, name, getattr(_pybind_state, name, None))
+    modules = (onnxruntime, _pybind_state, onnxruntime_inference_collection)
+    for name in sorted(set().union(*map(names, modules))):
+        theirs = next(getattr(each, name) for each in modules if hasattr(each, name))
         found = getattr(errors, name, None) or ours(name)
         if found is None:
             yield name

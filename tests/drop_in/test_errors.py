@@ -60,6 +60,12 @@ def compiled(runtime: Any, folder: Path) -> None:
     compiler.compile_to_file(str(folder / "there.onnx"))
 
 
+def streamed(runtime: Any, write: Callable[[bytes], object]) -> None:
+    options = runtime.module.SessionOptions()
+    compiler = runtime.module.ModelCompiler(options, text("Y = Relu (X)"))
+    compiler.compile_to_stream(write)
+
+
 def bound_and_run(runtime: Any) -> None:
     made = session(runtime)
     made.run_with_iobinding(made.io_binding())
@@ -149,6 +155,11 @@ CASES: dict[str, tuple[str, str | None, Callable[[Any, Path], Any]]] = {
         "Fail",
         "exists already",
         lambda r, folder: compiled(r, folder),
+    ),
+    "a stream that raises": (
+        "Fail",
+        "boom",
+        lambda r, _: streamed(r, lambda _: {}["boom"]),
     ),
     "no devices": (
         "RuntimeError",

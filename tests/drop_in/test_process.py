@@ -63,6 +63,18 @@ def test_what_old_programs_ask_for_is_found_in_both_places() -> None:
     assert ort.get_version_string() == ort.__version__ != onnxplug.__version__
 
 
+def test_names_are_found_in_the_modules_of_onnxruntime() -> None:
+    state = ort.capi.onnxruntime_pybind11_state
+    assert state.InvalidArgument is InvalidArgument
+    assert ort.capi._pybind_state.OrtValueVector is ort.OrtValueVector
+    assert ort.capi.onnxruntime_inference_collection.Session is ort.InferenceSession
+    assert ort.backend.supports_device("CPU")
+    collection = onnxruntime.capi.onnxruntime_inference_collection
+    for kind in ("cpu", "cuda", "npu"):
+        expected = collection.get_ort_device_type(kind)
+        assert ort.get_ort_device_type(kind) == expected
+
+
 def test_functions_without_anything_to_do_do_nothing() -> None:
     ort.enable_telemetry_events()
     ort.disable_telemetry_events()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from onnxplug.plugins import hosted, wheels
+from onnxplug.plugins import hosted
 from onnxplug.plugins.find import GROUP, find_plugins
 
 EP = "ToyExecutionProvider"
@@ -104,40 +104,3 @@ def test_finding_them_imports_nothing_heavy(site: Path) -> None:
         env=environment,
     )
     assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda package: (package / "__init__.py").unlink(),
-        lambda package: (package / "__init__.py").write_text("def f(:"),
-        lambda package: (package / "__init__.py").write_text("x = 1"),
-    ],
-)
-def test_one_that_cannot_be_read_is_left_out_with_a_warning(
-    site: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    add_host(site)
-    spoil(site / "onnxruntime_ep_toy")
-    assert EP not in [each.name for each in find_plugins(GROUP)]
-    assert "onnxruntime-ep-toy cannot be told" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("def get_ep_names():\n    return ['A', 'B']", ["A", "B"]),
-        ("B = 'b'\ndef get_ep_names():\n    return ('A', B)", ["A", "b"]),
-        ("def get_ep_name():\n    return 'A'", ["A"]),
-        ("def get_ep_names():\n    return find()", None),
-        ("def get_ep_names():\n    return [A]", None),
-    ],
-)
-def test_names_are_read_where_they_are_said_in_so_many_words(
-    source: str, names: list[str] | None
-) -> None:
-    if names is None:
-        with pytest.raises(ValueError, match="returns names"):
-            wheels.ep_names(source)
-    else:
-        assert wheels.ep_names(source) == names

@@ -16,6 +16,7 @@ __version__: Final = "1.32.0"
 """The version of ONNX Runtime whose names these are."""
 
 _HOME: Final = {
+    "callback": "set_default_logger_callback",
     "devices": """
         OrtDeviceEpIncompatibilityReason OrtEpDevice OrtHardwareDevice
         OrtHardwareDeviceType OrtSyncStream get_ep_devices
@@ -25,17 +26,18 @@ _HOME: Final = {
     "memory": """
         OrtAllocatorType OrtArenaCfg OrtDevice OrtDeviceMemoryType OrtDeviceVendorId
         OrtMemType OrtMemoryInfo OrtMemoryInfoDeviceType create_and_register_allocator
-        create_and_register_allocator_v2
+        create_and_register_allocator_v2 get_ort_device_type
     """,
     "process": """
         disable_telemetry_events enable_telemetry_events get_build_info
         get_version_string has_collective_ops preload_dlls print_debug_info
-        set_default_logger_callback set_default_logger_verbosity
-        set_global_thread_pool_sizes
+        set_default_logger_verbosity set_global_thread_pool_sizes
     """,
     "native": "SessionIOBinding",
     "providers": "check_and_normalize_provider_args",
-    "session": "InferenceSession SessionOptions get_default_session_options",
+    "session": """
+        InferenceSession Session SessionOptions get_default_session_options
+    """,
     "sparse": "OrtSparseFormat SparseCooView SparseCsrView SparseTensor",
     "stand_in": "install",
     "values": "IOBinding OrtValue OrtValueVector copy_tensors is_dlpack_uint8_tensor",
@@ -75,6 +77,14 @@ _VALUES: Final = {
     "version": __version__,
 }
 
+_INNER: Final = frozenset(
+    """
+    capi _pybind_state build_and_package_info onnxruntime_inference_collection
+    onnxruntime_pybind11_state onnxruntime_validation
+    """.split()
+)
+"""Modules of ONNX Runtime, all of whose names are here."""
+
 __all__ = sorted(
     {
         *(name for names in _HOME.values() for name in names.split()),
@@ -101,6 +111,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module("onnxplug.errors"), name)
     elif name in _VALUES:
         value = _VALUES[name]
+    elif name == "backend":
+        value = import_module(f"{__name__}.backend")
+    elif name in _INNER:
+        value = import_module(__name__)
     else:
         raise AttributeError(
             f"onnxplug has no {name!r}, under that name of ONNX Runtime's; what is "

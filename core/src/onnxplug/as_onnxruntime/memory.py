@@ -234,6 +234,15 @@ class OrtDevice:
         return f"OrtDevice({self.name!r}, {self._ordinal})"
 
 
+def get_ort_device_type(device_type: str) -> int:
+    """The number of a kind of device, ``cuda`` and so on.
+
+    Raises:
+        InvalidArgument: there is no such kind.
+    """
+    return OrtDevice.make(device_type, 0).device_type()
+
+
 class OrtArenaCfg:
     """Settings of an arena, which nothing here has; they are kept as they are given.
 

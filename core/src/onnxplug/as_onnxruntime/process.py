@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
-from onnxplug import process
 from onnxplug.errors import InvalidArgument, OptionWarning
-from onnxplug.log import LEVELS
-from onnxplug.process import set_default_logger_severity
 from onnxplug.warn import warn_user
 
 _threads = 0
-_handler: logging.Handler | None = None
 
 
 def get_build_info() -> str:
     """What this is, in one line."""
+    from onnxplug import process
+
     return f"ORT Build Info: {process.get_build_info()}"
 
 
@@ -49,46 +45,6 @@ def preload_dlls(
 
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Does nothing: there is one level below info; see set_default_logger_severity."""
-
-
-def set_default_logger_callback(
-    callback: Callable[[int, str, str, str, str], None] | None, severity: int = 2
-) -> None:
-    """Pass what onnxplug logs, from *severity* on, to *callback*.
-
-    It is called with the severity, the logger's name twice, the place in the code, and
-    the message; ``None`` undoes it.
-
-    Raises:
-        InvalidArgument: *severity* is none of 0 to 4.
-    """
-    global _handler
-    logger = logging.getLogger("onnxplug")
-    if _handler is not None:
-        logger.removeHandler(_handler)
-        _handler = None
-    if callback is not None:
-        if not callable(callback):
-            raise InvalidArgument(f"{callback!r} cannot be called")
-        _handler = _Callback(callback)
-        logger.addHandler(_handler)
-        set_default_logger_severity(severity)
-
-
-class _Callback(logging.Handler):
-    def __init__(self, callback: Callable[[int, str, str, str, str], None]) -> None:
-        super().__init__()
-        self._callback = callback
-
-    def emit(self, record: logging.LogRecord) -> None:
-        severity = sum(level <= record.levelno for level in LEVELS) - 1
-        place = f"{record.pathname}:{record.lineno} {record.funcName}"
-        try:
-            self._callback(
-                max(severity, 0), record.name, record.name, place, record.getMessage()
-            )
-        except Exception:  # noqa: BLE001  # of the user's function; logging tells
-            self.handleError(record)
 
 
 def set_global_thread_pool_sizes(

@@ -259,6 +259,9 @@ class InferenceSession(onnxplug.InferenceSession):
         return self.get_providers()
 
 
+Session = InferenceSession
+
+
 def get_default_session_options() -> SessionOptions:
     """Options as they are when nothing is set."""
     return SessionOptions()

@@ -7,18 +7,18 @@ installed; its native code is never loaded.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxplug import as_onnxruntime
 from onnxplug.errors import ImportedBefore
+
+if TYPE_CHECKING:
+    import importlib.metadata
 
 NAME: Final = "onnxruntime"
 
@@ -57,8 +57,12 @@ def install() -> None:
     sys.meta_path.insert(0, StandIn())
 
 
-class StandIn(MetaPathFinder, Loader):
-    """Finds and makes the modules that stand for those of ONNX Runtime."""
+class StandIn:
+    """Finds and makes the modules that stand for those of ONNX Runtime.
+
+    A finder of ``sys.meta_path`` and a loader without the classes of ``importlib.abc``,
+    which take longer to import than all that is here.
+    """
 
     def __init__(self) -> None:
         found = PathFinder.find_spec(NAME)
@@ -78,16 +82,20 @@ class StandIn(MetaPathFinder, Loader):
             return None
         spec = ModuleSpec(
             fullname,
-            self,
+            cast("Any", self),
             origin=as_onnxruntime.__file__,
             is_package=fullname in _PACKAGES,
         )
         if spec.submodule_search_locations is not None:
             below = fullname.split(".")[1:]
             spec.submodule_search_locations += [
-                str(Path(folder, *below)) for folder in self._wheel
+                os.path.join(folder, *below) for folder in self._wheel
             ]
         return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """A usual module."""
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         """Give *module* the names of onnxplug, which are looked up when asked for."""
@@ -124,21 +132,6 @@ class StandIn(MetaPathFinder, Loader):
         """The distribution that is stood for, if it is asked for by its name."""
         name = getattr(context, "name", None)
         if name is not None and name.lower() == NAME:
-            yield _Described()
+            from onnxplug.as_onnxruntime.described import Described
 
-
-class _Described(importlib.metadata.Distribution):
-    """ONNX Runtime, as ``importlib.metadata`` describes what is installed."""
-
-    def read_text(self, filename: str) -> str | None:
-        """The two files that tell the name, the version and the package."""
-        return {
-            "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\n"
-            f"Version: {as_onnxruntime.__version__}\n"
-            "Summary: onnxplug in its place\n",
-            "top_level.txt": f"{NAME}\n",
-        }.get(filename)
-
-    def locate_file(self, path: Any) -> Path:
-        """Where a file would be."""
-        return Path(as_onnxruntime.__file__).parent.joinpath(path)
+            yield Described(NAME)

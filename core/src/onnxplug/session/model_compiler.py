@@ -184,8 +184,16 @@ class ModelCompiler:
 
         Raises:
             OnnxplugError: as of :meth:`compile_to_bytes`.
+            Fail: *write_function* raised.
         """
-        write_function(self.compile_to_bytes())
+        compiled = self.compile_to_bytes()
+        try:
+            write_function(compiled)
+        except Exception as error:  # of the user's function
+            raise Fail(
+                f"the function of compile_to_stream failed for {len(compiled)} bytes: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def set_ep_context_data_write_func(self, write_func: WriteFunction) -> None:
         """Let *write_func* take what would be in files beside the model.
