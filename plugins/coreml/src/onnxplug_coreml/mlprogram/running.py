@@ -111,7 +111,7 @@ def planned_units(path: Path, settings: Settings) -> dict[str, str]:
         operations = (
             [] if program is None else program.functions["main"].block.operations
         )
-        found = {}
+        found: dict[str, str] = {}
         for operation in operations:
             usage = plan.get_compute_device_usage_for_mlprogram_operation(operation)
             if usage is None:
