@@ -80,7 +80,7 @@ test-torch: $(VENV)/exporters.stamp
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
 test-coreml: $(VENV)/coreml.stamp
-	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest plugins/coreml \
+	ONNXPLUG_REQUIRE=coremltools,coreai $(BIN)/python -m pytest $(PARALLEL) plugins/coreml \
 	  $(filter %/test_mlprogram.py,$(OF_EPS)) \
 	  tests/docs/test_reference.py::test_the_page_of_an_ep_says_what_it_never_ran_on $(ARGS)
 
@@ -138,5 +138,5 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
-	  -e 'plugins/native[fast]' 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
+	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
 	@touch $@

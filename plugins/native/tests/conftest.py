@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import onnxplug
 from onnxplug.plugins import PluginRegistry, registry
 from onnxplug_native.interface.handles import live
 from onnxplug_native.interface.table import entries
@@ -49,7 +50,7 @@ def compile_example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
     folder = tmp_path_factory.mktemp("example")
     names = [
         f"{structure}_{entry.name} = {entry.place}"
-        for structure in ("OrtApi", "OrtEpApi")
+        for structure in ("OrtApi", "OrtEpApi", "OrtModelEditorApi")
         for entry in entries(structure)
     ]
     (folder / "entries.h").write_text(f"enum {{ {', '.join(names)} }};\n")
@@ -69,6 +70,7 @@ def compile_example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
 @pytest.fixture
 def register(compile_example: Callable[..., Path]) -> Iterator[Callable[..., Path]]:
     """Registers the example library as ``example``, and looks for leaks in the end."""
+    onnxplug.get_ep_devices()  # loads libraries that are installed, which stay
     before = {id(handle) for handle in live()}
 
     def register_with(*macros: str) -> Path:

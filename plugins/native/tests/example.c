@@ -16,6 +16,7 @@
  *   KERNELS         registers a kernel instead of compiling
  *   HOST_INPUT      whose second input is to be in the host's memory
  *   CRASH           ends the process while it is asked for its factories
+ *   NEXT_VERSION    takes nothing that it compiled before
  *   STREAMS         queues its work, and does it when the stream is flushed
  */
 #include <stdbool.h>
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "entries.h"
 
@@ -188,13 +190,21 @@ struct Ep {
   Status (*GetCapability)(Ep *, Pointer, Pointer);
   Status (*Compile)(Ep *, Pointer *, Pointer *, size_t, Compiled **, Pointer *);
   void (*Release)(Ep *, Compiled **, size_t);
-  Pointer rest[8];
+  Pointer rest[3];
+  Status (*OnRunStart)(Ep *, Pointer);
+  Status (*OnRunEnd)(Ep *, Pointer, bool);
+  Pointer others[2];
+  const char *(*GetCompatibility)(Ep *, Pointer);
   Status (*GetKernelRegistry)(Ep *, Pointer *);
   Status (*IsConcurrentRunSupported)(Ep *, bool *);
   Pointer more[8];
   char mode[64];
-  Pointer logger;
+  bool makes_contexts;
 };
+
+static int running, overlapped, started, ended;
+int example_overlapped(void) { return overlapped; }
+int example_runs(void) { return started == ended ? started : -1; }
 
 /* A kernel */
 
@@ -291,6 +301,51 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
   return NULL;
 }
 
+/* A node that stands for what is compiled, with the inputs and outputs of the fused one */
+
+static Status name_of(Pointer node, int get, const char **out) {
+  Pointer values[2];
+  CHECK(CALL(get, Status, Pointer, Pointer *, size_t)(node, values, get == OrtApi_Node_GetInputs ? 2 : 1));
+  for (int i = 0; i < (get == OrtApi_Node_GetInputs ? 2 : 1); i++)
+    CHECK(CALL(OrtApi_GetValueInfoName, Status, Pointer, const char **)(values[i], &out[i]));
+  return NULL;
+}
+static Status make_context(Ep *this, Pointer node, Pointer *out) {
+  Pointer *editor = CALL(OrtApi_GetModelEditorApi, Pointer *, void)();
+  const char *inputs[2], *outputs[1];
+  Pointer attributes[2];
+  int64_t embed = 1;
+  CHECK(name_of(node, OrtApi_Node_GetInputs, inputs));
+  CHECK(name_of(node, OrtApi_Node_GetOutputs, outputs));
+  CHECK(CALL(OrtApi_CreateOpAttr, Status, const char *, const void *, int, int, Pointer *)("ep_cache_context", "a product", 9, 5, &attributes[0]));
+  CHECK(CALL(OrtApi_CreateOpAttr, Status, const char *, const void *, int, int, Pointer *)("embed_mode", &embed, 1, 1, &attributes[1]));
+  return ((Status(*)(const char *, const char *, const char *, const char **, size_t, const char **, size_t, Pointer *, size_t, Pointer *))editor[OrtModelEditorApi_CreateNode])(
+      is(this, "other_context") ? "Mul" : "EPContext", "com.microsoft", "made", inputs, 2, outputs, 1, attributes, 2, out);
+}
+static Status is_context(Pointer graph, bool *out) {
+  Pointer node, attribute;
+  const char *type;
+  char data[16] = "";
+  size_t size = 0;
+  CHECK(CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, &node, 1));
+  CHECK(CALL(OrtApi_Node_GetOperatorType, Status, Pointer, const char **)(node, &type));
+  *out = strcmp(type, "EPContext") == 0;
+  if (!*out) return NULL;
+  CHECK(CALL(OrtApi_Node_GetAttributeByName, Status, Pointer, const char *, Pointer *)(node, "ep_cache_context", &attribute));
+  CHECK(CALL(OrtApi_ReadOpAttr, Status, Pointer, int, void *, size_t, size_t *)(attribute, 5, data, sizeof data, &size));
+  return size == 9 && memcmp(data, "a product", 9) == 0 ? NULL : fail(1, "that is no product");
+}
+static const char *ep_compatibility(Ep *this, Pointer graph) { return "made by version 1"; }
+static Status ep_run_start(Ep *this, Pointer options) {
+  if (CALL(OrtApi_GetRunConfigEntry, const char *, Pointer, const char *)(options, "tag")) return fail(1, "who said so?");
+  __atomic_add_fetch(&started, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+static Status ep_run_end(Ep *this, Pointer options, bool sync) {
+  __atomic_add_fetch(&ended, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
 static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count,
                          Compiled **out, Pointer *contexts) {
   if (is(this, "fail_compile")) return fail(11, "cannot compile it");
@@ -305,6 +360,9 @@ static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count
     made->ReleaseState = compiled_release;
     made->ep = this;
     out[i] = made;
+    bool restored;
+    CHECK(is_context(graphs[i], &restored));
+    if (this->makes_contexts && !restored) CHECK(make_context(this, nodes[i], &contexts[i]));
   }
   return NULL;
 }
@@ -376,7 +434,10 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
   Stream *stream = handle;
   if (stream && stream->length < 64) { stream->queue[stream->length++] = product; return NULL; }
 #endif
+  if (__atomic_add_fetch(&running, 1, __ATOMIC_SEQ_CST) > 1) overlapped++;
   multiply(&product);
+  if (is(ep, "one_at_a_time")) usleep(1000);
+  __atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST);
   return NULL;
 }
 
@@ -391,7 +452,7 @@ typedef struct Factory {
   void (*ReleaseEp)(struct Factory *, Ep *);
   uint32_t (*GetVendorId)(const struct Factory *);
   const char *(*GetVersion)(const struct Factory *);
-  Pointer validate;
+  Status (*Validate)(struct Factory *, Pointer *, size_t, const char *, int *);
   Status (*CreateAllocator)(struct Factory *, Pointer, Pointer, Allocator **);
   void (*ReleaseAllocator)(struct Factory *, Allocator *);
   Status (*CreateDataTransfer)(struct Factory *, Transfer **);
@@ -467,6 +528,10 @@ static Status factory_create(Factory *this, Pointer *devices, Pointer *metadata,
   ep->Compile = ep_compile;
   ep->Release = ep_release;
   ep->IsConcurrentRunSupported = ep_concurrent;
+  ep->GetCompatibility = ep_compatibility;
+  if (is(ep, "told_of_runs")) { ep->OnRunStart = ep_run_start; ep->OnRunEnd = ep_run_end; }
+  CHECK(CALL(OrtApi_HasSessionConfigEntry, Status, Pointer, const char *, int *)(options, "ep.context_enable", &has));
+  ep->makes_contexts = has && !is(ep, "no_context");
 #ifdef KERNELS
   CHECK(registry_make());
   ep->GetKernelRegistry = ep_registry;
@@ -514,9 +579,20 @@ static Status factory_stream(Factory *this, Pointer device, Pointer options, Str
   return NULL;
 }
 
+/* 1: as good as new, 3: of no use */
+static Status factory_validate(Factory *this, Pointer *devices, size_t count, const char *info,
+                               int *out) {
+#ifndef NEXT_VERSION
+  *out = strcmp(info, "made by version 1") ? 3 : 1;
+#else
+  *out = 3;
+#endif
+  return NULL;
+}
+
 static Factory factory = {
   VERSION, factory_name, factory_vendor, factory_devices, factory_create, factory_release,
-  factory_vendor_id, factory_version, NULL, factory_allocator, factory_release_allocator,
+  factory_vendor_id, factory_version, factory_validate, factory_allocator, factory_release_allocator,
   factory_transfer, factory_streams, factory_stream,
 };
 

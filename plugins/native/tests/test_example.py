@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import logging
+import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxplug
@@ -266,3 +270,72 @@ def test_config_entries_of_the_session_reach_the_library(register) -> None:
     options.add_session_config_entry("ep.exampleexecutionprovider.mode", "fail_create")
     with pytest.raises(errors.EpError, match="no licence file"):
         onnxplug.InferenceSession(product(2, 3), options, providers=[EXAMPLE])
+
+
+def test_a_library_that_runs_one_at_a_time_is_run_so(register) -> None:
+    overlapped = ctypes.CDLL(str(register())).example_overlapped
+    with open_session(product(2, 3), mode="one_at_a_time") as session:
+        run = functools.partial(session.run, None, feeds(2, 3))
+        with ThreadPoolExecutor(8) as pool:
+            for future in [pool.submit(run) for _ in range(40)]:
+                future.result()
+    assert overlapped() == 0
+    del session, run
+
+
+def test_a_library_is_told_of_runs(register) -> None:
+    runs = ctypes.CDLL(str(register())).example_runs
+    with open_session(product(2, 3), mode="told_of_runs") as session:
+        for _ in range(3):
+            session.run(None, feeds(2, 3))
+    assert runs() == 3
+
+
+def compile_ahead(tmp_path: Path, **options: str) -> tuple[Path, list[str]]:
+    """A model that is compiled for the example, and why some of it is not."""
+    settings = onnxplug.SessionOptions()
+    settings.add_provider(EXAMPLE, options)
+    path = tmp_path / "compiled.onnx"
+    compiler = onnxplug.ModelCompiler(settings, product(2, 3, nodes=2))
+    compiler.compile_to_file(path)
+    assert compiler.explanation is not None
+    left = compiler.explanation.not_written
+    return path, [each.reason.detail for each in left if each.ep == EXAMPLE]
+
+
+def test_what_a_library_compiles_is_written_and_read(register, tmp_path) -> None:
+    register()
+    path, left = compile_ahead(tmp_path)
+    assert not left
+    operators = [node.op_type for node in onnx.load(path).graph.node]
+    assert operators == ["Add", "EPContext", "EPContext"]
+    with onnxplug.InferenceSession(path, providers=[EXAMPLE, "cpu"]) as session:
+        given = feeds(2, 3)
+        (found,) = session.run(None, given)
+    expected = (given["x"] + given["x"]) * given["y"] ** 2
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_library_is_asked_whether_it_takes_what_was_compiled(
+    register, tmp_path
+) -> None:
+    register()
+    path, _ = compile_ahead(tmp_path)
+    onnxplug.unregister_ep_library("example")
+    register("NEXT_VERSION")
+    with pytest.raises(errors.OnnxplugError, match=r"for others: made by version 1"):
+        onnxplug.InferenceSession(path, providers=[EXAMPLE, "cpu"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("no_context", "makes no EPContext node"),
+        ("other_context", r"made a node com\.microsoft\.Mul, no EPContext"),
+    ],
+)
+def test_nodes_that_cannot_be_kept_are_said_so(register, tmp_path, mode, told) -> None:
+    register()
+    path, left = compile_ahead(tmp_path, mode=mode)
+    assert len(left) == 2 and all(re.search(told, reason) for reason in left)
+    assert "EPContext" not in [node.op_type for node in onnx.load(path).graph.node]

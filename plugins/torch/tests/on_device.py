@@ -53,6 +53,14 @@ class PretendedPlace(Place):
 
     @property
     def captures(self) -> bool:
+        return True
+
+
+class StreamlessPlace(PretendedPlace):
+    """The same where calls return when work is done, as on Apple's GPUs."""
+
+    @property
+    def has_streams(self) -> bool:
         return False
 
 
@@ -86,6 +94,47 @@ class Event:
         assert self.recorded
 
 
+class Graph:
+    """As torch.cuda.CUDAGraph is used; calls operators again, on the same tensors."""
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+        self._calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        calls = self._calls
+
+        class Noting(TorchDispatchMode):
+            def __torch_dispatch__(
+                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                found = function(*args, **(kwargs or {}))
+                calls.append((function, args, kwargs or {}, found))
+                return found
+
+        self._noting = Noting()
+        self._noting.__enter__()
+        self._log.append("capture")
+
+    def capture_end(self) -> None:
+        self._noting.__exit__(None, None, None)
+
+    def replay(self) -> None:
+        import torch
+
+        self._log.append("replay")
+        with torch.inference_mode():
+            for function, args, kwargs, found in self._calls:
+                again = function(*args, **kwargs)
+                if again.data_ptr() != found.data_ptr():
+                    found.copy_(again)
+
+    def reset(self) -> None:
+        self._log.append("reset")
+
+
 class Module:
     """As torch.cuda is used."""
 
@@ -93,6 +142,9 @@ class Module:
 
     def __init__(self, log: list[str]) -> None:
         self._log = log
+
+    def CUDAGraph(self) -> Graph:
+        return Graph(self._log)
 
     def Stream(self, device: Any) -> Stream:
         return Stream(self._log, device)
@@ -122,8 +174,9 @@ class DeviceFactory(TorchFactory):
     memory_spaces = frozenset()
     spare_memory_spaces = frozenset({SPACE})
 
-    def __init__(self) -> None:
+    def __init__(self, place: type[PretendedPlace] = PretendedPlace) -> None:
         self.log: list[str] = []
+        self._place = place(SPACE, 0)
         self.providers: list[TorchProvider] = []
 
     def supported_devices(
@@ -163,7 +216,7 @@ class DeviceFactory(TorchFactory):
     def create_context(self, location: ep.MemoryLocation) -> TorchContext:
         import torch
 
-        return TorchContext(torch, PretendedPlace(SPACE, 0), Module(self.log))
+        return TorchContext(torch, self._place, Module(self.log))
 
     def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
         return []

@@ -29,15 +29,19 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 def factory(torch: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """The EP's, in a memory that is its own or that another EP owns."""
     module = load_devices()
-    made = module.DeviceFactory()
+    streamless = "no streams" in request.param
+    made = module.DeviceFactory(
+        module.StreamlessPlace if streamless else module.PretendedPlace
+    )
     handle = 0 if "handle" in request.param else 77
     owner = module.OwnerFactory(handle, made.log)
     onnxplug.register_ep_library("on_device", made)
-    if request.param != "own":
+    shared = not request.param.startswith("own")
+    if shared:
         onnxplug.register_ep_library("owner", owner)
     yield made
     onnxplug.unregister_ep_library("on_device")
-    if request.param != "own":
+    if shared:
         onnxplug.unregister_ep_library("owner")
 
 
@@ -105,6 +109,32 @@ def test_work_is_queued_on_streams(
     # the copy in, the partition, the copy out, and then the wait for it
     assert factory.log.count("used") >= 3
     assert factory.log[-1] == "synchronize"
+
+
+@pytest.mark.parametrize("factory", ["own"], indirect=True)
+def test_work_is_queued_on_the_stream_of_the_user(
+    factory: Any, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = parse("y = Relu (x)", "float[3, 4] x", "float[3, 4] y")
+    session = open_alone(model, user_compute_stream=77)
+    (found,) = session.run(None, {"x": X})
+    np.testing.assert_array_equal(found, np.maximum(X, 0))
+    assert "adopted 77" in factory.log
+
+
+@pytest.mark.parametrize("factory", ["own, with no streams"], indirect=True)
+def test_a_device_may_have_no_streams(
+    factory: Any, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    session = open_alone(parse("y = Relu (x)", "float[3, 4] x", "float[3, 4] y"))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", on_device(X))
+    binding.bind_output("y", SPACE)
+    session.run_with_iobinding(binding)
+    (found,) = binding.get_outputs()
+    assert found.device_name() == SPACE
+    np.testing.assert_array_equal(found.numpy(), np.maximum(X, 0))
+    assert factory.log == []
 
 
 @pytest.mark.parametrize(
@@ -248,6 +278,32 @@ def test_every_type_crosses(
         (found,) = open_alone(model).run(None, {"x": x})
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, x.T)
+
+
+@pytest.mark.parametrize("factory", ["own"], indirect=True)
+def test_runs_on_bound_values_are_captured_once_and_replayed(
+    factory: Any, parse: Callable[..., onnx.ModelProto]
+) -> None:
+    model = parse(
+        "p = MatMul (x, w)\n y = Relu (p)", "float[3, 4] x", "float[3, 2] y",
+        weights="float[4, 2] w = {1, -2, 3, -4, 5, -6, 7, -8}",
+    )  # fmt: skip
+    session = open_alone(model, cuda_graphs=True)
+    x, room = on_device(X), on_device(np.zeros((3, 2), np.float32))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", room)
+    for factor in (1, 2, -3, 4):
+        x.update_inplace(factor * X)
+        session.run_with_iobinding(binding)
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": factor * X})
+        np.testing.assert_array_equal(room.numpy(), wanted)
+    # the first run is no captured one
+    assert factory.log.count("capture") == 1
+    assert factory.log.count("replay") == 3
+    del binding, session
+    gc.collect()
+    assert factory.log.count("reset") == 1
 
 
 def test_cuda_graphs_need_shapes_that_depend_on_no_values(

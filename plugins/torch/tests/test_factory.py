@@ -14,10 +14,12 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.ep import DeviceType, HardwareDevice
+from onnxplug_torch import border
 from onnxplug_torch import factory as module
 from onnxplug_torch.devices import Place, match, obstacle, parse
 from onnxplug_torch.factory import TorchFactory
 from onnxplug_torch.installation import Build
+from onnxplug_torch.options import OPTIONS
 
 CPU = HardwareDevice(type=DeviceType.CPU, vendor="Intel", vendor_id=0x8086)
 NVIDIA = HardwareDevice(type=DeviceType.GPU, vendor="NVIDIA", vendor_id=0x10DE)
@@ -114,6 +116,50 @@ def test_the_processor_is_for_those_who_name_the_ep(
     assert pairs[1].metadata["torch_device"] == "cuda:0"
     # an EP of the device's own maker comes before it
     assert pairs[1].ep_vendor != pairs[1].device.vendor
+
+
+def test_a_loaded_torch_tells_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="NVIDIA H200", total_memory=150_000_000_000)
+    cuda = SimpleNamespace(
+        device_count=lambda: 1, get_device_properties=lambda _: properties
+    )
+    factory = with_build(monkeypatch, CUDA_BUILD)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    first, second = factory.supported_devices([NVIDIA, NVIDIA])
+    assert isinstance(first, ep.EpDevice) and isinstance(second, ep.EpDevice)
+    assert first.metadata["name"] == "NVIDIA H200"
+    assert first.metadata["total_memory"] == "150000000000"
+    # torch finds one of them only
+    assert second.metadata.keys() == {"version", "engine_version", "torch_device"}
+
+
+def test_the_doctor_is_told_what_torch_drives(torch: Any) -> None:
+    (finding,) = TorchFactory().diagnose()
+    assert finding.level is ep.Level.OK
+    assert f"torch {torch.__version__} drives cpu" in finding.message
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_is_allowed_where_the_option_says_so(
+    monkeypatch: pytest.MonkeyPatch, torch: Any, allowed: bool
+) -> None:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    one = SimpleNamespace(is_available=lambda: True, device_count=lambda: 1)
+    monkeypatch.setattr(module, "find_build", lambda: CUDA_BUILD)
+    (pair,) = TorchFactory().supported_devices([NVIDIA])
+    monkeypatch.setattr(torch, "cuda", one)
+    # no device is there for more than the settings
+    monkeypatch.setattr(border, "border_at", lambda *_: border.HostBorder(torch))
+    assert isinstance(pair, ep.EpDevice)
+    options = {name: option.default for name, option in OPTIONS.items()}
+    context: Any = SimpleNamespace(intra_op_num_threads=0)
+    try:
+        matmul.allow_tf32 = cudnn.allow_tf32 = not allowed
+        TorchFactory().create([pair], options | {"allow_tf32": allowed}, context)
+        assert (matmul.allow_tf32, cudnn.allow_tf32) == (allowed, allowed)
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize("policy", ["prefer_cpu", "max_performance", "max_efficiency"])

@@ -72,6 +72,43 @@ def test_a_network_under_options(
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("last", [True, False])
+def test_dtype_and_layout_are_those_that_torch_computes_in(
+    torch: Any, alone: Alone, dtype: str, last: bool
+) -> None:
+    seen = []
+    function = torch.nn.functional.conv2d
+
+    def convolve(*arguments: Any, **named: Any) -> Any:
+        seen.extend(arguments[:2])
+        return function(*arguments, **named)
+
+    session = alone(net(), dtype=dtype, channels_last=last)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "conv2d", convolve)
+        session.run(None, {"x": image()})
+    assert [each.dtype for each in seen] == [getattr(torch, dtype)] * 2
+    for each in seen:
+        assert each.is_contiguous(memory_format=torch.channels_last) == last
+
+
+def test_threads_are_those_of_the_option_or_of_the_session(torch: Any) -> None:
+    before = torch.get_num_threads()
+    try:
+        for options, of_session, wanted in (
+            ({"num_threads": 1}, 2, 1),
+            ({}, 2, 2),
+            ({}, 0, 2),
+        ):
+            settings = onnxplug.SessionOptions()
+            settings.intra_op_num_threads = of_session
+            onnxplug.InferenceSession(net(), settings, providers=[("torch", options)])
+            assert torch.get_num_threads() == wanted
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, of its own parts
 def test_a_network_by_torch_compile(alone: Alone) -> None:

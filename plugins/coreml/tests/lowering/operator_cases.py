@@ -94,6 +94,9 @@ CASES: dict[str, OperatorCase] = {
         )
     },
     "Mish": OperatorCase("Mish", [floats(9)]),
+    "Mish-float16": OperatorCase(
+        "Mish", [np.linspace(-12, 12, 99, dtype=np.float16)]
+    ),
     "Gelu": OperatorCase("Gelu", [floats(9)]),
     "Gelu-tanh": OperatorCase("Gelu", [floats(9)], attributes={"approximate": "tanh"}),
     "Celu": OperatorCase("Celu", [floats(9)], attributes={"alpha": 1.5}),

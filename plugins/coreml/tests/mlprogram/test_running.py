@@ -181,13 +181,18 @@ def test_the_plan_says_on_which_unit_values_are_made(tools: Any) -> None:
         ]
         return compute_plan.MLModelStructureProgramOperation({}, "conv", made, [], None)
 
-    operations = [operation("v1"), operation("v2_cast_fp16"), operation("v3")]
+    operations = [
+        operation("v1"), operation("v2_cast_fp16"), operation("v3"),
+        operation("v4_inside"), operation("v4"),
+    ]  # fmt: skip
     block = compute_plan.MLModelStructureProgramBlock([], operations, [])
     function = compute_plan.MLModelStructureProgramFunction([], block)
     program = compute_plan.MLModelStructureProgram({"main": function})
     devices: dict[str, Any] = {
         "v1": compute_device.MLCPUComputeDevice,
         "v2_cast_fp16": compute_device.MLNeuralEngineComputeDevice,
+        "v4_inside": compute_device.MLGPUComputeDevice,
+        "v4": compute_device.MLCPUComputeDevice,
     }
 
     def usage(operation: Any) -> Any:
@@ -201,7 +206,7 @@ def test_the_plan_says_on_which_unit_values_are_made(tools: Any) -> None:
     plan.model_structure = SimpleNamespace(program=program)
     plan.get_compute_device_usage_for_mlprogram_operation.side_effect = usage
     found = running.planned_units(Path("m.mlmodelc"), settings())
-    assert found == {"v1": "CPU", "v2": "NeuralEngine"}
+    assert found == {"v1": "CPU", "v2": "NeuralEngine", "v4": "GPU"}
 
 
 def test_without_core_ml_models_are_refused(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ def random_case(seed: int) -> Case:
     depth, columns = choose.choice([1, 2, 5, 16]), choose.choice([1, 3, 8, 17])
     if choose.random() < 0.2:
         groups, depth, columns = choose.choice([4, 16, 20]), 1, choose.randint(1, 5)
+    elif rank < 3 and choose.random() < 0.2:
+        groups = choose.choice([2, 4, 9])
+        depth = columns = choose.choice([2, 4, 8])
     kernel = [choose.randint(1, 4 if rank < 3 else 3) for _ in range(rank)]
     strides = [choose.randint(1, 3) for _ in range(rank)]
     dilations = [choose.choice([1, 1, 2, 3]) for _ in range(rank)]

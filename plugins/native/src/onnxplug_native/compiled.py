@@ -20,7 +20,7 @@ from onnxplug_native.functions.kernel_context import (
     NodeComputeContext,
     takes,
 )
-from onnxplug_native.functions.tensor import GIVEN, Value, new_array
+from onnxplug_native.functions.tensor import GIVEN, new_array
 from onnxplug_native.interface.status import raise_status
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class NativePartition(ep.CompiledPartition):
         outputs: Sequence[Any | None],
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
-        is_bound = any(each is not None for each in outputs)
+        is_bound = False
+        for each in outputs:  # which takes a third of the time of any()
+            is_bound |= each is not None
         if is_bound:
             self._check(outputs)
             arguments.bound = outputs
@@ -124,25 +126,29 @@ class NativePartition(ep.CompiledPartition):
         for value, place in arguments.fed:
             array, dtype = inputs[place], self._dtypes[place]
             value.set(array if dtype is None else usual_form(array, dtype))
-        last, shapes = self._last, [array.shape for array in inputs]
-        if self._is_static:
-            self._expect(arguments, self._shapes, outputs if is_bound else ())
-        elif last is not None and last[0] == shapes:
-            self._expect(arguments, last[1], outputs if is_bound else ())
+        shapes: list[Any] | None = None
+        expected = self._shapes if self._is_static else None
+        if expected is None:
+            shapes, last = [array.shape for array in inputs], self._last
+            if last is not None and last[0] == shapes:
+                expected = last[1]
+        if expected is not None:
+            self._expect(arguments, expected, outputs if is_bound else None)
         if self._notifies:
-            status = self._notified(arguments, context)
+            status = self._notified(arguments)
         else:
             status = self._compute(arguments.address)
         if status or arguments.failure is not None:
             self._fail(status, arguments.failure)
-        values = [value for value in arguments.outputs if value is not None]
-        results = [value.result() for value in values]
-        for value in values:
-            if not value.memory.state & GIVEN:
-                self._fail_output(values)
-        if last is None or last[0] != shapes:
+        results: list[Any] = []
+        for output in arguments.outputs:
+            if output is not None:
+                if not output.memory.state & GIVEN:
+                    self._fail_output(len(results))
+                results.append(output.result())
+        if shapes is not None and expected is None:
             # any thread's will do: it is no more than a guess
-            self._last = shapes, [value.shape for value in values]
+            self._last = shapes, [result.shape for result in results]
         return ep.fill_bound(results, outputs) if is_bound else results
 
     def _check(self, outputs: Sequence[Any | None]) -> None:
@@ -162,23 +168,22 @@ class NativePartition(ep.CompiledPartition):
         self,
         arguments: KernelContext,
         shapes: Sequence[tuple[int, ...] | None],
-        bound: Sequence[Any | None],
+        bound: Sequence[Any | None] | None,
     ) -> None:
-        """Make room for outputs that are known, or were so the last time that inputs
-        had the shapes that they have now."""
-        for place, (shape, dtype) in enumerate(zip(shapes, self._outputs, strict=True)):
-            assert shape is not None
-            array = bound[place] if bound else None
+        """Make room for outputs whose shapes are known, or were so the last time that
+        inputs had the shapes that they have now."""
+        for place, value in enumerate(arguments.outputs):
+            shape, dtype = shapes[place], self._outputs[place]
+            assert value is not None and shape is not None
+            array = None if bound is None else bound[place]
             if array is None:
-                array = arguments.allocate(dtype, shape)
-            elif tuple(array.shape) != shape or not takes(array, dtype):
-                continue
-            arguments.expect(place, array)
+                value.set(arguments.allocate(dtype, shape))
+            elif tuple(array.shape) == shape and takes(array, dtype):
+                value.set(array)
 
-    def _notified(self, arguments: KernelContext, context: ep.RunContext | None) -> Any:
+    def _notified(self, arguments: KernelContext) -> Any:
         """Compute, with the library told that a run starts and ends."""
-        given = {} if context is None else context.options
-        options = RunOptions({key: str(value) for key, value in given.items()})
+        options = RunOptions({})  # libraries do not say which they know
         structure = self._provider.structure
         try:
             if "OnRunStart" in self._notifies:
@@ -190,11 +195,10 @@ class NativePartition(ep.CompiledPartition):
         finally:
             options.release()
 
-    def _fail_output(self, values: Sequence[Value]) -> NoReturn:
-        for name, value in zip(self._names, values, strict=True):
-            if not value.memory.state & GIVEN:
-                raise ep.EPFail(f"{self._who} did not compute the output {name!r}")
-        raise AssertionError("every output was computed")
+    def _fail_output(self, place: int) -> NoReturn:
+        raise ep.EPFail(
+            f"{self._who} did not compute the output {self._names[place]!r}"
+        )
 
     def _fail(self, status: int | None, failure: Exception | None) -> None:
         """Raise what went wrong: in an entry of ours, or else in the library.

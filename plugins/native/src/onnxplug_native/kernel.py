@@ -98,7 +98,7 @@ class KernelPartition(NativePartition):
         self,
         arguments: KernelContext,
         shapes: Sequence[tuple[int, ...] | None],
-        bound: Sequence[Any | None],
+        bound: Sequence[Any | None] | None,
     ) -> None:
         # a kernel says itself which outputs it makes
         return None

@@ -234,7 +234,7 @@ class NativeProvider(ep.ExecutionProvider):
         if group is not None and not group.is_fused:
             return self._kernel_for(partition)
         with self._part(partition, constants) as (view, fused):
-            compiled, _ = self._compile(self.structure, view, fused)
+            compiled = self._compile_only(view, fused)
             given = view.inputs
         return CompiledGroup(self, compiled, partition, given, fused.name)
 
@@ -305,8 +305,9 @@ class NativeProvider(ep.ExecutionProvider):
 
     def _compile(
         self, structure: Structure, view: GraphView, fused: NodeView
-    ) -> tuple[Structure, int | None]:
-        """What an EP of the library compiles, and the node that stands for it."""
+    ) -> tuple[Structure, MadeNode | None]:
+        """What an EP of the library compiles, and the node that stands for it, which is
+        to be released."""
         graphs = (ctypes.c_void_p * 1)(view.address)
         nodes = (ctypes.c_void_p * 1)(fused.address)
         made = (ctypes.c_void_p * 1)()
@@ -317,10 +318,20 @@ class NativeProvider(ep.ExecutionProvider):
             1,
             *map(ctypes.addressof, (made, contexts)),
         )
-        address = made[0]
-        if not address:
-            raise ep.EPFail(f"{self._who} compiled a partition to nothing")
-        return Structure("OrtNodeComputeInfo", address, self._who), contexts[0]
+        node = find(MadeNode, contexts[0], quiet=True)
+        try:
+            if not made[0]:
+                raise ep.EPFail(f"{self._who} compiled a partition to nothing")
+            return Structure("OrtNodeComputeInfo", made[0], self._who), node
+        except BaseException:
+            _let_go_of(node)
+            raise
+
+    def _compile_only(self, view: GraphView, fused: NodeView) -> Structure:
+        """What the session's EP compiles; what stands for it is not kept."""
+        compiled, node = self._compile(self.structure, view, fused)
+        _let_go_of(node)
+        return compiled
 
     # keeping what is compiled
 
@@ -334,9 +345,8 @@ class NativeProvider(ep.ExecutionProvider):
         made = self._make({**self._entries, **ENTRIES})
         try:
             with self._part(partition, self._given(partition)) as (view, fused):
-                compiled, address = self._compile(made, view, fused)
+                compiled, node = self._compile(made, view, fused)
                 _release(made, compiled)
-                node = find(MadeNode, address, quiet=True)
                 if node is None:
                     _decline(f"{self._who} makes no EPContext node of it")
                 try:
@@ -372,7 +382,7 @@ class NativeProvider(ep.ExecutionProvider):
             _decline(f"{self._who} says that it was compiled for others: {info}")
         try:
             with self._part(partition, context=node) as (view, fused):
-                compiled, _ = self._compile(self.structure, view, fused)
+                compiled = self._compile_only(view, fused)
                 given = view.inputs
         except ep.OnnxplugError as error:
             _decline(str(error))
@@ -414,6 +424,11 @@ class _Fused:
         self.domain = ep_name
         self.inputs: tuple[str | None, ...] = inputs
         self.outputs: tuple[str | None, ...] = tuple(outputs)
+
+
+def _let_go_of(node: MadeNode | None) -> None:
+    if node is not None:
+        node.release()
 
 
 def _release(structure: Structure, compiled: Structure) -> None:

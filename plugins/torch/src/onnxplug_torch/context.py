@@ -84,9 +84,9 @@ class TorchStream(ep.Stream):
         self._native.synchronize()
 
     def begin_capture(self) -> None:
-        torch = self._context.torch
-        self._graph = torch.cuda.CUDAGraph()
-        self._capturing = torch.cuda.stream(self._native)
+        module = self._context.module
+        self._graph = module.CUDAGraph()
+        self._capturing = module.stream(self._native)
         self._capturing.__enter__()
         # other threads may copy to and from the device meanwhile
         self._graph.capture_begin(capture_error_mode="thread_local")

@@ -17,6 +17,9 @@ from onnxplug_coreml.mlprogram.sizes import Sizes, bounds
 
 del operations  # imported for what it registers
 
+INSIDE: Final = "_inside"
+"""Follows the name of a result in that of what an operation made for it."""
+
 
 def shortened(error: Exception) -> str:
     """What coremltools says, in one line."""
@@ -142,6 +145,8 @@ class Writer:
             self._check(value, result, operation)
             if value.name not in self._results:
                 result.name = value.name
+            elif result.op is not None:  # inputs keep their names
+                result.name = value.name + INSIDE
             self._values[value.name] = result
 
     def _check(self, value: Value, variable: Any, operation: Operation) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug_coreml.mlprogram.border import Border
-from onnxplug_coreml.mlprogram.emitter import shortened
+from onnxplug_coreml.mlprogram.emitter import INSIDE, shortened
 from onnxplug_coreml.mlprogram.installation import find_bindings
 from onnxplug_coreml.options import (
     ALL,
@@ -111,7 +111,7 @@ def planned_units(path: Path, settings: Settings) -> dict[str, str]:
         operations = (
             [] if program is None else program.functions["main"].block.operations
         )
-        found = {}
+        found: dict[str, str] = {}
         for operation in operations:
             usage = plan.get_compute_device_usage_for_mlprogram_operation(operation)
             if usage is None:
@@ -119,8 +119,9 @@ def planned_units(path: Path, settings: Settings) -> dict[str, str]:
             kind = type(usage.preferred_compute_device).__name__
             for output in operation.outputs:
                 # as coremltools calls what it computes in float16 instead
-                name = output.name.removesuffix("_cast_fp16")
-                found[name] = _NAMES.get(kind, kind)
+                name = output.name.removesuffix("_cast_fp16").removesuffix(INSIDE)
+                # what makes a result comes before what names it
+                found.setdefault(name, _NAMES.get(kind, kind))
     except Exception as error:  # bare Exception is what coremltools raises
         raise NoCoreML(f"Core ML gives no plan of it: {shortened(error)}") from error
     return found

@@ -8,6 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
+from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.combining import (
     LARGEST,
     MEAN,
@@ -18,8 +19,8 @@ from onnxplug_cpu.compiler.kernels.window.combining import (
 from onnxplug_cpu.compiler.kernels.window.lines import WindowLines
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
-    ChannelTile,
     PixelTile,
+    group_pixels,
     tile_shape,
 )
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
@@ -45,6 +46,18 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
                     tile = ChannelTile(combining, pixels, taps, stride, True)
                     text = assembly(Kernel(tile), isa)
                     assert not vectors_on_stack(text), tile
+
+
+@pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
+def test_tiles_of_groups_stay_in_registers(isa: Isa) -> None:
+    shape = tile_shape(isa)
+    for depth in (2, 4, 8):
+        if isa.vector_bytes % (4 * depth):
+            continue
+        for taps, stride in ((3, 1), (3, 2), (shape.taps, 1)):
+            pixels = -(-group_pixels(isa, depth) // stride)
+            tile = ChannelTile(WEIGHED, pixels, taps, stride, True, depth)
+            assert not vectors_on_stack(assembly(Kernel(tile), isa)), tile
 
 
 @pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)

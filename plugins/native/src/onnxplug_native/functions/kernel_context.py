@@ -105,12 +105,6 @@ class KernelContext(Handle):
             self._logger = Logger(logging.getLogger("onnxplug.session"))
         return self._logger
 
-    def expect(self, index: int, array: Any) -> None:
-        """Let an output be *array*, if the library asks for room of its shape."""
-        value = self.outputs[index]
-        assert value is not None
-        value.set(array)
-
     def output(self, index: int, shape: tuple[int, ...]) -> Value | None:
         """The tensor of an output, with room for *shape*; ``None`` if nobody wants it.
 

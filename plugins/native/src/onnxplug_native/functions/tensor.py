@@ -124,6 +124,7 @@ class Value(Handle):
         self.shape: tuple[int, ...] = ()
         self._bits = 8 if dtype is None else dtype.bits
         self._packed: Any = None
+        self._is_host = False
         self._set_shape(())
         self._nbytes = -1
 
@@ -157,8 +158,11 @@ class Value(Handle):
         if not isinstance(array, np.ndarray):
             memory.data = array.address
             memory.info = array.memory_info.address
+            self._is_host = False
             return
-        memory.info = _host_address()
+        if not self._is_host:
+            memory.info = _host_address()
+            self._is_host = True
         if self._bits >= 8:
             memory.data = address_of(array)
         elif self._bits:

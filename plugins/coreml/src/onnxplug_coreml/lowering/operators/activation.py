@@ -104,8 +104,11 @@ def _softplus(call: Call) -> Value:
 @lowers("Mish")
 def _mish(call: Call) -> Value:
     call.require_type(0, *FLOATS)
-    x = call.operand(0)
-    return call.build("mul", x, call.build("tanh", _softplus_of(call.build, x)))
+    build, x = call.build, call.operand(0)
+    # far below zero 16 bits have nothing left of the logarithm
+    wide = build.cast(x, ep.DataType.FLOAT32)
+    found = build("mul", wide, build("tanh", _softplus_of(build, wide)))
+    return build.cast(found, x.dtype)
 
 
 @lowers("Softsign")

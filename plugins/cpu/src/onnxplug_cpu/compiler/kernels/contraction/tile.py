@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
 
 _BYTE = Type("i8")
@@ -197,7 +198,7 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
                 if way and way % chains == 0:
                     # the rows of B are loaded one after the other: there are no
                     # registers for two
-                    b, *pointers = _after(f, isa, [b, *pointers], sums[-vectors:])
+                    b, *pointers = known_after(f, isa, [b, *pointers], sums[-vectors:])
                 if not alone and way % chains == 0:
                     f.prefetch(ahead, 2)
                     ahead = offset(f, ahead, step * min(chains, count))
@@ -283,24 +284,6 @@ def _sum_chains(sums: list[Value], chains: int) -> list[Value]:
         sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
         chains //= 2
     return sums
-
-
-def _after(
-    f: Function, isa: Isa, pointers: list[Value], values: list[Value]
-) -> list[Value]:
-    """*pointers*, which LLVM takes to be known only when *values* are."""
-    registers = []
-    for value in values:
-        lanes = isa.vector_bytes // value.type.scalar.nbytes
-        for first in range(0, value.type.lanes, lanes):
-            part = range(first, min(first + lanes, value.type.lanes))
-            registers.append(f.shuffle(value, value, part))
-    constraints = ",x" * len(registers)
-    operands = "".join(f", {register}" for register in registers)
-    return [
-        f.instruction(PTR, f'call ptr asm "", "=r,0{constraints}"({pointer}{operands})')
-        for pointer in pointers
-    ]
 
 
 def _opaque(f: Function, value: Value) -> Value:

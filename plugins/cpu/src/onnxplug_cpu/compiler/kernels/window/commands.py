@@ -14,6 +14,7 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import chunks_wanted
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 from onnxplug_cpu.compiler.kernels.rows import byte_strides
+from onnxplug_cpu.compiler.kernels.window.channel_tile import ChannelTile
 from onnxplug_cpu.compiler.kernels.window.combining import WEIGHED, Combining
 from onnxplug_cpu.compiler.kernels.window.lines import AXES, AXIS_WORDS, WindowLines
 from onnxplug_cpu.compiler.kernels.window.slide import (
@@ -24,11 +25,11 @@ from onnxplug_cpu.compiler.kernels.window.slide import (
 )
 from onnxplug_cpu.compiler.kernels.window.tile import (
     ChannelTaps,
-    ChannelTile,
     PixelTile,
+    group_pixels,
     tile_shape,
 )
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
@@ -72,12 +73,14 @@ def record_depthwise(
     epilogue: Epilogue | None = None,
     label: str = "Conv",
 ) -> None:
-    """Convolve each channel with weights of its own.
+    """Convolve each channel with weights of its own, or each of a group with weights
+    for all of the group.
 
     Args:
         a: f32 [N, C, *spatial], one to three spatial axes; any strides, fastest with
             consecutive channels; many that are apart are copied.
-        weights: f32 [C, 1, *taps]; any strides.  A view of a constant is packed once.
+        weights: f32 [C, D, *taps], for groups of D channels; any strides.  A view of a
+            constant is packed once.  Of groups :func:`takes_groups` says which.
         out: f32 [N, C, *spatial], as many as windows fit; any strides.
         strides, dilations: of each spatial axis, at least 1.
         pads: at the beginnings, and then at the ends, not negative.
@@ -91,7 +94,15 @@ def record_depthwise(
     """
     rank = len(a.shape) - 2
     slides = slides_of(weights.shape[2:], strides, dilations, pads)
-    if weights.shape[:2] != (a.shape[1], 1) or len(weights.shape) != rank + 2:
+    depth = weights.shape[1]
+    if (
+        len(weights.shape) != rank + 2
+        or weights.shape[0] != a.shape[1]
+        or (
+            depth > 1
+            and not takes_groups(recorder.isa, depth, slides, a.shape, out.shape[-1])
+        )
+    ):
         raise ValueError(f"weights of shape {weights.shape} do not fit {a.shape}")
     a = channels_side_by_side(recorder, a)
     _Windows(recorder, WEIGHED, a, weights, out, slides, epilogue, label).record()
@@ -111,6 +122,45 @@ def record_windows(
     work = _Windows(recorder, combining, x, None, out, slides, None, label)
     work.counts_padding = counts_padding
     work.record()
+
+
+def takes_groups(
+    isa: Isa, depth: int, slides: Sequence[Slide], shape: Sequence[int], pixels: int
+) -> bool:
+    """Whether there are kernels for groups of *depth* channels.
+
+    Args:
+        slides: along each spatial axis.
+        shape: of the input, [N, C, *spatial].
+        pixels: windows along the last axis.
+    """
+    elements = depth * math.prod(slide.taps for slide in slides)
+    return (
+        depth in (2, 4, 8)
+        and isa.vector_bytes % (depth * F32.nbytes) == 0
+        and shape[1] % depth == 0
+        and shape[1] >= _COPIED_CHANNELS
+        and elements <= LONG
+        and _fixed_pixels(isa, slides[-1], shape[-1], pixels, depth) > 0
+    )
+
+
+def _fixed_pixels(
+    isa: Isa, slide: Slide, size: int, pixels: int, depth: int = 1
+) -> int:
+    """The most windows of a :class:`ChannelTile`; 0 if none can compute them."""
+    shape = tile_shape(isa)
+    last = (pixels - 1) * slide.stride - slide.before
+    if (
+        slide.taps > shape.taps
+        or slide.stride > _MOST_STRIDE
+        or (slide.dilation > 1 and slide.taps > 1)
+        or slide.before >= slide.taps
+        or last >= size
+    ):
+        return 0
+    most = shape.pixels if depth == 1 else group_pixels(isa, depth)
+    return most if slide.stride == 1 else -(-most // 2)
 
 
 def channels_side_by_side(recorder: Recorder, x: View) -> View:
@@ -133,6 +183,7 @@ class _Windows:
     """Windows over an input with three spatial axes, while they are recorded.
 
     Attributes:
+        depth: channels of a group.
         counts_padding: whether padding counts in a mean.
     """
 
@@ -167,6 +218,7 @@ class _Windows:
         self.x, self.out = _with_axes(x, missing), _with_axes(out, missing)
         self.weights = None if weights is None else _with_axes(weights, missing)
         self.recorder, self.combining, self.epilogue = recorder, combining, epilogue
+        self.depth = 1 if weights is None else weights.shape[1]
         self.counts_padding = False
         require_reach(self.slides, self.x.shape[2:], self.out.shape[2:])
         if epilogue is not None and any(
@@ -234,31 +286,25 @@ class _Windows:
             words,
             chunks=images * blocks * parts,
             label=self.label,
-            flops=(2 if self.combining.weighs else 1) * out.size * taps,
+            flops=(2 if self.combining.weighs else 1) * out.size * taps * self.depth,
             nbytes=x.nbytes + out.nbytes,
         )
 
     def _fixed_pixels(self) -> int:
         """The most windows of a :class:`ChannelTile`; 0 if none can compute them."""
-        slide, size = self.slides[-1], self.x.shape[-1]
-        shape = tile_shape(self.recorder.isa)
-        last = (self.out.shape[-1] - 1) * slide.stride - slide.before
-        if (
-            slide.taps > shape.taps
-            or slide.stride > _MOST_STRIDE
-            or (slide.dilation > 1 and slide.taps > 1)
-            or slide.before >= slide.taps
-            or last >= size
-            or self._is_long()
-            or self.combining.change == "power"  # whose code is long
-        ):
+        if self._is_long() or self.combining.change == "power":  # whose code is long
             return 0
-        return shape.pixels // (1 if slide.stride == 1 else 2)
+        isa, slide = self.recorder.isa, self.slides[-1]
+        size, pixels = self.x.shape[-1], self.out.shape[-1]
+        return _fixed_pixels(isa, slide, size, pixels, self.depth)
 
     def _fixed_tile(self, pixels: int) -> Generator:
         slide = self.slides[-1]
         near = self._is_near()
-        return ChannelTile(self.combining, pixels, slide.taps, slide.stride, near)
+        depth = self.depth
+        return ChannelTile(
+            self.combining, pixels, slide.taps, slide.stride, near, depth
+        )
 
     def _any_tile(self, by_channels: bool) -> Callable[[int], Generator]:
         """The tile of any windows, whatever their number."""
@@ -293,7 +339,7 @@ class _Windows:
         each = 0.02 if fixed else 0.05 if by_channels else 0.15
         if self.combining.change == "power":
             each += 4.0
-        return self.out.size * (0.3 + each * self._elements())
+        return self.out.size * (0.3 + each * self._elements() * self.depth)
 
     def _block_channels(self, by_channels: bool, tile_pixels: int) -> int:
         """For how many channels all lines are computed before those of the next."""
@@ -329,10 +375,12 @@ class _Windows:
         if self.weights is None:
             return {"w": 0, **{f"w_{axis}": 0 for axis in AXES}}
         weights = _channels_last(self.weights)
-        if weights.strides[-1] != 1 and weights.shape[-1] > 1:
+        if self.depth > 1 or (weights.strides[-1] != 1 and weights.shape[-1] > 1):
             weights = self._packed(self.weights)
         words: dict[str, Word] = {"w": weights.address}
-        for axis, distance in zip(AXES, byte_strides(weights)[:3], strict=True):
+        plane, line, tap, channel, _ = byte_strides(weights)
+        distances = (plane, line, tap if self.depth == 1 else channel)
+        for axis, distance in zip(AXES, distances, strict=True):
             words[f"w_{axis}"] = distance
         return words
 
@@ -360,11 +408,8 @@ def _with_axes(view: View, missing: int) -> View:
 
 
 def _channels_last(weights: View) -> View:
-    """[C, 1, planes, lines, taps] as [planes, lines, taps, C]."""
-    moved = weights.transpose((1, 2, 3, 4, 0))
-    return View(
-        moved.buffer, moved.offset, moved.dtype, moved.shape[1:], moved.strides[1:]
-    )
+    """[C, D, planes, lines, taps] as [planes, lines, taps, D, C]."""
+    return weights.transpose((2, 3, 4, 1, 0))
 
 
 def _record_pack(recorder: Recorder, weights: View, target: Address) -> None:

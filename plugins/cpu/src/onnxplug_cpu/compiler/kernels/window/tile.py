@@ -1,14 +1,13 @@
 """The innermost loops of windows: some windows of a line, for some channels.
 
 There are three, which take the same arguments.  Two have channels along their lanes:
-:class:`ChannelTile` knows how many elements a line of a window has, so that each that
-is loaded serves all windows that it lies in; :class:`ChannelTaps` takes any windows.
-:class:`PixelTile` has windows along its lanes.
+:class:`~.channel_tile.ChannelTile` knows how many elements a line of a window has, so
+that each that is loaded serves all windows that it lies in; :class:`ChannelTaps` takes
+any windows.  :class:`PixelTile` has windows along its lanes.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -75,7 +74,7 @@ class TileShape(NamedTuple):
     """What fits in the registers.
 
     Attributes:
-        pixels: the most windows of a :class:`ChannelTile` of stride 1; of another one
+        pixels: the most windows of a ``ChannelTile`` of stride 1; of another one
             half as many do.
         taps: the most elements of a line of such a window.
     """
@@ -93,6 +92,13 @@ def tile_shape(isa: Isa) -> TileShape:
     return TileShape(6, 7) if isa.name == "avx2" else TileShape(4, 5)
 
 
+def group_pixels(isa: Isa, depth: int) -> int:
+    """The same of :attr:`TileShape.pixels` for groups of *depth* channels."""
+    most = tile_shape(isa).pixels
+    fills = depth * F32.nbytes == isa.vector_bytes
+    return most // 2 if fills or isa.registers > 16 else most
+
+
 BLOCK: Final = 128
 """Elements of a line that are added up before the rounding error is looked at."""
 
@@ -101,7 +107,7 @@ Line: TypeAlias = Callable[[Value, Value, Sequence[Value]], Sequence[Value]]
 """From the addresses of a line and its weights, and a state: the state after it."""
 
 
-class _Tile:
+class Tile:
     """What the functions have in common: arguments by name, and lanes."""
 
     def __init__(self, module: Module, name: str, isa: Isa, combining: Combining):
@@ -192,159 +198,6 @@ def taps_within(
     return first, f.maximum(f.minimum(end, taps), first)
 
 
-class ChannelTile(Generator):
-    """Windows side by side, whose lines have few elements, one after the other.
-
-    Each element that is loaded serves all windows that it lies in.  Without weights the
-    lines are combined first, column by column, and then the columns of each window.
-
-    The first window's last element of a line must lie at 0 or further on, and the last
-    window's first one before the line's end.
-
-    Attributes:
-        combining: what elements become.
-        pixels: how many windows.
-        taps: elements of a line of a window.
-        stride: from window to window.
-        near: whether the channels of the output are consecutive; those of the input
-            are.
-    """
-
-    combining: Combining
-    pixels: int
-    taps: int
-    stride: int
-    near: bool
-
-    def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = _Tile(module, name, isa, self.combining)
-        f, folding = t.f, t.folding
-        columns = self._columns()
-        last = (self.pixels - 1) * self.stride
-        # all others are in the line, as the windows are where they have to be
-        inside = {
-            column: (t["base"] + column).compare("ge", 0)
-            & (t["base"] + column).compare("lt", t["width"])
-            for column in columns
-            if column < self.taps - 1 or column > last
-        }
-        source = Elements(f, t.vector)
-        target = Elements(f, t.vector, None if self.near else t["out_channel"])
-        divisors = self._divisors(t) if self.combining.divides else None
-        places_of = _places(f, t["x_pixel"], last + self.taps)
-        places_of_results = _places(f, t["out_pixel"], self.pixels)
-
-        def strip(channel: Value, mask: Value | None) -> None:
-            def line(x: Value, w: Value, totals: Sequence[Value]) -> Sequence[Value]:
-                weights: list[Value] = []
-                for _ in range(self.taps if t.weighs else 0):
-                    weights.append(source.load(w, mask))
-                    w = move(f, w, t["w_tap"])
-                places = places_of(x)
-                after = list(totals)
-                for column, users in columns.items():
-
-                    def taken(
-                        place: Value = places[column],
-                        users: dict[int, int] = users,
-                    ) -> list[Value]:
-                        element = source.load(place, mask)
-                        return [
-                            folding.step(
-                                after[number],
-                                element,
-                                weights[tap] if weights else None,
-                            )
-                            for number, tap in users.items()
-                        ]
-
-                    if column in inside:
-                        before = [after[number] for number in users]
-                        changed = f.branch(
-                            inside[column], taken, functools.partial(list, before)
-                        )
-                    else:
-                        changed = taken()
-                    for number, total in zip(users, changed, strict=True):
-                        after[number] = total
-                return after
-
-            x = source.at(t["x"], channel)
-            w = source.at(t["w"], channel) if t.weighs else t["w"]
-            for place in places_of_results(target.at(t["out"], channel)):
-                f.prefetch(place, write=True)
-            numbers = {number for users in columns.values() for number in users}
-            start = [folding.start()] * len(numbers)
-            totals = self._of_windows(folding, t.lines(line, x, w, start))
-            places = places_of_results(target.at(t["out"], channel))
-            for pixel, (total, place) in enumerate(zip(totals, places, strict=True)):
-
-                def divisor(pixel: int = pixel) -> Value:
-                    assert divisors is not None
-                    return f.load_splat(f.at(divisors, pixel, F32), t.vector)
-
-                target.store(folding.finish(total, divisor), place, mask)
-
-        t.strips(t["channels"], strip)
-        f.finish()
-
-    def _columns(self) -> dict[int, dict[int, int]]:
-        """By column the totals that it is combined with, and the tap of each."""
-        found: dict[int, dict[int, int]] = {}
-        for pixel in range(self.pixels):
-            for tap in range(self.taps):
-                found.setdefault(pixel * self.stride + tap, {})[pixel] = tap
-        if not self.combining.weighs:
-            return {column: {n: 0} for n, column in enumerate(sorted(found))}
-        return dict(sorted(found.items()))
-
-    def _of_windows(self, folding: Folding, totals: Sequence[Value]) -> list[Value]:
-        """The totals of windows from those of :meth:`_columns`."""
-        if self.combining.weighs:
-            return list(totals)
-        of_column = dict(zip(self._columns(), totals, strict=True))
-        found = []
-        for pixel in range(self.pixels):
-            first = pixel * self.stride
-            total = of_column[first]
-            for tap in range(1, self.taps):
-                total = folding.join(total, of_column[first + tap])
-            found.append(total)
-        return found
-
-    def _divisors(self, t: _Tile) -> Value:
-        """How many elements of each window count, as f32 in memory."""
-        f = t.f
-        divisors = f.stack(F32, self.pixels)
-        low, high = t["low"] - t["base"], t["high"] - t["base"]
-        for pixel in range(self.pixels):
-            begin = pixel * self.stride
-            elements = f.minimum(high, begin + self.taps) - f.maximum(low, begin)
-            elements = f.maximum(elements, 0) * t["count"]
-            f.store(f.convert(elements, F32), f.at(divisors, pixel, F32))
-        return divisors
-
-
-_GROUP: Final = 8
-"""Columns that are reached from one address."""
-
-
-def _places(f: Function, step: Value, count: int) -> Callable[[Value], list[Value]]:
-    """What gives *count* addresses, *step* bytes apart, from the first one."""
-    steps = [step * member for member in range(min(count, _GROUP))]
-    group = step * _GROUP
-
-    def places(first: Value) -> list[Value]:
-        found: list[Value] = []
-        while len(found) < count:
-            members = steps[: count - len(found)]
-            found += [first, *(move(f, first, each) for each in members[1:])]
-            first = move(f, first, group)
-        return found
-
-    return places
-
-
 _SIDE: Final = 4
 """Vectors of channels that are combined side by side."""
 
@@ -364,7 +217,7 @@ class ChannelTaps(Generator):
     near: bool
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = _Tile(module, name, isa, self.combining)
+        t = Tile(module, name, isa, self.combining)
         f = t.f
         source = Elements(f, t.vector)
         target = Elements(f, t.vector, None if self.near else t["out_channel"])
@@ -446,7 +299,7 @@ class PixelTile(Generator):
     out_near: bool
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = _Tile(module, name, isa, self.combining)
+        t = Tile(module, name, isa, self.combining)
         f, lanes = t.f, t.lanes
         window_step = t["x_pixel"] * t["stride"]
         source = Elements(f, t.vector, None if self.near else window_step)
@@ -506,7 +359,7 @@ class PixelTile(Generator):
 
     def _divisor(
         self,
-        t: _Tile,
+        t: Tile,
         positions: Callable[[Value], Value],
         low: Value,
         high: Value,
@@ -534,7 +387,7 @@ class _Sums:
         long: rounding errors of sums are carried along.
     """
 
-    def __init__(self, t: _Tile, long: bool) -> None:
+    def __init__(self, t: Tile, long: bool) -> None:
         self.t, self.long = t, long
         fold = Fold(0, lambda f, a, x: a + x, lambda f, a, b: a + b, blocked=True)
         self._accumulator = Accumulator(t.f, fold, t.vector)

@@ -24,6 +24,7 @@ from onnxplug_cpu.compiler.schedule.operations.depthwise import (
     MOST_FILTERS,
     Depthwise,
     depthwise_parts,
+    grouped_part,
 )
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     F32,
@@ -287,7 +288,7 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
     finish = _finish(plan, call, len(geometry.axes))
     groups = int(call.attributes["group"])
     parts: Sequence[Part | Depthwise | Transformed] | None
-    parts = _depthwise(call, x, w, shape, geometry)
+    parts = _depthwise(plan, call, x, w, shape, geometry)
     if parts is None:
         parts = _transformed(plan, call, x, w, shape, geometry)
     if parts is None and 0 not in shape:
@@ -304,13 +305,16 @@ def convolution_of(plan: Plan, call: Call) -> Convolution:
 
 
 def _depthwise(
-    call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
+    plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
 ) -> list[Depthwise] | None:
     groups = int(call.attributes["group"])
-    filters = shape[1] // groups
-    if groups != x.shape[1] or groups < 2 or not 0 < filters <= MOST_FILTERS:
+    if groups < 2 or 0 in shape:
         return None
-    if filters * geometry.parts > MOST_PARTS or 0 in shape:
+    filters, depth = shape[1] // groups, x.shape[1] // groups
+    if call.op_type == "Conv" and filters == depth > 1:
+        part = grouped_part(plan.recorder.isa, x, w, geometry)
+        return [part] if part else None
+    if depth > 1 or not 0 < filters <= min(MOST_FILTERS, MOST_PARTS // geometry.parts):
         return None
     if call.op_type == "Conv":
         kernel, strides = w.shape[2:], w.strides

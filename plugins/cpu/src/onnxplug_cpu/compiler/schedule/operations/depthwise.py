@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones too, of each channel by itself, as windows."""
+"""Convolutions of small groups of channels, or of each by itself, as windows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from onnxplug_cpu.compiler.ir.views import View
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.schedule.operations.convolution import Geometry, Taps
+    from onnxplug_cpu.compiler.target.isa import Isa
 
 MOST_FILTERS: Final = 4
 """Of a channel, that are computed one after another."""
@@ -20,7 +21,7 @@ class Depthwise(NamedTuple):
 
     Attributes:
         x: [N, C, *spatial], without zeros around it.
-        weights: [C, 1, *kernel].
+        weights: [C, 1, *kernel], or [C, D, *kernel] for groups of D channels.
         strides, dilations: of windows, along each spatial axis.
         pads: at the beginnings, and then at the ends.
         places: of each spatial axis the first place of the result, their number, their
@@ -77,6 +78,32 @@ def depthwise_parts(
         for number in range(filters)
         for axes in itertools.product(*geometry.axes)
     ]
+
+
+def grouped_part(
+    isa: Isa, x: View, weights: View, geometry: Geometry
+) -> Depthwise | None:
+    """What gives the result of a convolution of small groups of channels.
+
+    Args:
+        x: [N, C, *spatial].
+        weights: [C, D, *kernel].
+        geometry: where its windows lie; not of a transposed convolution.
+
+    Returns:
+        ``None`` if no kernel takes such groups.
+    """
+    # many models have none
+    from onnxplug_cpu.compiler.kernels.window.commands import takes_groups
+    from onnxplug_cpu.compiler.kernels.window.slide import slides_of
+
+    (axes,) = itertools.product(*geometry.axes)
+    part = _part(x, weights, axes, geometry.before, 0, 1)._replace(weights=weights)
+    slides = slides_of(weights.shape[2:], part.strides, part.dilations, part.pads)
+    _, pixels, _ = part.places[-1]
+    if not takes_groups(isa, weights.shape[1], slides, part.x.shape, pixels):
+        return None
+    return part
 
 
 def _has_elements(taps: Taps, before: int, size: int) -> bool:

@@ -1,0 +1,30 @@
+"""Orders that LLVM's scheduler of instructions keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Value
+from onnxplug_cpu.compiler.target.isa import Isa
+
+
+def known_after(
+    f: Function, isa: Isa, pointers: Sequence[Value], values: Sequence[Value]
+) -> list[Value]:
+    """*pointers*, which LLVM takes to be known only when vectors are.
+
+    It loads as early as it can, and spills what there are no registers for.
+    """
+    registers = []
+    for value in values:
+        lanes = isa.vector_bytes // value.type.scalar.nbytes
+        for first in range(0, value.type.lanes, lanes):
+            part = range(first, min(first + lanes, value.type.lanes))
+            registers.append(f.shuffle(value, value, part))
+    constraint = ",w" if isa.name == "neon" else ",x"
+    constraints = constraint * len(registers)
+    operands = "".join(f", {register}" for register in registers)
+    return [
+        f.instruction(PTR, f'call ptr asm "", "=r,0{constraints}"({pointer}{operands})')
+        for pointer in pointers
+    ]
