@@ -94,7 +94,7 @@ lint: $(VENV)/development.stamp
 	  $(ON_PYTORCH:%=plugins/%/src) $(ON_COREML:%=plugins/%/src)
 
 bench: $(VENV)/development.stamp
-	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/torch_ep.py %/coreml_ep.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
+	@for script in $(filter-out %/machine.py %/runtimes.py %/core_alone.py %/vision.py %/torch_ep.py %/coreml_ep.py %/native_eps.py %/report.py,$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "$$ python $$script"; \
 	  $(BIN)/python "$$script" || exit; \
 	done

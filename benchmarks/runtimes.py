@@ -36,8 +36,15 @@ def prepare(runtime: str, path: str, feeds: Feeds, threads: int, options: Any) -
 
     Args:
         runtime: ``onnxplug``, its CPU EP; ``onnxplug-torch``, its EP on PyTorch;
-            ``onnxruntime``; ``openvino``; or ``torch``, the module itself.
+            ``onnxruntime``; ``openvino``; or ``torch``, the module itself.  With an
+            option ``library``, ``onnxplug-native`` and ``onnxruntime`` have an EP of
+            that library instead.
     """
+    if "library" in options:
+        import native_eps
+
+        kind = runtime.removesuffix("-native")
+        return native_eps.prepare(kind, path, feeds, threads, options["library"])
     if runtime == "onnxplug":
         return _prepare_onnxplug(path, feeds, threads, options)
     if runtime == "onnxruntime":

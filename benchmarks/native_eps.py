@@ -1,0 +1,101 @@
+"""Compares EPs made for ONNX Runtime, hosted by onnxplug, and by ONNX Runtime itself.
+
+    python benchmarks/native_eps.py LIBRARY [--models NAME …] [--threads 1] …
+
+LIBRARY is ``nxrt``, of the distribution nxrt-ep-cpu, or ``openvino``, of
+onnxruntime-ep-openvino, which drives processors of Intel only.  Both runtimes load the
+same file.  The other arguments are those of ``compare.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from comparison import Files, Runtime, main
+
+
+class Library(NamedTuple):
+    """A library and its EP.
+
+    Attributes:
+        distribution, module: what has it.
+        ep: the name of its EP.
+        models: those that it takes whole.
+    """
+
+    distribution: str
+    module: str
+    ep: str
+    models: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return str(importlib.import_module(self.module).get_library_path())
+
+
+LIBRARIES: Final = {
+    "nxrt": Library("nxrt-ep-cpu", "nxrt_ep_cpu", "cpu_ep", ("one node", "mlp")),
+    "openvino": Library(
+        "onnxruntime-ep-openvino",
+        "onnxruntime_ep_openvino",
+        "OpenVINOExecutionProvider",
+        ("one node", "mlp", "resnet50", "bert"),
+    ),
+}
+
+
+def prepare(
+    runtime: str, path: str, feeds: Mapping[str, Any], threads: int, name: str
+) -> Callable[[], Any]:
+    """Load a model with the EP of library *name* alone; a function that runs it."""
+    library, module = LIBRARIES[name], importlib.import_module(runtime)
+    given = {}
+    if name == "openvino":
+        config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+        given["load_config"] = json.dumps({"CPU": {k: str(config[k]) for k in config}})
+    options = module.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    # onnxplug finds what wheels called onnxruntime-ep-… have, and registers it itself
+    if library.ep not in module.get_available_providers():
+        module.register_execution_provider_library(name, library.path)
+    devices = [each for each in module.get_ep_devices() if each.ep_name == library.ep]
+    if not devices:
+        raise RuntimeError(f"{library.ep} of {library.path} drives nothing here")
+    options.add_provider_for_devices(devices[:1], given)
+    session = module.InferenceSession(path, options)
+    return lambda: session.run(None, feeds)
+
+
+def write(model: str, folder: Path) -> Files:
+    """A model and its input."""
+    from openvino_overhead import build
+
+    files = Files(folder / f"{model}.onnx", folder / f"{model}.npz")
+    np.savez(files.feeds, x=build(model, files.model))
+    return files
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in LIBRARIES:
+        sys.exit(f"{__doc__}\nname one of {', '.join(LIBRARIES)}")
+    name = sys.argv[1]
+    library = LIBRARIES[name]
+    if importlib.util.find_spec(library.module) is None:
+        sys.exit(f"native_eps.py needs the library: pip install {library.distribution}")
+    main(
+        __doc__,
+        {model: functools.partial(write, model) for model in library.models},
+        sys.argv[2:],
+        ours=[Runtime("onnxplug", "onnxplug-native", {"library": name})],
+        peers=[Runtime("onnxruntime", "onnxruntime", {"library": name})],
+    )
