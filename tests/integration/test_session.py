@@ -87,7 +87,7 @@ def test_what_the_model_tells() -> None:
         CPU: {
             "compile": "True",
             "fp32_matmul": "auto",
-            "winograd": "False",
+            "winograd": "2x2",
             "autotune": "False",
         }
     }

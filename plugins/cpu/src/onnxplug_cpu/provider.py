@@ -30,7 +30,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         threads: of a run; 0 for as many as there are cores.
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
-        transforms: compute convolutions by transforms of tiles where that is faster.
+        largest_tile: of convolutions by transforms, used where faster; 0 for none.
         tunes: measure schedules of products and convolutions.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
@@ -43,7 +43,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         *,
         compiles: bool = True,
         splits: bool = True,
-        transforms: bool = False,
+        largest_tile: int = 0,
         tunes: bool = False,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
@@ -55,7 +55,7 @@ class CpuProvider(ep.KernelExecutionProvider):
         self.threads = threads
         self.compiles = compiles
         self.splits = splits
-        self.transforms = transforms
+        self.largest_tile = largest_tile
         self.tunes = tunes
         self._compiler: Compiler | None = None
 
@@ -103,7 +103,7 @@ class CpuProvider(ep.KernelExecutionProvider):
                 self._compiler = Compiler.for_threads(
                     self.threads,
                     splits=self.splits,
-                    transforms=self.transforms,
+                    largest_tile=self.largest_tile,
                     tunes=self.tunes,
                     arenas=self._arenas,
                     weights=self._weights,

@@ -55,7 +55,7 @@ class Compiler(Record):
         workers: threads of a run.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
-        may_split, may_transform: see :class:`~.ir.recorder.Recorder`.
+        may_split, largest_tile: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
         tuner: measures schedules; ``None`` if none are.
     """
@@ -66,7 +66,7 @@ class Compiler(Record):
     arenas: Arenas
     may_split: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
-    may_transform: bool = False
+    largest_tile: int = 0
     tuner: Tuner | None = None
 
     @property
@@ -86,7 +86,7 @@ class Compiler(Record):
         threads: int,
         *,
         splits: bool = False,
-        transforms: bool = False,
+        largest_tile: int = 0,
         tunes: bool = False,
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
@@ -97,8 +97,7 @@ class Compiler(Record):
             threads: of a run; 0 for as many as there are cores.
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
-            transforms: compute convolutions by transforms of tiles where that is
-                faster.
+            largest_tile: of convolutions by transforms, used where faster; 0 for none.
             tunes: measure schedules.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
@@ -118,7 +117,9 @@ class Compiler(Record):
             from onnxplug_cpu.compiler.runtime.autotune import Tuner
 
             tuner = Tuner(library, workers)
-        return cls(library, workers, {}, arenas, may_split, weights, transforms, tuner)
+        return cls(
+            library, workers, {}, arenas, may_split, weights, largest_tile, tuner
+        )
 
 
 class LinkedPlan(Record):
@@ -290,7 +291,7 @@ class Segment:
             compiler.workers,
             compiler.packed,
             compiler.may_split,
-            may_transform=compiler.may_transform,
+            largest_tile=compiler.largest_tile,
             choose=None if compiler.tuner is None else compiler.tuner.watched(look),
         )
         inputs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
@@ -54,6 +55,9 @@ def tiles(isa: Isa) -> list[Kernel]:
     ]
     products += [_tile(isa, r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
     products += [_tile(isa, *wide, taps=True) for wide in wide_tiles(isa)]
+    products += [
+        _tile(isa, r, shape.vectors)._replace(depth=48) for r in rows if r <= shape.rows
+    ]
     if isa.registers_per_vector > 1:
         whole = _tile(isa, shape.rows, 1)
         products += [whole._replace(nbytes=32), whole._replace(nbytes=32, taps=True)]
@@ -76,12 +80,12 @@ def test_tiles_stay_in_registers(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("isa", [AVX512, AVX2], ids=_NAMES.get)
-@pytest.mark.parametrize("taps", [False, True])
-def test_a_step_is_loads_and_multiplications(isa: Isa, taps: bool) -> None:
+@pytest.mark.parametrize("form", [{}, {"taps": True}, {"depth": 48}], ids=str)
+def test_a_step_is_loads_and_multiplications(isa: Isa, form: dict[str, Any]) -> None:
     """The innermost loop has one multiplication a register and few other things, for
     one step or some."""
     shape = tile_shape(isa)
-    tile = TileProduct("f32", shape.rows, shape.vectors, taps=taps)
+    tile = TileProduct("f32", shape.rows, shape.vectors, **form)
     text = assembly(Kernel(tile), isa)
     body = max(loops(text), key=lambda lines: sum("vfmadd" in x for x in lines))
     multiplications = sum("vfmadd" in line for line in body)

@@ -9,10 +9,9 @@ import pytest
 
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
+from onnxplug_cpu.compiler.kernels.winograd.exact import ExactTile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
-    POINTS,
-    REACH,
-    TILE,
+    TILINGS,
     InputTransform,
     OutputTransform,
     TransformWeights,
@@ -26,44 +25,51 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
 TARGETS = [AVX512, AVX2, NEON, SSE]
+each_tile = pytest.mark.parametrize("tile", list(TILINGS))
 _NAMES = {isa: isa.name for isa in TARGETS}
 
 
+@each_tile
 @pytest.mark.parametrize("isa", [AVX512, AVX2, SSE], ids=_NAMES.get)
-def test_the_transform_of_the_input_stays_in_registers(isa: Isa) -> None:
+def test_the_transform_of_the_input_stays_in_registers(isa: Isa, tile: int) -> None:
     whole = [
         "\n".join(body)
-        for body in loops(assembly(Kernel(InputTransform()), isa))
+        for body in loops(assembly(Kernel(InputTransform(tile)), isa))
         # where there are no masks, a part of a vector goes through the stack
-        if len(body) > POINTS and not any("movss" in line for line in body)
+        if len(body) > TILINGS[tile].points
+        and not any("movss" in line for line in body)
     ]
     assert len(whole) == 1
     assert not vectors_on_stack(whole[0])
 
 
+@each_tile
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
-def test_the_transform_of_products_stays_in_registers(isa: Isa) -> None:
-    assert not vectors_on_stack(assembly(Kernel(OutputTransform()), isa))
+def test_the_transform_of_products_stays_in_registers(isa: Isa, tile: int) -> None:
+    assert not vectors_on_stack(assembly(Kernel(OutputTransform(tile)), isa))
 
 
-@pytest.mark.parametrize(
-    ("transform", "outer"), [(InputTransform(), REACH), (OutputTransform(), TILE)]
-)
-def test_elements_are_written_once(transform: Generator, outer: int) -> None:
+@each_tile
+@pytest.mark.parametrize("transform", [InputTransform, OutputTransform])
+def test_elements_are_written_once(transform: type[Generator], tile: int) -> None:
     """To memory between the two axes, and to the target."""
-    text = assembly(Kernel(transform), AVX512)
-    (body,) = (body for body in loops(text) if len(body) > POINTS)
+    tiling = TILINGS[tile]
+    outer = tiling.reach if transform is InputTransform else tile
+    text = assembly(Kernel(transform(tile)), AVX512)
+    (body,) = (body for body in loops(text) if len(body) > tiling.points)
     stores = [line for line in body if re.search(r"vmovup[sd]\t%zmm\d+, ", line)]
-    assert len(stores) == outer * REACH + outer * outer
+    assert len(stores) == outer * tiling.reach + outer * outer
 
 
+@each_tile
 @pytest.mark.parametrize("isa", TARGETS, ids=_NAMES.get)
-def test_no_symbol_is_needed(isa: Isa) -> None:
+def test_no_symbol_is_needed(isa: Isa, tile: int) -> None:
     for generator in (
-        InputTransform(),
-        OutputTransform(),
-        TransformWeights(),
-        WinogradBlocks(),
+        InputTransform(tile),
+        OutputTransform(tile),
+        TransformWeights(tile),
+        ExactTile(tile),
+        WinogradBlocks(tile),
     ):
         called = re.findall(
             r"^\s+(?:callq?|bl)\s+([a-zA-Z_]\w*)",

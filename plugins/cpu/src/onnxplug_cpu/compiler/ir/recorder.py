@@ -76,7 +76,7 @@ class Recorder:
         nodes: indices of the nodes that are being recorded.
         may_split: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
-        may_transform: whether convolutions may be computed by transforms of tiles.
+        largest_tile: of transforms that convolutions may be computed by; 0 for none.
         choose: measures ways to compute the same; ``None`` if nothing is measured.
     """
 
@@ -87,7 +87,7 @@ class Recorder:
         packed: PackedConstants | None = None,
         may_split: Callable[[], bool] = bool,
         *,
-        may_transform: bool = False,
+        largest_tile: int = 0,
         choose: Choose | None = None,
     ) -> None:
         self.isa = isa
@@ -96,7 +96,7 @@ class Recorder:
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
         self.may_split = may_split
-        self.may_transform = may_transform
+        self.largest_tile = largest_tile
         self.choose = choose
         self._packed = {} if packed is None else packed
 
@@ -186,7 +186,7 @@ class Recorder:
             self.workers,
             self._packed,
             self.may_split,
-            may_transform=self.may_transform,
+            largest_tile=self.largest_tile,
             choose=self.choose,
         )
         part.nodes, part.checks = self.nodes, self.checks

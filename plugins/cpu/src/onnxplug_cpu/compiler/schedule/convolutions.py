@@ -115,11 +115,13 @@ def _can_write(part: Part | Depthwise | Transformed, out: View) -> bool:
 def _record_transformed(
     recorder: Recorder, part: Transformed, after: Epilogue | None, label: str
 ) -> None:
-    # asked for by an option
+    # many models have none
     from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
 
     assert after is not None
-    record_winograd(recorder, part.x, part.weights, part.pads, after, label=label)
+    record_winograd(
+        recorder, part.x, part.weights, part.pads, after, tile=part.tile, label=label
+    )
 
 
 def _record_depthwise(

@@ -250,7 +250,7 @@ class _PieceRecorder(Recorder):
             given.workers,
             {},
             given.may_split,
-            may_transform=given.may_transform,
+            largest_tile=given.largest_tile,
             choose=given.choose,
         )
         self._recording: Recording | None = recording

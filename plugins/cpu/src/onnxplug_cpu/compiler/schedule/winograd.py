@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onnxplug_cpu.compiler.ir.commands import Constant
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.kernels.winograd.commands import pays
+from onnxplug_cpu.compiler.kernels.winograd.commands import best_tile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
 from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
 
@@ -24,11 +24,13 @@ class Transformed(NamedTuple):
         x: [N, C, H, W], without zeros around it.
         weights: [M, C, 3, 3].
         pads: zeros before the first line and pixel.
+        tile: places of the result that a tile has along an axis.
     """
 
     x: View
     weights: View
     pads: tuple[int, int]
+    tile: int
 
     def fold(self, view: View) -> View:
         """A view of the result's shape as [N, 1, lines, pixels, M]."""
@@ -68,12 +70,15 @@ def transformed(
         or weights.shape != (shape[1], x.shape[1], TAPS, TAPS)
         or not all(taps.inputs[1] == taps.spacing == 1 for (taps,) in axes)
         or not isinstance(weights.buffer, Constant)
-        or not pays(plan.recorder, x.shape[1], (shape[0], *shape[2:], shape[1]))
     ):
+        return None
+    recorder, last = plan.recorder, (shape[0], *shape[2:], shape[1])
+    tile = best_tile(recorder, recorder.largest_tile, x.shape[1], last)
+    if not tile:
         return None
     if x.strides[1] != 1:
         copy = channels_last(plan, x.shape)
-        record_copy(plan.recorder, x, copy)
+        record_copy(recorder, x, copy)
         x = copy
     top, left = geometry.before
-    return Transformed(x, weights, (top, left))
+    return Transformed(x, weights, (top, left), tile)

@@ -148,6 +148,8 @@ class TileProduct(Generator):
         masked: a row of ``b`` ends after ``columns`` elements, in the last vector.
         taps: ``a`` is read at several offsets.
         nbytes: of a vector, 64 or, for the few columns that may be left, 32.
+        depth: the most products that are added up before they are added to ``c``; 0
+            for all.  Not with taps.
     """
 
     element: str
@@ -158,13 +160,14 @@ class TileProduct(Generator):
     masked: bool = False
     taps: bool = False
     nbytes: int = VECTOR_BYTES
+    depth: int = 0
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         _write(module, name, isa, self)
 
 
 def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
-    element, rows, vectors, chains, alone, masked, taps, nbytes = form
+    element, rows, vectors, chains, alone, masked, taps, nbytes, depth = form
     f = module.function(name, PARAMETERS)
     a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
     result, result_row, following, step, count, offsets = f.parameters[9:15]
@@ -228,8 +231,11 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
 
         return steps
 
-    def sum_up(pointers: list[Value], moving: list[Value]) -> list[Value]:
-        """Where B and what is prefetched go on, and the sums, after *k* steps."""
+    def sum_up(
+        k: Value, pointers: list[Value], moving: list[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        """Where A goes on, and B and what is prefetched, with the sums, after *k*
+        steps."""
         state = [*pointers, *moving]
         steps = chains
         if isa.name == "avx2" and chains == 1:
@@ -241,11 +247,11 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
             state = f.loop(k, turn(1), state, start=whole)
         else:
             state = f.loop(k, turn(1), state)
-        return state[groups:]
+        return state[:groups], state[groups:]
 
     def tap(number: Value, *moving: Value) -> list[Value]:
         distance = f.load(f.at(offsets, number, I64), I64)
-        return sum_up([offset(f, p, distance) for p in pointers], list(moving))
+        return sum_up(k, [offset(f, p, distance) for p in pointers], list(moving))[1]
 
     def panel(
         _: Value, b: Value, c: Value, result: Value, following: Value
@@ -255,24 +261,40 @@ def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
             for distance in lines:
                 f.prefetch(offset(f, line, distance), 1, write=True)
         zeros = [f.zero(vector)] * (chains * rows * vectors)
-        state = [b, following, *zeros]
-        state = f.loop(count, tap, state) if taps else sum_up(pointers, state)
         targets = [offset(f, c, c_row * row) for row in range(rows)]
-        sums = _sum_chains(state[2:], chains)
 
-        def each(value: Callable[[Value, Value], Value]) -> None:
-            for row, target in enumerate(targets):
-                for j in range(vectors):
-                    place = offset(f, target, nbytes * j)
-                    f.store(value(sums[row * vectors + j], place), place)
+        def write(sums: list[Value], adds: Value) -> None:
+            sums = _sum_chains(sums, chains)
 
-        f.branch(
-            add.compare("eq", 0),
-            lambda: each(lambda total, _: total),
-            lambda: each(lambda total, place: f.load(place, vector) + total),
-        )
+            def each(value: Callable[[Value, Value], Value]) -> None:
+                for row, target in enumerate(targets):
+                    for j in range(vectors):
+                        place = offset(f, target, nbytes * j)
+                        f.store(value(sums[row * vectors + j], place), place)
+
+            f.branch(
+                adds.compare("eq", 0),
+                lambda: each(lambda total, _: total),
+                lambda: each(lambda total, place: f.load(place, vector) + total),
+            )
+
+        def some(start: Value, *moving: Value) -> list[Value]:
+            left = f.minimum(k - start, depth)
+            here, state = list(moving[:groups]), [*moving[groups:], *zeros]
+            here, state = sum_up(left, here, state)
+            write(state[2:], add | start)
+            return [*here, *state[:2]]
+
+        moving = [b, following]
+        if depth:
+            moving = f.loop(k, some, [*pointers, *moving], step=depth)[groups:]
+        else:
+            state = [*moving, *zeros]
+            state = f.loop(count, tap, state) if taps else sum_up(k, pointers, state)[1]
+            moving = state[:2]
+            write(state[2:], add)
         right = (offset(f, p, nbytes * vectors) for p in (c, result))
-        return [offset(f, b, b_panel), *right, state[1]]
+        return [offset(f, b, b_panel), *right, moving[1]]
 
     f.loop(panels, panel, [b, c, result, following], nonempty=True)
     f.finish()

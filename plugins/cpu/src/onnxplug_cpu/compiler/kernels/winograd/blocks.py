@@ -2,17 +2,19 @@
 
 A chunk is a block of tiles of the input, in order over lines and images, for some
 columns of the result.  Its transformed input, and the products of some columns, stay in
-the second-level cache.
+the second-level cache.  Of finished tiles, those that are next to each other are given
+to the epilogue together.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.emit import F32, I1, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.transforms import POINTS, REACH, TILE
+from onnxplug_cpu.compiler.kernels.winograd.exact import WEIGHTS
+from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, Tiling
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 WORDS: Final = (
@@ -25,7 +27,6 @@ WORDS: Final = (
     "top",
     "left",
     "depth",
-    "block_depth",
     "lines",
     "pixels",
     "columns",
@@ -42,6 +43,7 @@ WORDS: Final = (
     "scratch_distance",
     "zeros",
     "finished",
+    "together",
     "transformed",
     "transformed_row",
     "transformed_point",
@@ -49,6 +51,8 @@ WORDS: Final = (
     "products_point",
     "input_transform",
     "output_transform",
+    "exact",
+    *WEIGHTS,
     "tile",
     "tile_tail",
     "prefetch",
@@ -64,8 +68,7 @@ class WinogradBlocks(Generator):
 
     - ``x``, the input, whose channels are consecutive, with the distances of images,
       lines and pixels; its ``height`` and ``width``, ``top`` and ``left``, how many
-      zeros are before it, and ``depth``, its channels, of which ``block_depth`` are
-      summed in one chain;
+      zeros are before it, and ``depth``, its channels;
     - ``lines``, ``pixels`` and ``columns`` (channels) of the result; of its tiles how
       many there are along each axis, and in all images; ``block_tiles`` of a block, of
       which ``rows`` are multiplied at a time;
@@ -74,25 +77,32 @@ class WinogradBlocks(Generator):
       transformed, and all such groups are divided into ``parts``: a chunk is a part for
       a block;
     - ``scratch`` memory, distance of workers; from its beginning, which the transforms
-      use: ``zeros``, as many as channels; ``finished``, a tile of results of a group;
-      ``transformed``, the block, with the distances of tiles and points; ``products``,
-      with the distance of points;
-    - the functions that transform input and products, and those that multiply a
+      use: ``zeros``, as many as channels; ``finished``, the results of a group for up
+      to ``together`` tiles; ``transformed``, the block, with the distances of tiles and
+      points; ``products``, with the distance of points;
+    - the functions that transform input and products, and that which computes a tile
+      without transforms, with its weights; and those that multiply a
       ``tile`` of ``rows`` with a panel, and with the last panel; how many bytes of what
       comes next a step of them asks for (``prefetch``);
     - ``epilogue``, the function that takes finished results, and its words.
+
+    Attributes:
+        tile: a size of :data:`~.transforms.TILINGS`.
     """
+
+    tile: int
 
     words = WORDS
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name)
+        _write(module, name, TILINGS[self.tile])
 
 
-def _write(module: Module, name: str) -> None:
+def _write(module: Module, name: str, tiling: Tiling) -> None:
     k = KernelFunction(module, name, WORDS)
     f, integer, pointer = k.function, k.integer, k.pointer
-    places = f.stack(I64, POINTS)
+    size, reach, points = tiling.size, tiling.reach, tiling.points
+    places, doubtful = f.stack(I64, points), f.stack(I64, 1)
     parts = integer("parts")
     block, part = k.chunk // parts, k.chunk % parts
     first_tile = block * integer("block_tiles")
@@ -116,24 +126,27 @@ def _write(module: Module, name: str) -> None:
         each_line = integer("tile_pixels")
         each = integer("tile_lines") * each_line
         image, rest = tile // each, tile % each
-        return image, rest // each_line * TILE, rest % each_line * TILE
+        return image, rest // each_line * size, rest % each_line * size
 
-    def transform(index: Value) -> None:
-        image, line, pixel = place_of(index)
+    def find(image: Value, line: Value, pixel: Value, is_tile: Value) -> None:
+        """The addresses of what is reached from a place of the result, as *places*;
+        what is beyond the input, or of no tile, is zeros."""
         line, pixel = line - integer("top"), pixel - integer("left")
-        is_tile = index < count
         source = move(f, pointer("x"), image * integer("x_image"))
         within = [
-            ((pixel + n) >= 0) & ((pixel + n) < integer("width")) for n in range(REACH)
+            ((pixel + n) >= 0) & ((pixel + n) < integer("width")) for n in range(reach)
         ]
-        for y in range(REACH):
+        for y in range(reach):
             here = line + y
             is_line = (here >= 0) & (here < integer("height")) & is_tile
             start = move(f, source, here * integer("x_line"))
-            for x in range(REACH):
+            for x in range(reach):
                 at = move(f, start, (pixel + x) * integer("x_pixel"))
                 at = f.select(is_line & within[x], at, zeros)
-                f.store(at, f.at(places, y * REACH + x, I64))
+                f.store(at, f.at(places, y * reach + x, I64))
+
+    def transform(index: Value) -> None:
+        find(*place_of(index), index < count)
         f.call_pointer(
             pointer("input_transform"),
             places,
@@ -144,7 +157,7 @@ def _write(module: Module, name: str) -> None:
         )
 
     f.loop(depth, lambda n: f.store(f.value(0, F32), f.at(zeros, n, F32)))
-    rows, block_depth = integer("rows"), integer("block_depth")
+    rows = integer("rows")
     row_tiles = (count + (rows - 1)) // rows
     # what is multiplied beyond the last tile is zeros, as denormal numbers are slow
     f.loop(row_tiles * rows, transform)
@@ -160,7 +173,7 @@ def _write(module: Module, name: str) -> None:
             whole = width.compare("eq", per_panel)
             padded = (width + (LANES - 1)) & -LANES
             b_row = padded * F32.nbytes
-            b = f.at(pointer("weights"), first * depth * POINTS, F32)
+            b = f.at(pointer("weights"), first * depth * points, F32)
             b = move(f, b, point * depth * b_row)
             tile = f.select(whole, pointer("tile"), pointer("tile_tail"))
             c_panel = move(f, c_point, (index - group * group_panels) * panel)
@@ -169,72 +182,107 @@ def _write(module: Module, name: str) -> None:
             def over_rows(number: Value) -> None:
                 a = move(f, a_point, number * rows * row_bytes)
                 c = move(f, c_panel, number * rows * group_row)
-
-                def over_depth(start: Value) -> None:
-                    length = f.minimum(depth - start, block_depth)
-                    ahead = (depth + start) * b_row + number * length * step
-                    f.call_pointer(
-                        tile,
-                        f.at(a, start, F32),
-                        row_bytes,
-                        move(f, b, start * b_row),
-                        b_row,
-                        length,
-                        width,
-                        c,
-                        group_row,
-                        start,
-                        c,
-                        group_row,
-                        move(f, b, ahead),
-                        step,
-                        f.value(1, I64),
-                        f.zero(PTR),
-                        f.value(1, I64),
-                        f.value(0, I64),
-                    )
-
-                f.loop(depth, over_depth, step=block_depth)
+                f.call_pointer(
+                    tile,
+                    a,
+                    row_bytes,
+                    b,
+                    b_row,
+                    depth,
+                    width,
+                    c,
+                    group_row,
+                    f.value(0, I64),
+                    c,
+                    group_row,
+                    move(f, b, depth * b_row + number * depth * step),
+                    step,
+                    f.value(1, I64),
+                    f.zero(PTR),
+                    f.value(1, I64),
+                    f.value(0, I64),
+                )
 
             f.loop(row_tiles, over_rows)
 
         f.loop(end, over_panel, start=group * group_panels)
 
-    def finish(index: Value, group: Value) -> None:
-        image, line, pixel = place_of(index)
+    def finish(group: Value) -> None:
         first = group * group_panels * per_panel
         width = f.minimum(columns - first, group_panels * per_panel)
-        f.call_pointer(
-            pointer("output_transform"),
-            move(f, products, index * group_row),
-            integer("products_point"),
-            width,
-            finished,
-            group_row,
-            scratch,
-        )
-        there = f.minimum(integer("pixels") - pixel, f.value(TILE, I64))
+        line_bytes = integer("together") * size * group_row
 
-        def one_line(number: Value) -> None:
+        def one_tile(
+            index: Value, image: Value, line: Value, pixel: Value, target: Value
+        ) -> None:
             f.call_pointer(
-                pointer("epilogue"),
-                pointer("epilogue_words"),
-                image,
-                f.value(0, I64),
-                line + number,
-                pixel,
-                there,
-                first,
+                pointer("output_transform"),
+                move(f, products, index * group_row),
+                integer("products_point"),
                 width,
-                move(f, finished, number * TILE * group_row),
-                group_row // F32.nbytes,
+                target,
+                line_bytes,
+                group_row,
+                scratch,
+                doubtful,
             )
 
-        f.loop(f.minimum(integer("lines") - line, f.value(TILE, I64)), one_line)
+            def again() -> None:
+                find(image, line, pixel, f.value(1, I1))
+                f.call_pointer(
+                    pointer("exact"),
+                    places,
+                    depth,
+                    first,
+                    width,
+                    target,
+                    line_bytes,
+                    group_row,
+                    k.address(WEIGHTS[0]),
+                )
+
+            f.branch(f.load(doubtful, I64).compare("ne", 0), again)
+
+        def over_tiles(index: Value) -> tuple[Value, list[Value]]:
+            image, line, pixel = place_of(index)
+            left = integer("tile_pixels") - pixel // size
+            tiles = f.minimum(f.minimum(left, integer("together")), count - index)
+            f.loop(
+                tiles,
+                lambda n: one_tile(
+                    index + n,
+                    image,
+                    line,
+                    pixel + n * size,
+                    move(f, finished, n * size * group_row),
+                ),
+            )
+            there = f.minimum(integer("pixels") - pixel, tiles * size)
+
+            def one_line(number: Value) -> None:
+                f.call_pointer(
+                    pointer("epilogue"),
+                    pointer("epilogue_words"),
+                    image,
+                    f.value(0, I64),
+                    line + number,
+                    pixel,
+                    there,
+                    first,
+                    width,
+                    move(f, finished, number * line_bytes),
+                    group_row // F32.nbytes,
+                )
+
+            f.loop(f.minimum(integer("lines") - line, f.value(size, I64)), one_line)
+            after = index + tiles
+            return after < count, [after]
+
+        f.repeat(over_tiles, [f.value(0, I64)])
 
     def over_group(group: Value) -> None:
-        f.loop(POINTS, lambda point: multiply(point, group))
-        f.loop(count, lambda index: finish(index, group))
+        f.loop(points, lambda point: multiply(point, group))
+        finish(group)
 
     f.loop(groups * (part + 1) // parts, over_group, start=groups * part // parts)
     f.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,64 +25,82 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
 )
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
+from onnxplug_cpu.compiler.kernels.winograd.exact import WEIGHTS, ExactTile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
-    POINTS,
-    STAGE_BYTES,
     TAPS,
-    TILE,
+    TILINGS,
     InputTransform,
     OutputTransform,
+    Tiling,
     TransformWeights,
 )
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
 
-MOST_DEPTH: Final = 64
+MOST_DEPTH: Final = 48
 """The most terms of one chain of sums: transforms magnify the errors of sums, and short
 chains, whose results are in the first-level cache, take no longer."""
 
-LEAST_CHANNELS: Final = 32
+LEAST_CHANNELS: Final = 16
 """Below these, transforms cost more than products save."""
 
 MOST_CHANNELS: Final = 4096
 """Of the input: each thread has memory for all points of a block of tiles."""
 
-_WEIGHT_PRODUCTS: Final = 13
-"""Multiplications that take as long as reading a transformed weight."""
+_WEIGHT_PRODUCTS: Final = 0.2
+"""Multiplications that take as long as reading a transformed weight, for each byte of a
+register."""
 
-_TRANSFORM_PRODUCTS: Final = 420
-"""The same of the transforms of a channel of a tile."""
+_TRANSFORM_PRODUCTS: Final = 3
+"""Multiplications that take as long as the transforms of a channel to a point of a
+tile, for each point of an axis."""
 
-_WORTHWHILE: Final = 0.8
+_WORTHWHILE: Final = 0.9
 """The most of what a contraction would take, as far as that can be told."""
 
 _GROUP_COLUMNS: Final = 64
 """Columns of products that wait for their transform."""
 
+_TOGETHER: Final = 16
+"""Places of a line that the epilogue takes at once."""
+
 _FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
 _PACKED_BYTES: Final = 1e9  # likewise, of transformed weights
 
 
-def pays(recorder: Recorder, depth: int, shape: Sequence[int]) -> bool:
-    """Whether a convolution clearly takes less time by transforms than without.
+def best_tile(
+    recorder: Recorder, largest: int, depth: int, shape: Sequence[int]
+) -> int:
+    """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
+    hardly more, without transforms.
 
     Tiles of bfloat16, where there are any, are about as fast and more exact.
 
     Args:
+        largest: the largest tile that is allowed; 0 for none.
         depth: channels of the input.
         shape: of the result, [images, lines, pixels, columns].
     """
     images, lines, pixels, columns = shape
     if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
-        return False
+        return 0
     if recorder.isa.tiles and recorder.may_split():
-        return False
-    tiles = images * -(-lines // TILE) * -(-pixels // TILE)
-    _, block_tiles = _blocks(recorder, tiles, depth)
-    blocks = -(-tiles // block_tiles)
-    products = POINTS * (tiles + _WEIGHT_PRODUCTS * blocks) * depth * columns
-    transforms = _TRANSFORM_PRODUCTS * tiles * (depth + columns)
+        return 0
+
+    weight_products = _WEIGHT_PRODUCTS * recorder.isa.vector_bytes
+
+    def products(tiling: Tiling) -> float:
+        """Multiplications that take as long."""
+        size = tiling.size
+        tiles = images * -(-lines // size) * -(-pixels // size)
+        _, block_tiles = _blocks(recorder, tiling, tiles, depth, columns)
+        read = weight_products * -(-tiles // block_tiles)
+        transforms = _TRANSFORM_PRODUCTS * tiling.reach * tiles * (depth + columns)
+        return tiling.points * ((tiles + read) * depth * columns + transforms)
+
     contraction = TAPS * TAPS * images * lines * pixels * depth * columns
-    return products + transforms <= _WORTHWHILE * contraction
+    ways = [(products(t), t.size) for t in TILINGS.values() if t.size <= largest]
+    least, size = min(ways, default=(math.inf, 0))
+    return size if least <= _WORTHWHILE * contraction else 0
 
 
 def record_winograd(
@@ -91,9 +110,10 @@ def record_winograd(
     pads: tuple[int, int],
     epilogue: Epilogue,
     *,
+    tile: int,
     label: str = "Conv",
 ) -> None:
-    """Convolve with kernels of 3×3 places, stride and dilation 1, by F(4×4, 3×3).
+    """Convolve with kernels of 3×3 places, stride and dilation 1, by F(T×T, 3×3).
 
     Args:
         x: f32 [N, C, H, W] with consecutive channels; any other strides.
@@ -101,11 +121,12 @@ def record_winograd(
         pads: zeros before the first line and pixel; after the last ones there are as
             many as the result's size asks for.
         epilogue: takes the result; its views are [N, 1, lines, pixels, M].
+        tile: T, a size of :data:`~.transforms.TILINGS`.
         label: for profiles, the sizes not included.
 
-    Results differ from exact ones two to three times as much as those of sums of
-    products do.  Infinities, and sums within a factor of some thousands of the largest
-    float, make NaN of what is in a tile with them.
+    With tiles of 4×4 results differ from exact ones two to three times as much as those
+    of sums of products do, with 2×2 about as much.  Where transforms give what is not
+    finite, results are computed without them.
 
     Raises:
         ValueError: shapes do not fit, or channels are apart.
@@ -123,15 +144,16 @@ def record_winograd(
         raise ValueError(f"channels are apart: {x.strides}")
     if 0 in shape:
         return
-    tile_lines, tile_pixels = -(-lines // TILE), -(-pixels // TILE)
+    tiling = TILINGS[tile]
+    tile_lines, tile_pixels = -(-lines // tile), -(-pixels // tile)
     all_tiles = images * tile_lines * tile_pixels
-    rows, block_tiles = _blocks(recorder, all_tiles, depth)
+    rows, block_tiles = _blocks(recorder, tiling, all_tiles, depth, columns)
     blocks = -(-all_tiles // block_tiles)
     vectors = tile_shape(recorder.isa).vectors
     panel = vectors * VECTOR_BYTES
     panels = -(-columns * F32.nbytes // panel)
     group = max(1, _GROUP_COLUMNS // (vectors * LANES))
-    flops = 2 * POINTS * all_tiles * depth * columns
+    flops = 2 * tiling.points * all_tiles * depth * columns
     wanted = chunks_for(flops / _FLOPS, recorder.workers)
     parts = min(-(-panels // group), -(-wanted // blocks))
     row_bytes = _rounded(depth) * F32.nbytes
@@ -140,31 +162,34 @@ def record_winograd(
     # distances of points by which they do not evict each other
     point_bytes = block_tiles * row_bytes + VECTOR_BYTES
     products_point = block_tiles * group * panel + VECTOR_BYTES
-    zeros = STAGE_BYTES
+    together = min(tile_pixels, max(1, _TOGETHER // tile))
+    zeros = tiling.stage_bytes
     finished = zeros + _rounded(depth) * F32.nbytes
-    transformed = finished + TILE * TILE * group * panel
-    products = transformed + POINTS * point_bytes
-    scratch, distance = recorder.scratch(products + POINTS * products_point)
+    transformed = finished + tile * tile * together * group * panel
+    products = transformed + tiling.points * point_bytes
+    scratch, distance = recorder.scratch(products + tiling.points * products_point)
     left = columns - (panels - 1) * vectors * LANES
     alone, chains = block_tiles == rows, chains_of(recorder.isa, rows * vectors)
 
-    def tile(of_last: bool) -> Code:
+    block_depth = -(-depth // -(-depth // MOST_DEPTH))
+
+    def product(of_last: bool) -> Code:
         wide = -(-left // LANES) if of_last else vectors
-        return Code(Kernel(TileProduct("f32", rows, wide, chains, alone)))
+        return Code(
+            Kernel(TileProduct("f32", rows, wide, chains, alone, depth=block_depth))
+        )
 
     code, more = epilogue.call()
-    sizes = x.dtype.itemsize
     words: dict[str, Word] = {
         "x": x.address,
-        "x_image": x.strides[0] * sizes,
-        "x_line": x.strides[2] * sizes,
-        "x_pixel": x.strides[3] * sizes,
+        "x_image": x.strides[0] * F32.nbytes,
+        "x_line": x.strides[2] * F32.nbytes,
+        "x_pixel": x.strides[3] * F32.nbytes,
         "height": height,
         "width": width,
         "top": pads[0],
         "left": pads[1],
         "depth": depth,
-        "block_depth": -(-depth // -(-depth // MOST_DEPTH)),
         "lines": lines,
         "pixels": pixels,
         "columns": columns,
@@ -173,7 +198,7 @@ def record_winograd(
         "all_tiles": all_tiles,
         "block_tiles": block_tiles,
         "rows": rows,
-        "weights": _packed(recorder, weights, panel),
+        "weights": _packed(recorder, tiling, weights, panel),
         "panel": panel,
         "group_panels": group,
         "parts": parts,
@@ -181,35 +206,44 @@ def record_winograd(
         "scratch_distance": distance,
         "zeros": zeros,
         "finished": finished,
+        "together": together,
         "transformed": transformed,
         "transformed_row": row_bytes,
         "transformed_point": point_bytes,
         "products": products,
         "products_point": products_point,
-        "input_transform": Code(Kernel(InputTransform())),
-        "output_transform": Code(Kernel(OutputTransform())),
-        "tile": tile(panels == 1),
-        "tile_tail": tile(True),
+        "input_transform": Code(Kernel(InputTransform(tile))),
+        "output_transform": Code(Kernel(OutputTransform(tile))),
+        "exact": Code(Kernel(ExactTile(tile))),
+        **dict(zip(WEIGHTS, (weights.address, *_distances(weights)), strict=True)),
+        "tile": product(panels == 1),
+        "tile_tail": product(True),
         "prefetch": -(-panel * rows // block_tiles),
         "epilogue": code,
         "epilogue_words": more,
     }
     sizes_ = "×".join(str(n) for n in (*shape[2:], TAPS, TAPS, depth))
     recorder.call(
-        Kernel(WinogradBlocks()),
+        Kernel(WinogradBlocks(tile)),
         words,
         chunks=blocks * parts,
         label=f"{label} {sizes_}" if images == 1 else f"{label} {images}×{sizes_}",
         flops=flops,
         nbytes=x.nbytes + sum(view.nbytes for view in epilogue.outputs),
+        note=f"by transforms of tiles of {tile}×{tile}",
     )
 
 
-def _blocks(recorder: Recorder, tiles: int, depth: int) -> tuple[int, int]:
+def _blocks(
+    recorder: Recorder, tiling: Tiling, tiles: int, depth: int, columns: int
+) -> tuple[int, int]:
     """How many tiles are multiplied at a time, and how many a block has."""
-    most_rows = tile_shape(recorder.isa).rows
-    each = POINTS * F32.nbytes * (_rounded(depth) + _GROUP_COLUMNS)
-    most = max(2 * most_rows, recorder.isa.l2 // 4 // each)
+    l2, most_rows = recorder.isa.l2, tile_shape(recorder.isa).rows
+    # weights that do not stay in the cache are read for each block: the fewer, the
+    # better
+    stays = tiling.points * depth * columns * F32.nbytes <= l2 // 2
+    each = tiling.points * F32.nbytes * (_rounded(depth) + _GROUP_COLUMNS)
+    most = max(2 * most_rows, (l2 // 2 if stays else l2) // each)
     blocks = -(-tiles // most)
     some = -(-tiles // blocks)
     times = -(-some // most_rows)
@@ -221,21 +255,23 @@ def _rounded(elements: int) -> int:
     return -(-elements // LANES) * LANES
 
 
-def _packed(recorder: Recorder, weights: View, panel: int) -> Address:
+def _distances(weights: View) -> list[int]:
+    """In bytes, of columns, channels, lines and pixels."""
+    return [stride * F32.nbytes for stride in weights.strides]
+
+
+def _packed(recorder: Recorder, tiling: Tiling, weights: View, panel: int) -> Address:
     """The weights, transformed."""
     columns, depth = weights.shape[:2]
     names = ("column", "channel", "line", "pixel")
-    distances = {
-        name: stride * F32.nbytes
-        for name, stride in zip(names, weights.strides, strict=True)
-    }
-    nbytes = POINTS * depth * _rounded(columns) * F32.nbytes
+    distances = dict(zip(names, _distances(weights), strict=True))
+    nbytes = tiling.points * depth * _rounded(columns) * F32.nbytes
 
     def record(recorder: Recorder, source: View, target: Address) -> None:
         wanted = chunks_for(nbytes / _PACKED_BYTES, recorder.workers)
         parts = min(-(-columns * F32.nbytes // panel), wanted)
         recorder.call(
-            Kernel(TransformWeights()),
+            Kernel(TransformWeights(tiling.size)),
             {
                 "source": source.address,
                 **distances,
@@ -250,5 +286,5 @@ def _packed(recorder: Recorder, weights: View, panel: int) -> Address:
             nbytes=weights.nbytes + nbytes,
         )
 
-    layout = f"winograd({weights.offset},{weights.shape},{weights.strides},{panel})"
-    return recorder.packed(weights, layout, nbytes, record)
+    of = f"{tiling.size},{weights.offset},{weights.shape},{weights.strides},{panel}"
+    return recorder.packed(weights, f"winograd({of})", nbytes, record)

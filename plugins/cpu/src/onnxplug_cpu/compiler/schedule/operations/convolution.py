@@ -329,7 +329,11 @@ def _depthwise(
 def _transformed(
     plan: Plan, call: Call, x: View, w: View, shape: Sequence[int], geometry: Geometry
 ) -> list[Transformed] | None:
-    if not plan.recorder.may_transform or call.op_type != "Conv":
+    if (
+        not plan.recorder.largest_tile
+        or call.op_type != "Conv"
+        or w.shape[2:] != (3, 3)
+    ):
         return None  # mostly, and without the modules
     from onnxplug_cpu.compiler.schedule.winograd import transformed
 
