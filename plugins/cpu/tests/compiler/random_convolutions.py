@@ -135,6 +135,8 @@ def convolution(g: RandomGraph) -> None:
     kernel = [choose.randint(1, 3) for _ in spatial]
     strides = [choose.choice([1, 1, 2]) for _ in spatial]
     dilations = [choose.choice([1, 1, 2]) for _ in spatial]
+    if rank == 2 and choose.random() < 0.3:  # what transforms are for
+        transposed, kernel, strides, dilations = False, [3, 3], [1, 1], [1, 1]
     pads = [choose.randint(0, 1) for _ in range(2 * rank)]
     size = []
     for axis, length in enumerate(spatial):

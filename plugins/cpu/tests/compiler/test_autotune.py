@@ -33,15 +33,15 @@ NETWORK = onnx.parser.parse_model(
     """
     <ir_version: 10, opset_import: ["" : 21]>
     network (float[1, 70, 20, 20] x) => (float[1, 70, 20, 20] z) {
-        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        c = Conv <pads = [2, 2, 2, 2]> (x, w)
         r = Relu (c)
-        d = Conv <pads = [1, 1, 1, 1]> (r, w)
+        d = Conv <pads = [2, 2, 2, 2]> (r, w)
         y = Relu (d)
         z = Conv (y, v)
     }
     """
 )
-for name, shape in (("w", (70, 70, 3, 3)), ("v", (70, 70, 1, 1))):
+for name, shape in (("w", (70, 70, 5, 5)), ("v", (70, 70, 1, 1))):
     weights = RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
     NETWORK.graph.initializer.append(
         onnx.numpy_helper.from_array(weights.astype(np.float32), name)

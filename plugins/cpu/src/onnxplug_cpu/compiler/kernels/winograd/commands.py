@@ -54,7 +54,7 @@ _TRANSFORM_PRODUCTS: Final = 3
 """Multiplications that take as long as the transforms of a channel to a point of a
 tile, for each point of an axis."""
 
-_WORTHWHILE: Final = 0.9
+WORTHWHILE: Final = 0.9
 """The most of what a contraction would take, as far as that can be told."""
 
 _GROUP_COLUMNS: Final = 64
@@ -100,7 +100,7 @@ def best_tile(
     contraction = TAPS * TAPS * images * lines * pixels * depth * columns
     ways = [(products(t), t.size) for t in TILINGS.values() if t.size <= largest]
     least, size = min(ways, default=(math.inf, 0))
-    return size if least <= _WORTHWHILE * contraction else 0
+    return size if least <= WORTHWHILE * contraction else 0
 
 
 def record_winograd(
