@@ -37,7 +37,8 @@ WORDS: Final = (
     "rows",
     "weights",
     "panel",
-    "group_panels",
+    "group",
+    "call_panels",
     "parts",
     "scratch",
     "scratch_distance",
@@ -73,9 +74,9 @@ class WinogradBlocks(Generator):
       many there are along each axis, and in all images; ``block_tiles`` of a block, of
       which ``rows`` are multiplied at a time;
     - ``weights``, as :class:`~.transforms.TransformWeights` packs them in panels of
-      ``panel`` bytes; ``group_panels`` of them are multiplied before their results are
-      transformed, and all such groups are divided into ``parts``: a chunk is a part for
-      a block;
+      ``panel`` bytes, ``call_panels`` of which are multiplied at a time; those of a
+      ``group`` of columns are multiplied before their results are transformed, and all
+      such groups are divided into ``parts``: a chunk is a part for a block;
     - ``scratch`` memory, distance of workers; from its beginning, which the transforms
       use: ``zeros``, as many as channels; ``finished``, the results of a group for up
       to ``together`` tiles; ``transformed``, the block, with the distances of tiles and
@@ -115,10 +116,9 @@ def _write(module: Module, name: str, tiling: Tiling) -> None:
     products = move(f, scratch, integer("products"))
     depth, columns, panel = integer("depth"), integer("columns"), integer("panel")
     per_panel = panel // F32.nbytes
-    panels = (columns + (per_panel - 1)) // per_panel
-    group_panels = integer("group_panels")
-    group_row = group_panels * panel
-    groups = (panels + (group_panels - 1)) // group_panels
+    group_columns = integer("group")
+    group_row = group_columns * F32.nbytes
+    groups = (columns + (group_columns - 1)) // group_columns
 
     def place_of(index: Value) -> tuple[Value, Value, Value]:
         """Image, line and pixel of the first place of a tile's results."""
@@ -163,53 +163,65 @@ def _write(module: Module, name: str, tiling: Tiling) -> None:
     f.loop(row_tiles * rows, transform)
 
     def multiply(point: Value, group: Value) -> None:
-        a_point = move(f, transformed, point * integer("transformed_point"))
-        c_point = move(f, products, point * integer("products_point"))
-        end = f.minimum((group + 1) * group_panels, panels)
+        a = move(f, transformed, point * integer("transformed_point"))
+        c = move(f, products, point * integer("products_point"))
+        first = group * group_columns
+        width = f.minimum(columns - first, group_columns)
+        padded = (width + (LANES - 1)) & -LANES
+        b = f.at(pointer("weights"), first * depth * points, F32)
+        b = f.at(b, point * depth * padded, F32)
+        whole = width // per_panel
 
-        def over_panel(index: Value) -> None:
-            first = index * per_panel
-            width = f.minimum(columns - first, per_panel)
-            whole = width.compare("eq", per_panel)
-            padded = (width + (LANES - 1)) & -LANES
-            b_row = padded * F32.nbytes
-            b = f.at(pointer("weights"), first * depth * points, F32)
-            b = move(f, b, point * depth * b_row)
-            tile = f.select(whole, pointer("tile"), pointer("tile_tail"))
-            c_panel = move(f, c_point, (index - group * group_panels) * panel)
+        def over_panels(index: Value) -> None:
+            count = f.minimum(whole - index, integer("call_panels"))
+            times("tile", index, count, per_panel, panel)
+
+        def times(
+            tile: str, index: Value, count: Value, width: Value, b_row: Value
+        ) -> None:
+            """The block times panels of the group, from *index* on."""
+            b_panel = depth * b_row
+            here = move(f, b, index * depth * panel)
             step = integer("prefetch")
 
             def over_rows(number: Value) -> None:
-                a = move(f, a_point, number * rows * row_bytes)
-                c = move(f, c_panel, number * rows * group_row)
+                ahead = count * (b_panel + number * depth * step)
+                to = move(f, c, index * panel + number * rows * group_row)
                 f.call_pointer(
-                    tile,
-                    a,
+                    pointer(tile),
+                    move(f, a, number * rows * row_bytes),
                     row_bytes,
-                    b,
+                    here,
                     b_row,
                     depth,
                     width,
-                    c,
+                    to,
                     group_row,
                     f.value(0, I64),
-                    c,
+                    to,
                     group_row,
-                    move(f, b, depth * b_row + number * depth * step),
+                    move(f, here, ahead),
                     step,
                     f.value(1, I64),
                     f.zero(PTR),
-                    f.value(1, I64),
-                    f.value(0, I64),
+                    count,
+                    b_panel,
                 )
 
             f.loop(row_tiles, over_rows)
 
-        f.loop(end, over_panel, start=group * group_panels)
+        f.loop(whole, over_panels, step=integer("call_panels"))
+        left = width - whole * per_panel
+
+        def tail() -> None:
+            row = ((left + (LANES - 1)) & -LANES) * F32.nbytes
+            times("tile_tail", whole, f.value(1, I64), left, row)
+
+        f.branch(left > 0, tail)
 
     def finish(group: Value) -> None:
-        first = group * group_panels * per_panel
-        width = f.minimum(columns - first, group_panels * per_panel)
+        first = group * group_columns
+        width = f.minimum(columns - first, group_columns)
         line_bytes = integer("together") * size * group_row
 
         def one_tile(

@@ -58,7 +58,7 @@ WORTHWHILE: Final = 0.9
 """The most of what a contraction would take, as far as that can be told."""
 
 _GROUP_COLUMNS: Final = 64
-"""Columns of products that wait for their transform."""
+"""Columns of products that wait for their transform; whole panels on each processor."""
 
 _TOGETHER: Final = 16
 """Places of a line that the epilogue takes at once."""
@@ -152,20 +152,21 @@ def record_winograd(
     vectors = tile_shape(recorder.isa).vectors
     panel = vectors * VECTOR_BYTES
     panels = -(-columns * F32.nbytes // panel)
-    group = max(1, _GROUP_COLUMNS // (vectors * LANES))
+    groups = -(-columns // _GROUP_COLUMNS)
+    group_bytes = _GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
     wanted = chunks_for(flops / _FLOPS, recorder.workers)
-    parts = min(-(-panels // group), -(-wanted // blocks))
+    parts = min(groups, -(-wanted // blocks))
     row_bytes = _rounded(depth) * F32.nbytes
     if rows_hinder(recorder.isa, row_bytes):
         row_bytes += VECTOR_BYTES
     # distances of points by which they do not evict each other
     point_bytes = block_tiles * row_bytes + VECTOR_BYTES
-    products_point = block_tiles * group * panel + VECTOR_BYTES
+    products_point = block_tiles * group_bytes + VECTOR_BYTES
     together = min(tile_pixels, max(1, _TOGETHER // tile))
     zeros = tiling.stage_bytes
     finished = zeros + _rounded(depth) * F32.nbytes
-    transformed = finished + tile * tile * together * group * panel
+    transformed = finished + tile * tile * together * group_bytes
     products = transformed + tiling.points * point_bytes
     scratch, distance = recorder.scratch(products + tiling.points * products_point)
     left = columns - (panels - 1) * vectors * LANES
@@ -200,7 +201,8 @@ def record_winograd(
         "rows": rows,
         "weights": _packed(recorder, tiling, weights, panel),
         "panel": panel,
-        "group_panels": group,
+        "group": _GROUP_COLUMNS,
+        "call_panels": max(1, recorder.isa.l1 // 2 // (depth * panel)),
         "parts": parts,
         "scratch": scratch,
         "scratch_distance": distance,
@@ -279,6 +281,7 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View, panel: int) -> Ad
                 "columns": columns,
                 "depth": depth,
                 "panel": panel,
+                "group": _GROUP_COLUMNS,
                 "parts": parts,
             },
             chunks=parts,

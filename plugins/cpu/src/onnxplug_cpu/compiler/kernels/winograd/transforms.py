@@ -293,16 +293,18 @@ class OutputTransform(Generator):
 class TransformWeights(Generator):
     """Transforms weights in float64, into panels; a chunk is a part of the panels.
 
-    A panel has as many columns as a row of *panel* bytes, rows for all channels, point
-    after point; the last one has as many columns as are left, rounded up to vectors of
-    64 bytes and filled with zeros.
+    A panel has as many columns as a row of *panel* bytes, and rows for all channels;
+    the last one has as many columns as are left, rounded up to vectors of 64 bytes and
+    filled with zeros.  Groups of panels follow each other, in a group its points, and
+    in a point its panels: so they are read.
 
     Attributes:
         tile: a size of :data:`TILINGS`.
 
     Words: ``source``, the weights, with the bytes from one column (filter), channel,
     line and pixel of the kernel to the next; ``target``; how many ``columns`` and
-    channels (``depth``); ``panel``; into how many ``parts`` panels are divided.
+    channels (``depth``); ``panel``; columns of a ``group``; into how many ``parts``
+    panels are divided.
     """
 
     tile: int
@@ -317,6 +319,7 @@ class TransformWeights(Generator):
         "columns",
         "depth",
         "panel",
+        "group",
         "parts",
     )
 
@@ -364,8 +367,12 @@ class TransformWeights(Generator):
             first = index * per_panel
             end = f.minimum(first + per_panel, columns)
             padded = ((end - first) + (LANES - 1)) & -LANES
-            start = f.at(target, first * depth * tiling.points, F32)
-            point = depth * padded * F32.nbytes
+            group = first - first % integer("group")
+            together = f.minimum(columns - group, integer("group"))
+            together = (together + (LANES - 1)) & -LANES
+            start = f.at(target, group * depth * tiling.points, F32)
+            start = f.at(start, (first - group) * depth, F32)
+            point = depth * together * F32.nbytes
 
             def row(channel: Value) -> None:
                 place = f.at(start, channel * padded, F32)
