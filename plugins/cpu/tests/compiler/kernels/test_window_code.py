@@ -39,7 +39,7 @@ _NAMES = {isa: isa.name for isa in TARGETS}
 def test_tiles_stay_in_registers(isa: Isa) -> None:
     shape = tile_shape(isa)
     for combining in (WEIGHED, LARGEST, SUM, norm(2)):
-        for taps in range(1, shape.taps + 1):
+        for taps in {1, 3, shape.taps}:
             for stride in (1, 2):
                 most = shape.pixels // (1 if stride == 1 else 2)
                 for pixels in {1, most}:
