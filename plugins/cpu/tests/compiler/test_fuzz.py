@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from onnxplug_cpu.compiler.kernels.winograd import commands
+from onnxplug_cpu.compiler.kernels.winograd import division
 
 from .differential import (
     disagreement,
@@ -39,7 +39,7 @@ def transforming(always: bool) -> Iterator[None]:
     if not always:
         yield
         return
-    with mock.patch.multiple(commands, LEAST_CHANNELS=1, WORTHWHILE=math.inf):
+    with mock.patch.multiple(division, LEAST_CHANNELS=1, WORTHWHILE=math.inf):
         yield
 
 

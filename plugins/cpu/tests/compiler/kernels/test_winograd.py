@@ -11,7 +11,8 @@ from onnxplug_cpu.compiler.ir.commands import Address, Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
-from onnxplug_cpu.compiler.kernels.winograd.commands import best_tile, record_winograd
+from onnxplug_cpu.compiler.kernels.winograd.commands import record_winograd
+from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
 from onnxplug_cpu.compiler.runtime.packed_layout import layout_name
 from onnxplug_cpu.compiler.target.isa import AMX, AVX2, AVX512, Isa
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onnxplug_cpu.compiler.ir.commands import Constant
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
-from onnxplug_cpu.compiler.kernels.winograd.commands import best_tile
+from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
 from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import F32
@@ -25,6 +23,11 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     tile_shape,
 )
 from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
+from onnxplug_cpu.compiler.kernels.winograd.division import (
+    GROUP_COLUMNS,
+    divide,
+    rounded,
+)
 from onnxplug_cpu.compiler.kernels.winograd.exact import WEIGHTS, ExactTile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     TAPS,
@@ -40,67 +43,10 @@ MOST_DEPTH: Final = 48
 """The most terms of one chain of sums: transforms magnify the errors of sums, and short
 chains, whose results are in the first-level cache, take no longer."""
 
-LEAST_CHANNELS: Final = 16
-"""Below these, transforms cost more than products save."""
-
-MOST_CHANNELS: Final = 4096
-"""Of the input: each thread has memory for all points of a block of tiles."""
-
-_WEIGHT_PRODUCTS: Final = 0.2
-"""Multiplications that take as long as reading a transformed weight, for each byte of a
-register."""
-
-_TRANSFORM_PRODUCTS: Final = 3
-"""Multiplications that take as long as the transforms of a channel to a point of a
-tile, for each point of an axis."""
-
-WORTHWHILE: Final = 0.9
-"""The most of what a contraction would take, as far as that can be told."""
-
-_GROUP_COLUMNS: Final = 64
-"""Columns of products that wait for their transform; whole panels on each processor."""
-
 _TOGETHER: Final = 16
 """Places of a line that the epilogue takes at once."""
 
-_FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
-_PACKED_BYTES: Final = 1e9  # likewise, of transformed weights
-
-
-def best_tile(
-    recorder: Recorder, largest: int, depth: int, shape: Sequence[int]
-) -> int:
-    """Of which tiles a convolution clearly takes the least time; 0 if it takes less, or
-    hardly more, without transforms.
-
-    Tiles of bfloat16, where there are any, are about as fast and more exact.
-
-    Args:
-        largest: the largest tile that is allowed; 0 for none.
-        depth: channels of the input.
-        shape: of the result, [images, lines, pixels, columns].
-    """
-    images, lines, pixels, columns = shape
-    if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
-        return 0
-    if recorder.isa.tiles and recorder.may_split():
-        return 0
-
-    weight_products = _WEIGHT_PRODUCTS * recorder.isa.vector_bytes
-
-    def products(tiling: Tiling) -> float:
-        """Multiplications that take as long."""
-        size = tiling.size
-        tiles = images * -(-lines // size) * -(-pixels // size)
-        _, block_tiles = _blocks(recorder, tiling, tiles, depth, columns)
-        read = weight_products * -(-tiles // block_tiles)
-        transforms = _TRANSFORM_PRODUCTS * tiling.reach * tiles * (depth + columns)
-        return tiling.points * ((tiles + read) * depth * columns + transforms)
-
-    contraction = TAPS * TAPS * images * lines * pixels * depth * columns
-    ways = [(products(t), t.size) for t in TILINGS.values() if t.size <= largest]
-    least, size = min(ways, default=(math.inf, 0))
-    return size if least <= WORTHWHILE * contraction else 0
+_PACKED_BYTES: Final = 1e9  # of one thread, a second: to guess how long it takes
 
 
 def record_winograd(
@@ -147,17 +93,14 @@ def record_winograd(
     tiling = TILINGS[tile]
     tile_lines, tile_pixels = -(-lines // tile), -(-pixels // tile)
     all_tiles = images * tile_lines * tile_pixels
-    rows, block_tiles = _blocks(recorder, tiling, all_tiles, depth, columns)
-    blocks = -(-all_tiles // block_tiles)
+    division = divide(recorder, tiling, depth, (images, lines, pixels, columns))
+    rows, block_tiles, blocks, parts, _ = division
     vectors = tile_shape(recorder.isa).vectors
     panel = vectors * VECTOR_BYTES
     panels = -(-columns * F32.nbytes // panel)
-    groups = -(-columns // _GROUP_COLUMNS)
-    group_bytes = _GROUP_COLUMNS * F32.nbytes
+    group_bytes = GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
-    wanted = chunks_for(flops / _FLOPS, recorder.workers)
-    parts = min(groups, -(-wanted // blocks))
-    row_bytes = _rounded(depth) * F32.nbytes
+    row_bytes = rounded(depth) * F32.nbytes
     if rows_hinder(recorder.isa, row_bytes):
         row_bytes += VECTOR_BYTES
     # distances of points by which they do not evict each other
@@ -165,7 +108,7 @@ def record_winograd(
     products_point = block_tiles * group_bytes + VECTOR_BYTES
     together = min(tile_pixels, max(1, _TOGETHER // tile))
     zeros = tiling.stage_bytes
-    finished = zeros + _rounded(depth) * F32.nbytes
+    finished = zeros + rounded(depth) * F32.nbytes
     transformed = finished + tile * tile * together * group_bytes
     products = transformed + tiling.points * point_bytes
     scratch, distance = recorder.scratch(products + tiling.points * products_point)
@@ -201,7 +144,7 @@ def record_winograd(
         "rows": rows,
         "weights": _packed(recorder, tiling, weights, panel),
         "panel": panel,
-        "group": _GROUP_COLUMNS,
+        "group": GROUP_COLUMNS,
         "call_panels": max(1, recorder.isa.l1 // 2 // (depth * panel)),
         "parts": parts,
         "scratch": scratch,
@@ -236,27 +179,6 @@ def record_winograd(
     )
 
 
-def _blocks(
-    recorder: Recorder, tiling: Tiling, tiles: int, depth: int, columns: int
-) -> tuple[int, int]:
-    """How many tiles are multiplied at a time, and how many a block has."""
-    l2, most_rows = recorder.isa.l2, tile_shape(recorder.isa).rows
-    # weights that do not stay in the cache are read for each block: the fewer, the
-    # better
-    stays = tiling.points * depth * columns * F32.nbytes <= l2 // 2
-    each = tiling.points * F32.nbytes * (_rounded(depth) + _GROUP_COLUMNS)
-    most = max(2 * most_rows, (l2 // 2 if stays else l2) // each)
-    blocks = -(-tiles // most)
-    some = -(-tiles // blocks)
-    times = -(-some // most_rows)
-    rows = -(-some // times)
-    return rows, rows * times
-
-
-def _rounded(elements: int) -> int:
-    return -(-elements // LANES) * LANES
-
-
 def _distances(weights: View) -> list[int]:
     """In bytes, of columns, channels, lines and pixels."""
     return [stride * F32.nbytes for stride in weights.strides]
@@ -267,7 +189,7 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View, panel: int) -> Ad
     columns, depth = weights.shape[:2]
     names = ("column", "channel", "line", "pixel")
     distances = dict(zip(names, _distances(weights), strict=True))
-    nbytes = tiling.points * depth * _rounded(columns) * F32.nbytes
+    nbytes = tiling.points * depth * rounded(columns) * F32.nbytes
 
     def record(recorder: Recorder, source: View, target: Address) -> None:
         wanted = chunks_for(nbytes / _PACKED_BYTES, recorder.workers)
@@ -281,7 +203,7 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View, panel: int) -> Ad
                 "columns": columns,
                 "depth": depth,
                 "panel": panel,
-                "group": _GROUP_COLUMNS,
+                "group": GROUP_COLUMNS,
                 "parts": parts,
             },
             chunks=parts,
