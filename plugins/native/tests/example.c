@@ -167,7 +167,7 @@ static Status transfer_copy(Transfer *this, Pointer *from, Pointer *to, Pointer 
 static void transfer_release(Transfer *this) {}
 static Transfer transfer = {VERSION, transfer_release, transfer_can, transfer_copy};
 
-/* What is compiled: one multiplication */
+/* What is compiled: one multiplication, or several by the same factor, one after another */
 
 typedef struct Ep Ep;
 typedef struct Compiled {
@@ -176,6 +176,7 @@ typedef struct Compiled {
   Status (*Compute)(struct Compiled *, void *, Pointer);
   void (*ReleaseState)(struct Compiled *, void *);
   Ep *ep;
+  size_t nodes;
 } Compiled;
 
 static Status compiled_state(Compiled *this, Pointer context, void **out);
@@ -200,6 +201,7 @@ struct Ep {
   Pointer more[8];
   char mode[64];
   bool makes_contexts;
+  Pointer first;
 };
 
 static int running, overlapped, started, ended;
@@ -263,6 +265,19 @@ static const char *ep_name(const Ep *this) {
   return is(this, "other_name") ? "SomebodyElse" : "ExampleExecutionProvider";
 }
 
+/* All products in one group; the stubborn one takes what it was asked about first */
+static Status take_together(Ep *this, Pointer *nodes, size_t count, Pointer info) {
+  size_t taken = 0;
+  for (size_t i = 0; i < count; i++) {
+    const char *type;
+    CHECK(CALL(OrtApi_Node_GetOperatorType, Status, Pointer, const char **)(nodes[i], &type));
+    if (!strcmp(type, "Mul")) nodes[taken++] = nodes[i];
+  }
+  if (!this->first && taken) this->first = nodes[0];
+  else if (is(this, "stubborn") && taken) nodes[0] = this->first;
+  return taken ? CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, nodes, taken, NULL) : NULL;
+}
+
 static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
   size_t count;
   if (is(this, "fail_capability")) return fail(6, "no idea");
@@ -275,6 +290,11 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
   Pointer *nodes = calloc(count + 1, sizeof(Pointer));
   if (is(this, "little_room")) { free(nodes); return CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, nodes, 0); }
   CHECK(CALL(OrtApi_Graph_GetNodes, Status, Pointer, Pointer *, size_t)(graph, nodes, count));
+  if (is(this, "one_group") || is(this, "stubborn")) {
+    Status failed = take_together(this, nodes, count, info);
+    free(nodes);
+    return failed;
+  }
   for (size_t i = 0; i < count; i++) {
     const char *type;
     CHECK(CALL(OrtApi_Node_GetOperatorType, Status, Pointer, const char **)(nodes[i], &type));
@@ -359,9 +379,10 @@ static Status ep_compile(Ep *this, Pointer *graphs, Pointer *nodes, size_t count
     made->Compute = is(this, "no_compute") ? NULL : compiled_compute;
     made->ReleaseState = compiled_release;
     made->ep = this;
+    CHECK(CALL(OrtApi_Graph_GetNumNodes, Status, Pointer, size_t *)(graphs[i], &made->nodes));
     out[i] = made;
-    bool restored;
-    CHECK(is_context(graphs[i], &restored));
+    bool restored = false;
+    if (made->nodes == 1) CHECK(is_context(graphs[i], &restored));
     if (this->makes_contexts && !restored) CHECK(make_context(this, nodes[i], &contexts[i]));
   }
   return NULL;
@@ -436,6 +457,8 @@ static Status compiled_compute(Compiled *this, void *state, Pointer context) {
 #endif
   if (__atomic_add_fetch(&running, 1, __ATOMIC_SEQ_CST) > 1) overlapped++;
   multiply(&product);
+  product.a = product.y;
+  for (size_t i = 1; i < this->nodes; i++) multiply(&product);
   if (is(ep, "one_at_a_time")) usleep(1000);
   __atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST);
   return NULL;

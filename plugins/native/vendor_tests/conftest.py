@@ -6,7 +6,6 @@ says nothing of others: the tests tell it that the processor is one of Intel's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,27 +14,18 @@ import onnx.reference
 import pytest
 
 import onnxplug
-import onnxplug.hardware.discover  # the package's attribute is a function
-from onnxplug import ep
 from onnxplug.plugins import libraries
 from onnxplug_native.interface.handles import live
+from onnxplug_testing.hardware import INTEL_CPU, presented
 
 OPENVINO = "OpenVINOExecutionProvider"
 NXRT = "cpu_ep"
 
-_INTEL = ep.HardwareDevice(type=ep.DeviceType.CPU, vendor="Intel", vendor_id=0x8086)
-
-discovery = sys.modules["onnxplug.hardware.discover"]
-
 
 @pytest.fixture(autouse=True, scope="session")
 def intel() -> Iterator[None]:
-    patch = pytest.MonkeyPatch()
-    patch.setattr(discovery, "_find", lambda: (_INTEL,))
-    discovery.discover.cache_clear()
-    yield
-    patch.undo()
-    discovery.discover.cache_clear()
+    with presented(INTEL_CPU):
+        yield
 
 
 @pytest.fixture(params=[OPENVINO, NXRT])

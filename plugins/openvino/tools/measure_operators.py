@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 import onnxplug_openvino
-from onnxplug_openvino.capability import LACKS
 from onnxplug_openvino.engine import import_openvino
-from onnxplug_testing.measuring.learning import Subject, write_table
+from onnxplug_testing.measuring.learning import write_table
+from onnxplug_testing.measuring.subjects import openvino_subject
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
 from onnxplug_testing.measuring.variations import Variation
 
@@ -85,18 +85,7 @@ def main() -> None:
     if arguments.command == "run":
         run(start, arguments.results, arguments.operators, arguments.kind)
         return
-    subject = Subject(
-        name="openvino",
-        version=import_openvino().__version__,
-        lacks=LACKS,
-        left_out={
-            "Attention": "wrong in most of its forms; its function body is right"
-        },
-        # it multiplies by the reciprocal, which may round to the next whole number;
-        # with a scale made of the very values, as many a dynamic one, that is common
-        by_hand={"QuantizeLinear": [("fed:1",)]},
-        widens=True,
-    )
+    subject = openvino_subject({"openvino": import_openvino().__version__})
     write_table(arguments.results, subject, TABLE)
 
 

@@ -15,6 +15,7 @@ from onnxplug_native.functions.devices import (
     MemoryInfo,
 )
 from onnxplug_native.interface.handles import find
+from onnxplug_native.measured import OPTIONS, PREFIX, choose_list, measured
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure
@@ -38,11 +39,11 @@ class NativeFactory(ep.EpFactory):
 
     Each library's factory has a subclass, whose attributes are what the library says
     of itself.  Options are all that the library may know: it is told what users write,
-    as texts.
+    as texts, but for those of the host (:data:`onnxplug_native.measured.OPTIONS`).
     """
 
     spi_version = (0, 5)
-    options = ep.OpenOptions()
+    options = ep.OpenOptions(OPTIONS)
     library: ClassVar[NativeLibrary]
     structure: ClassVar[Structure]
 
@@ -65,6 +66,9 @@ class NativeFactory(ep.EpFactory):
         for pair in pairs:
             metadata = {"version": self.version, **pair.metadata.pairs}
             metadata["library_path"] = str(self.library.path)
+            found = measured(self.name, self.vendor)
+            if found is not None:
+                metadata["measured_version"] = found.version
             yield ep.EpDevice(
                 ep_name=self.name,
                 device=pair.hardware.device,
@@ -159,17 +163,24 @@ class NativeFactory(ep.EpFactory):
         """An EP for one session.
 
         Raises:
+            OptionError: an option of the host is wrong.
             OnnxplugError: the library makes none, and says why.
         """
         from onnxplug_native.provider import NativeProvider
 
+        chosen = choose_list(self.name, self.vendor, options)
         prefix = f"ep.{self.name.lower()}."
         entries = {
             **session.config,
             **{f"{prefix}{key}": str(value) for key, value in options.items()},
         }
+        told = {
+            name: value
+            for name, value in entries.items()
+            if not name.startswith(prefix + PREFIX)
+        }
         pairs = [self._pair(device) for device in devices]
-        return NativeProvider(self, pairs, entries, session)
+        return NativeProvider(self, pairs, told, session, chosen)
 
     def _pair(self, device: ep.EpDevice) -> Device:
         for pair in self._pairs:
@@ -236,7 +247,18 @@ class NativeFactory(ep.EpFactory):
             level=ep.Level.OK,
             message=f"{self.library.path} is loaded: {self.name} {self.version} by "
             f"{self.vendor or 'an unnamed vendor'}, for version "
-            f"{self.structure.version} of ONNX Runtime's interface",
+            f"{self.structure.version} of ONNX Runtime's interface; {self._trust}",
+        )
+
+    @property
+    def _trust(self) -> str:
+        """How far the library is taken at its word."""
+        found = measured(self.name, self.vendor)
+        if found is None:
+            return "what it computes was not measured, and it is taken at its word"
+        return (
+            f"what version {found.version} computes rightly was measured, and it gets "
+            "nothing else"
         )
 
     def close(self) -> None:

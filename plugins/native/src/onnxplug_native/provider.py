@@ -30,6 +30,8 @@ from onnxplug_native.functions.types import element_number
 from onnxplug_native.interface.handles import find
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.kernel import KernelPartition
+from onnxplug_native.measured import Judge, Measured
+from onnxplug_native.regions import Region, regions
 
 if TYPE_CHECKING:
     from onnxplug_native.factory import NativeFactory
@@ -51,8 +53,13 @@ class NativeProvider(ep.ExecutionProvider):
         pairs: Sequence[Device],
         entries: Mapping[str, str],
         session: ep.SessionContext,
+        measured: Measured | None = None,
     ) -> None:
-        """*entries* are what the library is told of the session's config.
+        """An EP for a session.
+
+        Args:
+            entries: what the library is told of the session's config.
+            measured: which nodes the library may have; ``None``: all.
 
         Raises:
             OnnxplugError: the library makes no EP, and says why.
@@ -65,6 +72,7 @@ class NativeProvider(ep.ExecutionProvider):
         self._groups: dict[str, Group] = {}
         self._numbers = itertools.count(1)
         self._is_closed = False
+        self._judge = Judge(self._who, factory.version, measured)
         self.memory: NativeContext | None = None
         memory = own_memory(pairs[0].memories)
         if memory is not None:
@@ -152,29 +160,94 @@ class NativeProvider(ep.ExecutionProvider):
     # which nodes it takes
 
     def get_capability(self, graph: ep.Graph) -> ep.CapabilityReport:
-        """What the library takes, in its groups."""
+        """What the library takes, in its groups, without what it is not to have.
+
+        Of a group with nodes that are refused, the library is asked again about what
+        lies between these.
+        """
+        claims: list[ep.ComputeCapability] = []
+        reasons: dict[int, ep.Reason] = {}
         with self._view(graph) as view:
-            info = SupportInfo(view, self._registry)
-            try:
-                self.structure.call("GetCapability", view.address, info.address)
-                groups = info.groups
-            finally:
-                info.release()
-        taken = [index for group in groups for index in group.nodes]
-        if len(set(taken)) < len(taken):
-            twice = next(index for index in taken if taken.count(index) > 1)
-            raise ep.EPFail(
-                f"{self._who} takes {ep.describe(graph.nodes[twice])} in two groups"
-            )
-        reason = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
+            for group in self._ask(view):
+                refused = self._refused(graph, group)
+                if not refused:
+                    claims.append(self._claim(group))
+                    continue
+                reasons |= refused
+                reasons |= dict.fromkeys(
+                    (index for index in group.nodes if index not in refused),
+                    ep.Reason(
+                        ep.RefusalCode.OP,
+                        f"{self._who} does not take it without the nodes beside it "
+                        "that are refused",
+                    ),
+                )
+                for region in regions(graph, group.nodes, refused):
+                    with self._region(view, region) as part:
+                        claims += map(self._claim, self._ask(part))
+        taken = {index for claim in claims for index in claim.nodes}
+        untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
         return ep.CapabilityReport(
-            claims=tuple(map(self._claim, groups)),
+            claims=tuple(claims),
             refusals=tuple(
-                ep.Refusal(node=node.index, reason=reason)
+                ep.Refusal(node=node.index, reason=reasons.get(node.index, untaken))
                 for node in graph.nodes
                 if node.index not in taken
             ),
         )
+
+    def _ask(self, view: GraphView) -> list[Group]:
+        """The groups that the library takes of a graph, or of a part of one.
+
+        Raises:
+            OnnxplugError: the library fails, and says why, or takes a node twice or one
+                that it was not asked about.
+        """
+        info = SupportInfo(view, self._registry)
+        try:
+            self.structure.call("GetCapability", view.address, info.address)
+            groups = info.groups
+        finally:
+            info.release()
+        asked = {each.node.index: each.node for each in view.nodes}
+        taken: set[int] = set()
+        for index in (index for group in groups for index in group.nodes):
+            if index not in asked:
+                node = view.source.nodes[index]
+                raise ep.EPFail(
+                    f"{self._who} takes {ep.describe(node)}, about which it was not "
+                    "asked"
+                )
+            if index in taken:
+                raise ep.EPFail(
+                    f"{self._who} takes {ep.describe(asked[index])} in two groups"
+                )
+            taken.add(index)
+        return groups
+
+    def _refused(self, graph: ep.Graph, group: Group) -> dict[int, ep.Reason]:
+        """The nodes of *group* that the library is not to have, and why."""
+        judged = (
+            (index, self._judge.refusal(graph, graph.nodes[index]))
+            for index in group.nodes
+        )
+        return {index: reason for index, reason in judged if reason is not None}
+
+    @contextmanager
+    def _region(self, around: GraphView, region: Region) -> Iterator[GraphView]:
+        """The view of a part of a graph."""
+        view = GraphView(
+            around.source,
+            self._model,
+            parent=around.parent,
+            nodes=region.nodes,
+            inputs=region.inputs,
+            outputs=region.outputs,
+        )
+        try:
+            yield view
+        finally:
+            view.release()
 
     def _claim(self, group: Group) -> ep.ComputeCapability:
         label = f"group {next(self._numbers)}"

@@ -18,15 +18,13 @@ from onnxplug_openvino.ranges import Ranges
 
 CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 
-LACKS: Final = dict.fromkeys(("float64", "uint64"), "for which OpenVINO has 32 bits")
-
 
 @functools.cache
 def load_list() -> AllowList:
     """What was measured, by operator."""
     file = resources.files("onnxplug_openvino").joinpath("operators.json")
     table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return AllowList(table["operators"], "OpenVINO", LACKS)
+    return AllowList(table["operators"], "OpenVINO", table["lacks"])
 
 
 def judge(graph: ep.Graph, *, trust_int64: bool = False) -> ep.CapabilityReport:

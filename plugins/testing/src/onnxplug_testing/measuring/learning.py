@@ -33,16 +33,17 @@ class Subject:
     """An engine, and what is known of it besides what is measured.
 
     Attributes:
-        name: of the engine, for reasons.
-        version: of the engine.
-        lacks: element types that are not tried, with the reason.
+        about: which engine of which version, as the table says it.
+        refuses: it is asked first, and refuses by itself what it does not take: such
+            trials tell nothing.
+        lacks: element types that do not count, with the reason.
         left_out: operators that are not taken at all, with the reason.
         by_hand: combinations of features that are refused whatever was measured.
         widens: it computes 16-bit types in 32 bits, and narrows at the end.
     """
 
-    name: str
-    version: str
+    about: Mapping[str, str]
+    refuses: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     by_hand: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
@@ -69,6 +70,8 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
 
     by_operator: dict[str, list[Trial]] = {}
     for line in read_results(results):
+        if subject.refuses and line["result"] == "refused":
+            continue
         good = line["result"] == "right"
         facts = frozenset(trial_features(line))
         by_operator.setdefault(line["op"], []).append((facts, good, line))
@@ -92,11 +95,12 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
             f"rules {entry.get('refused', [])}"
         )
     measured = {
-        subject.name: subject.version,
+        **subject.about,
         "onnx": onnx.__version__,
         "trials": sum(map(len, by_operator.values())),
     }
     lines = ["{", f'"measured with": {json.dumps(measured)},']
+    lines.append(f'"lacks": {json.dumps(dict(subject.lacks))},')
     lines.append('"operators": {')
     lines.append(
         ",\n".join(f"{json.dumps(n)}: {json.dumps(e)}" for n, e in operators.items())

@@ -1,0 +1,24 @@
+"""What is known of engines besides what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from onnxplug_testing.measuring.learning import Subject
+
+_OPENVINO: Final = Subject(
+    about={},
+    lacks=dict.fromkeys(("float64", "uint64"), "for which OpenVINO has 32 bits"),
+    left_out={"Attention": "wrong in most of its forms; its function body is right"},
+    # it multiplies by the reciprocal, which may round to the next whole number; with a
+    # scale made of the very values, as many a dynamic one, that is common
+    by_hand={"QuantizeLinear": [("fed:1",)]},
+    widens=True,
+)
+
+
+def openvino_subject(about: Mapping[str, str], *, refuses: bool = False) -> Subject:
+    """OpenVINO on processors, by itself or in a library of ONNX Runtime's."""
+    return replace(_OPENVINO, about=about, refuses=refuses)
