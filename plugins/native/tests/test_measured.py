@@ -195,13 +195,39 @@ def test_bodies_are_judged_and_other_domains_are_not() -> None:
         "operators": {"Mul": MUL},
     }
     judge = measured.Judge("E", "1", measured.Measured.parse(json.dumps(table)))
-    branch, other = graph.nodes
-    reason = judge.refusal(graph, branch)
-    assert reason is not None and reason.detail == (
-        "E, measured in version 1: Neg giving 'p' in its body: "
+    refused = judge.refusals(graph, {0, 1})
+    assert {index: reason.detail for index, reason in refused.items()} == {
+        0: "E, measured in version 1: Neg giving 'p' in its body: "
         "Neg was not seen to be right in it"
+    }
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_int64_is_left_where_it_may_not_fit_in_32_bits(write_list, fits) -> None:
+    """As by a library that computes it in no more."""
+    graph = load_model(
+        onnx.parser.parse_model(
+            """
+            <ir_version: 10, opset_import: ["": 21]>
+            g (float[n] x, int64[1] k) => (int64[1] y, int64[1] z) <int64[1] s>
+            { s = Shape(x) y = Add(s, s) z = Add(k, k) }
+            """
+        )
+    ).graph
+    shape = {**MUL, "since": ["21"], "inputs": ["1"], "refused": []}
+    path = write_list({"Shape": shape, "Add": {**MUL, "types": ["int64"]}})
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"int64 bits": 32}))
+    options = {
+        "onnxplug.allow_list": str(path),
+        "onnxplug.int64_in_32_bits": fits,
+    }
+    found = measured.choose_list(EXAMPLE, "Example Inc.", options)
+    refused = measured.Judge("E", "1.2.3", found).refusals(graph, {0, 1, 2})
+    assert list(refused) == ([] if fits else [2])
+    assert fits or refused[2].detail == (
+        "E, measured in version 1.2.3: 'k' is int64 and may not fit in "
+        f"{EXAMPLE}'s 32 bits (option onnxplug.int64_in_32_bits takes it all the same)"
     )
-    assert judge.refusal(graph, other) is None
 
 
 def test_regions_hide_no_path_between_their_nodes() -> None:

@@ -3,26 +3,26 @@
     python tools/measure_operators.py run EP --results FILE [--library PATH] [OP …]
     python tools/measure_operators.py table EP --results FILE --table FILE …
 
-EP is the name that the library gives it, and PATH the library's, unless a wheel called
-``onnxruntime-ep-…`` has it.  ``run`` tries each variation of each node case that the
-library takes, and appends a line of JSON for each; operators already in the file are
-skipped.  ``table`` writes the allow-list from them, and prints the failures that the
-list would let through: there must be none.
+``run`` tries each variation of each node case that the library takes, and appends a
+line of JSON for each; operators already in the file are skipped.  ``table`` writes the
+allow-list from them, and prints the failures that the list would let through: there
+must be none.  Lists in ``onnxplug_native/operators`` come with the distribution; others
+are given to sessions with the option ``onnxplug.allow_list``.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from library import Library, add_arguments, named
+
 import onnxplug
 from onnxplug.errors import InvalidModel, UnassignedNode
-from onnxplug_testing.hardware import INTEL_CPU, presented
 from onnxplug_testing.measuring.learning import Subject, write_table
 from onnxplug_testing.measuring.subjects import openvino_subject
 from onnxplug_testing.measuring.trials import Answer, Untaken, run
@@ -32,18 +32,12 @@ KNOWN: Final = {"OpenVINOExecutionProvider": openvino_subject}
 """EPs on engines of which more is known than what is measured."""
 
 
-def register(library: Path | None) -> None:
-    """Have the EPs of *library*, if it is not in a wheel that is found by itself."""
-    if library is not None:
-        onnxplug.register_ep_library("measured", library)
-
-
-def start(name: str, library: Path | None) -> Answer:
+def start(library: Library) -> Answer:
     """The EP alone, taken at its word."""
-    register(library)
+    library.register()
     settings = onnxplug.SessionOptions()
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    trusted = [(name, {"onnxplug.trust_library": "1"})]
+    trusted = [(library.ep, {"onnxplug.trust_library": "1"})]
 
     def answer(tried: Variation) -> Sequence[Any]:
         with warnings.catch_warnings():
@@ -55,24 +49,24 @@ def start(name: str, library: Path | None) -> Answer:
             except (InvalidModel, UnassignedNode) as error:
                 raise Untaken(str(error)) from error
             with session:
-                nodes = session.explain().nodes
-                if [(n.op_type, n.ep) for n in nodes] != [(tried.node.op_type, name)]:
+                nodes = [(each.op_type, each.ep) for each in session.explain().nodes]
+                if nodes != [(tried.node.op_type, library.ep)]:
                     raise Untaken("the host runs it itself, or as other nodes")
                 return session.run(None, tried.feeds())
 
     return answer
 
 
-def write(name: str, library: Path | None, results: Path, table: Path) -> None:
+def write(library: Library, results: Path, table: Path) -> None:
     """The allow-list."""
-    register(library)
-    device = next(each for each in onnxplug.get_ep_devices() if each.ep_name == name)
+    library.register()
+    device = library.device()
     about = {
-        "ep": name,
+        "ep": library.ep,
         "vendor": device.ep_vendor,
         "version": device.metadata["version"],
     }
-    subject = KNOWN.get(name, Subject)(about=about, refuses=True)
+    subject = KNOWN.get(library.ep, Subject)(about=about, refuses=True)
     write_table(results, subject, table)
 
 
@@ -80,24 +74,20 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["run", "table"])
-    parser.add_argument("ep")
+    add_arguments(parser)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--table", type=Path)
-    parser.add_argument("--library", type=Path)
+    parser.add_argument("--table", type=Path, help="what the list is written to")
     parser.add_argument("--kind", default="", help="try only this kind of variation")
-    parser.add_argument(
-        "--intel", action="store_true", help="say that the processor is Intel's"
-    )
     parser.add_argument("operators", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if arguments.command == "table" and arguments.table is None:
+    given = parser.parse_intermixed_args()
+    if given.command == "table" and given.table is None:
         parser.error("table needs --table")
-    with presented(INTEL_CPU) if arguments.intel else contextlib.nullcontext():
-        if arguments.command == "run":
-            begin = functools.partial(start, arguments.ep, arguments.library)
-            run(begin, arguments.results, arguments.operators, arguments.kind)
+    with named(given) as library:
+        if given.command == "run":
+            begin = functools.partial(start, library)
+            run(begin, given.results, given.operators, given.kind)
         else:
-            write(arguments.ep, arguments.library, arguments.results, arguments.table)
+            write(library, given.results, given.table)
 
 
 if __name__ == "__main__":

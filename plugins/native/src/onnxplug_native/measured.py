@@ -8,20 +8,23 @@ were measured there is an allow-list (:mod:`onnxplug.ep.allow_list`), written by
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
 from onnxplug import ep
 from onnxplug.ep.allow_list import AllowList
 from onnxplug.ep.files import read_file
+from onnxplug.ep.ranges import Ranges
 
 PREFIX: Final = "onnxplug."
 """What names of options begin with that are the host's, and not the library's."""
 
 _TRUST: Final = "onnxplug.trust_library"
 _LIST: Final = "onnxplug.allow_list"
+_FITS: Final = "onnxplug.int64_in_32_bits"
 
 OPTIONS: Final[Mapping[str, ep.Option]] = {
     _TRUST: ep.Option(
@@ -36,6 +39,12 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
         doc="The file of an allow-list that was measured, instead of that which comes "
         "with onnxplug-native.",
     ),
+    _FITS: ep.Option(
+        default=False,
+        compiled_in=False,
+        doc="Take int64 for granted to fit in 32 bits, where a library is known to "
+        "compute it in no more.",
+    ),
 }
 """Of the host, for every library."""
 
@@ -48,12 +57,14 @@ class Measured(NamedTuple):
         vendor: who made it.
         version: which version was measured, as the library says it.
         operators: of ONNX's own operators, what was seen to be right.
+        int64_bits: in how many bits it computes int64.
     """
 
     ep: str
     vendor: str
     version: str
     operators: AllowList
+    int64_bits: int = 64
 
     @classmethod
     def parse(cls, text: str | bytes) -> Measured:
@@ -79,7 +90,10 @@ class Measured(NamedTuple):
         ep_name, vendor, version = facts
         # the reason says of which engine
         operators = AllowList(table["operators"], "it", table["lacks"])
-        return cls(ep_name, vendor, version, operators)
+        bits = table.get("int64 bits", 64)
+        if bits not in (32, 64):
+            raise ValueError(f"'int64 bits' is {bits!r}; expected 32 or 64")
+        return cls(ep_name, vendor, version, operators, bits)
 
 
 def _check_entry(name: str, entry: object) -> None:
@@ -145,8 +159,13 @@ def choose_list(
                 "that is trusted has no list: leave one of them out"
             )
         return None
-    if not path:
-        return measured(ep_name, vendor)
+    found = _read(ep_name, path) if path else measured(ep_name, vendor)
+    if found is not None and options.get(_FITS, False):
+        return found._replace(int64_bits=64)
+    return found
+
+
+def _read(ep_name: str, path: str) -> Measured:
     try:
         found = Measured.parse(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -178,33 +197,43 @@ class Judge:
             if measured.version != version:
                 self._who += f" (this is {version})"
 
-    def refusal(self, graph: ep.Graph, node: ep.Node) -> ep.Reason | None:
-        """Why the library is not to have *node*, although it takes it.
+    def refusals(self, graph: ep.Graph, taken: Collection[int]) -> dict[int, ep.Reason]:
+        """Why the library is not to have nodes, although it has *taken* them.
 
         A node with bodies is refused for what is in them.  Of the operators of other
         domains nothing was measured.
+
+        Args:
+            taken: indices.
         """
+        return {
+            index: ep.Reason(reason.code, f"{self._who}: {where}{reason.detail}")
+            for index, where, reason in self._wrong(graph, taken)
+        }
+
+    def _wrong(
+        self, graph: ep.Graph, taken: Collection[int]
+    ) -> Iterator[tuple[int, str, ep.Reason]]:
+        """Indices of nodes, where in their bodies something is wrong, and what."""
         if self._measured is None:
-            return None
-        found = self._wrong(graph, node)
-        if found is None:
-            return None
-        where, reason = found
-        return ep.Reason(reason.code, f"{self._who}: {where}{reason.detail}")
+            return
+        ranges = None
+        if self._measured.int64_bits == 32:
+            ranges = Ranges(graph, self._measured.ep, _FITS)
+        for node in graph.nodes:
+            if node.index in taken and node.subgraphs:
+                yield from itertools.islice(self._inside(node), 1)
+            elif node.index in taken and node.domain in ("", "ai.onnx"):
+                reason = self._measured.operators.check(graph, node)
+                if reason is None and ranges is not None:
+                    reason = ranges.check(node)
+                if reason is not None:
+                    yield node.index, "", reason
+            if ranges is not None:
+                ranges.follow(node)
 
-    def _wrong(self, graph: ep.Graph, node: ep.Node) -> tuple[str, ep.Reason] | None:
-        assert self._measured is not None
-        if node.subgraphs:
-            return next(self._inside(node), None)
-        if node.domain not in ("", "ai.onnx"):
-            return None
-        reason = self._measured.operators.check(graph, node)
-        return None if reason is None else ("", reason)
-
-    def _inside(self, node: ep.Node) -> Iterator[tuple[str, ep.Reason]]:
+    def _inside(self, node: ep.Node) -> Iterator[tuple[int, str, ep.Reason]]:
         for body in node.subgraphs.values():
-            for inner in body.nodes:
-                found = self._wrong(body, inner)
-                if found is not None:
-                    where, reason = found
-                    yield f"{ep.describe(inner)} in its body: {where}", reason
+            for index, where, reason in self._wrong(body, range(len(body.nodes))):
+                inner = ep.describe(body.nodes[index])
+                yield node.index, f"{inner} in its body: {where}", reason

@@ -166,27 +166,25 @@ class NativeProvider(ep.ExecutionProvider):
         lies between these.
         """
         claims: list[ep.ComputeCapability] = []
-        reasons: dict[int, ep.Reason] = {}
+        untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
+        alone = untaken._replace(
+            detail=f"{untaken.detail} without the nodes beside it that are refused"
+        )
         with self._view(graph) as view:
-            for group in self._ask(view):
-                refused = self._refused(graph, group)
+            groups = self._ask(view)
+            taken = {index for group in groups for index in group.nodes}
+            wrong = self._judge.refusals(graph, taken)
+            reasons = dict(wrong)
+            for group in groups:
+                refused = wrong.keys() & group.nodes
                 if not refused:
                     claims.append(self._claim(group))
                     continue
-                reasons |= refused
-                reasons |= dict.fromkeys(
-                    (index for index in group.nodes if index not in refused),
-                    ep.Reason(
-                        ep.RefusalCode.OP,
-                        f"{self._who} does not take it without the nodes beside it "
-                        "that are refused",
-                    ),
-                )
+                reasons |= dict.fromkeys(set(group.nodes) - refused, alone)
                 for region in regions(graph, group.nodes, refused):
                     with self._region(view, region) as part:
                         claims += map(self._claim, self._ask(part))
         taken = {index for claim in claims for index in claim.nodes}
-        untaken = ep.Reason(ep.RefusalCode.OP, f"{self._who} does not take it")
         return ep.CapabilityReport(
             claims=tuple(claims),
             refusals=tuple(
@@ -224,14 +222,6 @@ class NativeProvider(ep.ExecutionProvider):
                 )
             taken.add(index)
         return groups
-
-    def _refused(self, graph: ep.Graph, group: Group) -> dict[int, ep.Reason]:
-        """The nodes of *group* that the library is not to have, and why."""
-        judged = (
-            (index, self._judge.refusal(graph, graph.nodes[index]))
-            for index in group.nodes
-        )
-        return {index: reason for index, reason in judged if reason is not None}
 
     @contextmanager
     def _region(self, around: GraphView, region: Region) -> Iterator[GraphView]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.ep.allow_list import AllowList
+from onnxplug.ep.ranges import Ranges
 from onnxplug_openvino.channels import Channels
-from onnxplug_openvino.ranges import Ranges
 
 CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 
@@ -33,7 +33,7 @@ def judge(graph: ep.Graph, *, trust_int64: bool = False) -> ep.CapabilityReport:
     Args:
         trust_int64: take int64 for granted to fit in 32 bits.
     """
-    ranges = Ranges(graph)
+    ranges = Ranges(graph, "OpenVINO", "int64_in_32_bits")
     channels = Channels(graph)
     reasons: dict[int, ep.Reason | None] = {}
     for node in graph.nodes:

@@ -9,10 +9,9 @@ from typing import Final
 from unittest import mock
 
 from onnxplug import ep
-from onnxplug.hardware.vendors import INTEL
 
 INTEL_CPU: Final = ep.HardwareDevice(
-    type=ep.DeviceType.CPU, vendor="Intel", vendor_id=INTEL
+    type=ep.DeviceType.CPU, vendor="Intel", vendor_id=0x8086
 )
 """For EPs that drive processors of Intel only."""
 

@@ -39,6 +39,7 @@ class Subject:
         lacks: element types that do not count, with the reason.
         left_out: operators that are not taken at all, with the reason.
         by_hand: combinations of features that are refused whatever was measured.
+        int64_bits: in how many bits it computes int64; extremes are not tried.
         widens: it computes 16-bit types in 32 bits, and narrows at the end.
     """
 
@@ -47,6 +48,7 @@ class Subject:
     lacks: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     by_hand: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
+    int64_bits: int = 64
     widens: bool = False
 
 
@@ -101,6 +103,7 @@ def write_table(results: Path, subject: Subject, table: Path) -> None:
     }
     lines = ["{", f'"measured with": {json.dumps(measured)},']
     lines.append(f'"lacks": {json.dumps(dict(subject.lacks))},')
+    lines.append(f'"int64 bits": {subject.int64_bits},')
     lines.append('"operators": {')
     lines.append(
         ",\n".join(f"{json.dumps(n)}: {json.dumps(e)}" for n, e in operators.items())

@@ -15,6 +15,7 @@ _OPENVINO: Final = Subject(
     # it multiplies by the reciprocal, which may round to the next whole number; with a
     # scale made of the very values, as many a dynamic one, that is common
     by_hand={"QuantizeLinear": [("fed:1",)]},
+    int64_bits=32,
     widens=True,
 )
 

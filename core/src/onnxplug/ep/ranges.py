@@ -1,4 +1,4 @@
-"""Which int64 values fit in 32 bits: OpenVINO's CPU plugin computes int64 as int32.
+"""Which int64 values fit in 32 bits, for engines that compute int64 as int32.
 
 A value that comes from shapes, from smaller types or from small constants fits.  So do
 positions and sizes that other inputs ask for: beyond 32 bits they would be errors.
@@ -11,9 +11,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
-import numpy as np
-
-from onnxplug import ep
+from onnxplug.ep.capability import Reason, RefusalCode
+from onnxplug.ep.graph import Graph, Node
+from onnxplug.ep.types import DataType
 
 
 class Fit(IntEnum):
@@ -58,14 +58,22 @@ _INDICES: Final = {
 
 _READS_SHAPE_ONLY: Final = frozenset({"Shape", "Size"})
 _SMALL: Final = 2**24
-_INT32: Final = np.iinfo(np.int32)
+_LEAST: Final = -(2**31)
+_GREATEST: Final = 2**31 - 1
 
 
 class Ranges:
-    """What is known of the int64 values of a graph, as far as it was followed."""
+    """What is known of the int64 values of a graph, as far as it was followed.
 
-    def __init__(self, graph: ep.Graph) -> None:
+    Args:
+        engine: its name, for reasons.
+        option: of the EP, by which int64 is taken for granted to fit.
+    """
+
+    def __init__(self, graph: Graph, engine: str, option: str) -> None:
         self._graph = graph
+        self._engine = engine
+        self._option = option
         self._fits: dict[str, Fit] = {}
 
     def fit(self, name: str) -> Fit:
@@ -77,7 +85,7 @@ class Ranges:
 
     def _fit_of_constant(self, name: str) -> Fit:
         value = self._graph.value(name)
-        if not value.is_constant or value.dtype is not ep.DataType.INT64:
+        if not value.is_constant or value.dtype is not DataType.INT64:
             return Fit.UNKNOWN
         array: Any = self._graph.constant(name)
         if array is None:
@@ -85,9 +93,9 @@ class Ranges:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low > -_SMALL and high < _SMALL:
             return Fit.SIZE
-        return Fit.FITS if _INT32.min <= low and high <= _INT32.max else Fit.UNKNOWN
+        return Fit.FITS if low >= _LEAST and high <= _GREATEST else Fit.UNKNOWN
 
-    def check(self, node: ep.Node) -> ep.Reason | None:
+    def check(self, node: Node) -> Reason | None:
         """Why *node* must not be computed in 32 bits; ``None`` if it may be."""
         if node.op_type in _READS_SHAPE_ONLY:
             return None
@@ -102,15 +110,15 @@ class Ranges:
             if name is None or position in indices or not self._is_int64(name):
                 continue
             if self.fit(name) < needed:
-                return ep.Reason(
-                    ep.RefusalCode.DTYPE,
-                    f"{name!r} is int64 and may not fit in OpenVINO's 32 bits "
-                    "(option int64_in_32_bits takes it all the same)",
+                return Reason(
+                    RefusalCode.DTYPE,
+                    f"{name!r} is int64 and may not fit in {self._engine}'s 32 bits "
+                    f"(option {self._option} takes it all the same)",
                 )
         return self._check_cast(node)
 
-    def _check_cast(self, node: ep.Node) -> ep.Reason | None:
-        """Floats beyond 32 bits become other integers in OpenVINO than in ONNX."""
+    def _check_cast(self, node: Node) -> Reason | None:
+        """Floats beyond 32 bits become other integers in the engine than in ONNX."""
         if node.op_type not in ("Cast", "CastLike") or not node.inputs[0]:
             return None
         made = [name for name in node.outputs if name and self._is_int64(name)]
@@ -120,11 +128,13 @@ class Ranges:
             and source is not None
             and (str(source).startswith(("float", "bfloat")))
         ):
-            detail = f"{made[0]!r} is int64 made of {source}; OpenVINO has 32 bits"
-            return ep.Reason(ep.RefusalCode.DTYPE, detail)
+            detail = (
+                f"{made[0]!r} is int64 made of {source}; {self._engine} has 32 bits"
+            )
+            return Reason(RefusalCode.DTYPE, detail)
         return None
 
-    def follow(self, node: ep.Node) -> None:
+    def follow(self, node: Node) -> None:
         """Learn of *node*'s outputs, whichever EP computes them."""
         made = [name for name in node.outputs if name and self._is_int64(name)]
         if not made:
@@ -133,7 +143,7 @@ class Ranges:
         for name in made:
             self._fits[name] = fit
 
-    def _fit_of_result(self, node: ep.Node) -> Fit:
+    def _fit_of_result(self, node: Node) -> Fit:
         if node.op_type in _COUNTS:
             return Fit.SIZE
         indices = _INDICES.get(node.op_type, set())
@@ -154,7 +164,7 @@ class Ranges:
         return Fit.UNKNOWN
 
     def _is_int64(self, name: str) -> bool:
-        return self._graph.value(name).dtype is ep.DataType.INT64
+        return self._graph.value(name).dtype is DataType.INT64
 
 
 _NARROW: Final = {"bool", "int8", "uint8", "int16", "uint16", "int32"}

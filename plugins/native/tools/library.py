@@ -1,0 +1,59 @@
+"""Which library the tools speak of, on the hardware that it asks for."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxplug
+from onnxplug_testing.hardware import INTEL_CPU, presented
+
+
+@dataclass(frozen=True)
+class Library:
+    """An EP and the library that has it.
+
+    Attributes:
+        ep: the EP's name.
+        path: the library's file; ``None`` if a wheel has it that is found by itself.
+    """
+
+    ep: str
+    path: Path | None
+
+    def register(self) -> None:
+        """Have its EPs in this process."""
+        if self.path is not None:
+            onnxplug.register_ep_library("library", self.path)
+
+    def device(self) -> onnxplug.OrtEpDevice:
+        """A device that the EP drives.
+
+        Raises:
+            SystemExit: there is none.
+        """
+        for device in onnxplug.get_ep_devices():
+            if device.ep_name == self.ep:
+                return device
+        raise SystemExit(f"{self.ep} drives nothing here; is --library right?")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those by which users name a library."""
+    parser.add_argument("ep", help="the EP's name, as the library gives it")
+    parser.add_argument(
+        "--library", type=Path, help="its file, unless onnxplug finds its wheel itself"
+    )
+    parser.add_argument(
+        "--intel", action="store_true", help="say that the processor is one of Intel's"
+    )
+
+
+@contextlib.contextmanager
+def named(arguments: argparse.Namespace) -> Iterator[Library]:
+    """The library that *arguments* name, and the hardware while it is used."""
+    with presented(INTEL_CPU) if arguments.intel else contextlib.nullcontext():
+        yield Library(arguments.ep, arguments.library)
