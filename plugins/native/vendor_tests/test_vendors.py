@@ -138,9 +138,29 @@ def test_resnet50_with_pictures_of_any_size() -> None:
 def test_bert_with_texts_of_any_length(vendor) -> None:
     model = bert()
     with session_of(model, vendor) as session:
+        assert {node.ep for node in session.explain().nodes} == {vendor}
         for number, length in ((1, 7), (2, 19), (1, 7)):
             tokens = np.random.default_rng(length).integers(0, 1000, (number, length))
             close_to_reference(model, session, {"x": tokens}, 1e-3)
+
+
+@pytest.mark.parametrize(("fits", "right"), [("0", True), ("1", False)])
+def test_int64_that_may_not_fit_in_32_bits(fits, right) -> None:
+    """It is not OpenVINO's, unless it is said to fit."""
+    kind = TensorProto.INT64
+    model = model_of(
+        [
+            helper.make_node("Add", ["x", "x"], ["y"]),
+            helper.make_node("Relu", ["a"], ["b"]),
+        ],
+        [("x", kind, [2]), ("a", FLOAT, [1])],
+        [("y", kind, [2]), ("b", FLOAT, [1])],
+    )
+    providers = [(OPENVINO, {"onnxplug.int64_in_32_bits": fits}), "cpu"]
+    data = model.SerializeToString()
+    with onnxplug.InferenceSession(data, providers=providers) as session:
+        (found,) = session.run(["y"], {"x": np.array([1, 2**40]), "a": random(1)})
+    assert (found.tolist() == [2, 2**41]) is right
 
 
 def test_eight_threads(vendor) -> None:
