@@ -262,6 +262,33 @@ def test_regions_hide_no_path_between_their_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_regions_of_random_graphs(seed) -> None:
+    random = np.random.default_rng(seed)
+    reads = [random.integers(0, max(i, 1), 2).tolist() for i in range(30)]
+    lines = [
+        f"v{i} = Add(v{a}, v{b})" if i else "v0 = Neg(x)"
+        for i, (a, b) in enumerate(reads)
+    ]
+    text = f"g (float x) => (float v29) {{ {' '.join(lines)} }}"
+    header = '<ir_version: 10, opset_import: ["": 21]>'
+    graph = load_model(onnx.parser.parse_model(f"{header} {text}")).graph
+    refused = set(random.choice(30, 8, replace=False).tolist())
+    before: list[set[int]] = [set()]
+    for a, b in reads[1:]:
+        before.append(before[a] | before[b] | {a, b})
+    found = [
+        {node.index for node in each.nodes}
+        for each in regions(graph, range(30), refused)
+    ]
+    assert sorted(index for each in found for index in each) == sorted(
+        set(range(30)) - refused
+    )
+    for each in found:
+        between = {r for i in each for r in refused if r in before[i]}
+        assert not [r for r in between if before[r] & each]
+
+
 def test_lists_that_come_with_the_host_are_lists() -> None:
     for each in measured._shipped():
         assert measured.measured(each.ep, each.vendor) is each

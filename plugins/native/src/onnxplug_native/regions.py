@@ -27,43 +27,54 @@ def regions(
 ) -> Iterator[Region]:
     """The nodes of a *group* without those *refused*, in as few regions as go.
 
-    A node's level is the greatest number of refused nodes on a path to it, and nodes of
-    one level are one region: a path between two of them meets no refused one.
+    A node's level is how often, at most, a path to it goes from kept nodes to refused
+    ones.  Kept nodes of one level are one region: a path between two of them that met a
+    refused one would lead to a higher level.
 
     Args:
         graph: all of *group* are of it.
         group: indices.
         refused: those of them that are not to be in a region.
     """
-    made_by = {
-        name: node for node in graph.nodes for name in node.outputs if name is not None
-    }
+    maker = {name: node.index for node in graph.nodes for name in _made(node)}
+    readers: dict[str, list[int]] = {}
+    for node in graph.nodes:
+        for name in _read(node):
+            readers.setdefault(name, []).append(node.index)
     levels: dict[int, int] = {}
     for index in sorted(group):
-        node = graph.nodes[index]
-        before = {made_by[name].index for name in _reads(node) if name in made_by}
+        before = {maker[name] for name in _read(graph.nodes[index]) if name in maker}
         levels[index] = max(
-            (levels[each] + (each in refused) for each in before & levels.keys()),
+            (
+                levels[each] + (index in refused and each not in refused)
+                for each in before & levels.keys()
+            ),
             default=0,
         )
-    kept = sorted(set(group).difference(refused))
-    for level in sorted({levels[index] for index in kept}):
-        yield _region(graph, [index for index in kept if levels[index] == level])
+    members: dict[int, list[ep.Node]] = {}
+    for index, level in levels.items():
+        if index not in refused:
+            members.setdefault(level, []).append(graph.nodes[index])
+    given, wanted = set(graph.inputs), set(graph.outputs)
+    for _, nodes in sorted(members.items()):
+        own = {node.index for node in nodes}
+        read = dict.fromkeys(name for node in nodes for name in _read(node))
+        yield Region(
+            nodes,
+            [n for n in read if n in given or (n in maker and maker[n] not in own)],
+            [
+                name
+                for node in nodes
+                for name in _made(node)
+                if name in wanted or not own.issuperset(readers.get(name, ()))
+            ],
+        )
 
 
-def _region(graph: ep.Graph, members: Sequence[int]) -> Region:
-    nodes = [graph.nodes[index] for index in members]
-    made = {name for node in nodes for name in node.outputs}
-    others = [node for node in graph.nodes if node.index not in set(members)]
-    of_graph = {name for node in others for name in node.outputs} | set(graph.inputs)
-    read = {name for node in others for name in _reads(node)} | set(graph.outputs)
-    inputs = [name for node in nodes for name in _reads(node) if name in of_graph]
-    outputs = [
-        name for node in nodes for name in node.outputs if name and name in read & made
-    ]
-    return Region(nodes, list(dict.fromkeys(inputs)), outputs)
-
-
-def _reads(node: ep.Node) -> Iterator[str]:
+def _read(node: ep.Node) -> Iterator[str]:
     yield from (name for name in node.inputs if name is not None)
     yield from node.captures
+
+
+def _made(node: ep.Node) -> Iterator[str]:
+    return (name for name in node.outputs if name is not None)
