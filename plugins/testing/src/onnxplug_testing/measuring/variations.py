@@ -374,6 +374,10 @@ def _element_types(case: Variation) -> Iterator[Variation]:
             )
 
 
+_NOT_NARROW: Final = 1 + 2.0**-30
+"""A factor that makes of a float32 a float64 between two of them."""
+
+
 def _cast(array: Any, dtype: Any) -> Any:
     if dtype.kind in "iu" and array.dtype.kind == "f":
         info = np.iinfo(dtype)
@@ -381,6 +385,8 @@ def _cast(array: Any, dtype: Any) -> Any:
         return np.clip(scaled, max(info.min, -100), min(info.max, 100)).astype(dtype)
     if dtype.kind == "u" and array.dtype.kind == "i":
         return np.abs(array).astype(dtype)
+    if dtype == np.float64 and array.dtype.kind == "f":
+        return array.astype(dtype) * _NOT_NARROW
     return array.astype(dtype)
 
 
