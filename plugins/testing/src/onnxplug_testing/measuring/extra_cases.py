@@ -155,3 +155,5 @@ def extra_cases() -> Iterator[tuple[Any, int, tuple[Any, ...]]]:
     yield case("DequantizeLinear", quantized, np.float32(0.1), np.uint8(120))
     yield case("QuantizeLinear", image, np.float32(0.02), np.uint8(120))
     yield case("QuantizeLinear", image, np.float32(0.02), np.int8(0))
+    # of volumes, without auto_pad, which an engine may refuse by itself
+    yield case("Conv", real(1, 3, 5, 6, 7), real(4, 3, 2, 2, 2), bias)
