@@ -229,7 +229,8 @@ def _narrower(trial: Trial) -> Iterable[Trial]:
     bits becomes infinity: right alone, and wrong with another node behind it.
     """
     facts, right, line = trial
-    if right or line["kind"] != "special" or "float32" not in line["types"]:
+    by_values = line["kind"] == "special" and line["result"] == "wrong values"
+    if right or not by_values or "float32" not in line["types"]:
         return
     for dtype in ("float16", "bfloat16"):
         types = [dtype if name == "float32" else name for name in line["types"]]

@@ -250,9 +250,9 @@ def variations(case: Variation, position: int) -> Iterator[Variation]:
     if position < 4:
         yield from _other_shapes(case, generator)
     yield from special_values(case, position)
-    if position < 2:
+    if position < 4:
         for older in _older_versions(case):
-            yield from special_values(older, position + 2)  # in float32 only
+            yield from special_values(older, 3)  # in float32 only
 
 
 def _copy(case: Variation, **changes: Any) -> Variation:
