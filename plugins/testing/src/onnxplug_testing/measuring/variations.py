@@ -233,7 +233,7 @@ def variations(case: Variation, position: int) -> Iterator[Variation]:
     """*case*, the one at *position* of its operator, and what is tried beside it.
 
     The first cases of an operator are tried in every way, the others in fewer: the
-    whole takes a quarter of an hour.
+    whole takes some twenty minutes.
     """
     yield case
     if position >= 40:
