@@ -218,6 +218,12 @@ class Function:
 
     # lanes
 
+    def insert(self, vector: Value, scalar: Value, lane: int) -> Value:
+        """*vector* with *scalar* in a lane."""
+        return self.instruction(
+            vector.type, f"insertelement {vector}, {scalar}, i64 {lane}"
+        )
+
     def splat(self, scalar: Value, lanes: int) -> Value:
         """*scalar* in every lane."""
         vector = scalar.type.vector(lanes)

@@ -155,11 +155,7 @@ def _transpose(f: Function, scalar: Type) -> None:
         def one(i: Value) -> None:
             value = f.zero(vector)
             for lane, at in enumerate(columns_at):
-                value = f.instruction(
-                    vector,
-                    f"insertelement {value}, {f.load(f.at(at, i, scalar), scalar)}, "
-                    f"i64 {lane}",
-                )
+                value = f.insert(value, f.load(f.at(at, i, scalar), scalar), lane)
             f.store(f.select(mask, value, 0), offset(f, place, i * width))
 
         f.loop(whole, four, step=4)

@@ -329,31 +329,32 @@ class TransformWeights(Generator):
         width = lanes_of(isa, F64.nbytes)
         tiling = TILINGS[self.tile]
         reach = tiling.reach
-        lanes, arithmetic = Lanes(f, isa, width), _Arithmetic(f, isa, tiling)
-        lanes.reserve_for("f32", True)
+        arithmetic = _Arithmetic(f, isa, tiling)
+        # a line of each point is written at once: their lines evict each other
+        stage = f.stack(F32, tiling.points * LANES)
         source, target = k.pointer("source"), k.pointer("target")
         columns, depth, panel = integer("columns"), integer("depth"), integer("panel")
         per_panel = panel // F32.nbytes
         panels = (columns + (per_panel - 1)) // per_panel
         parts = integer("parts")
 
-        def some(
-            first: Value, end: Value, channel: Value, place: Value, point: Value
-        ) -> None:
+        def some(first: Value, end: Value, channel: Value, place: Value) -> None:
             """The points of some columns, from *first* on, of those before *end*."""
-            left = f.maximum(f.minimum(end - first, width), f.value(0, I64))
-            # none may be left; the last one is read then
-            within = f.minimum(first, end - 1)
-            part = lanes.first(f.maximum(left, f.value(1, I64)))
-            mask = f.first_lanes(left, width)
-            at = move(f, source, within * integer("column"))
-            at = move(f, at, channel * integer("channel"))
+            mask = f.first_lanes(f.maximum(end - first, 0), width)
+            sources = [
+                # none may be left; the last one is read then
+                move(f, source, f.minimum(first + lane, end - 1) * integer("column"))
+                for lane in range(width)
+            ]
+            sources = [move(f, at, channel * integer("channel")) for at in sources]
             lines = []
             for line in range(TAPS):
                 taps = []
                 for pixel in range(TAPS):
                     step = integer("line") * line + integer("pixel") * pixel
-                    tap = lanes.load("f32", move(f, at, step), part, integer("column"))
+                    tap = f.zero(F32.vector(width))
+                    for lane, at in enumerate(sources):
+                        tap = f.insert(tap, f.load(move(f, at, step), F32), lane)
                     tap = f.select(mask, tap, 0)
                     taps.append(f.convert(tap, F64.vector(width)))
                 lines.append(arithmetic.of_weights(taps))
@@ -361,7 +362,8 @@ class TransformWeights(Generator):
                 values = arithmetic.of_weights([line[pixel] for line in lines])
                 for line, value in enumerate(values):
                     rounded = f.convert(value, F32.vector(width))
-                    f.store(rounded, move(f, place, point * (line * reach + pixel)))
+                    point = (line * reach + pixel) * LANES
+                    f.store(rounded, f.at(place, point, F32))
 
         def one_panel(index: Value) -> None:
             first = index * per_panel
@@ -374,15 +376,22 @@ class TransformWeights(Generator):
             start = f.at(start, (first - group) * depth, F32)
             point = depth * together * F32.nbytes
 
-            def row(channel: Value) -> None:
-                place = f.at(start, channel * padded, F32)
+            def vector(column: Value, channel: Value, place: Value) -> None:
                 f.loop(
-                    padded,
-                    lambda column: some(
-                        first + column, end, channel, f.at(place, column, F32), point
+                    LANES,
+                    lambda n: some(
+                        first + column + n, end, channel, f.at(stage, n, F32)
                     ),
                     step=width,
                 )
+                place = f.at(place, column, F32)
+                for number in range(tiling.points):
+                    line = f.load(f.at(stage, number * LANES, F32), F32.vector(LANES))
+                    f.store(line, move(f, place, point * number))
+
+            def row(channel: Value) -> None:
+                place = f.at(start, channel * padded, F32)
+                f.loop(padded, lambda c: vector(c, channel, place), step=LANES)
 
             f.loop(depth, row)
 
