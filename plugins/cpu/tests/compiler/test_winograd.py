@@ -238,3 +238,15 @@ def test_what_is_not_finite_is_where_it_was(special: float) -> None:
     y, expected = found.run(x), direct.run(x)
     assert found.transformed == 1
     np.testing.assert_allclose(y, expected, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_not_transformed(special: float) -> None:
+    kernel = WEIGHTS["w"].copy()
+    kernel[7, 3, 1] = special
+    node = helper.make_node("Conv", ["x", "v"], ["y"], pads=[1, 1, 1, 1])
+    made, x = model([node], {"v": kernel}), images(1, C, 24, 24)
+    with np.errstate(all="ignore"):
+        y = Session(made, **without_tiles()).run(x)
+        expected = Session(made, **without_tiles(winograd="off")).run(x)
+    np.testing.assert_array_equal(y, expected)

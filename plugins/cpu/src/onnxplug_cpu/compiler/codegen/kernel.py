@@ -125,8 +125,5 @@ class KernelFunction:
 
     def word(self, word: str, type_: Type) -> Value:
         """The first bytes of *word* as a *type_*."""
-        return self.function.load(self.address(word), type_)
-
-    def address(self, word: str) -> Value:
-        """Where *word* is, and those behind it."""
-        return self.function.at(self._words, self._position[word], I64)
+        f = self.function
+        return f.load(f.at(self._words, self._position[word], I64), type_)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onnxplug_cpu.compiler.ir.commands import Constant
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.winograd.commands import is_refused
 from onnxplug_cpu.compiler.kernels.winograd.division import best_tile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS
 from onnxplug_cpu.compiler.schedule.operations.convolution import channels_last
@@ -74,7 +75,7 @@ def transformed(
         return None
     recorder, last = plan.recorder, (shape[0], *shape[2:], shape[1])
     tile = best_tile(recorder, recorder.largest_tile, x.shape[1], last)
-    if not tile:
+    if not tile or is_refused(recorder, tile, weights):
         return None
     if x.strides[1] != 1:
         copy = channels_last(plan, x.shape)

@@ -13,7 +13,6 @@ from typing import Final
 from onnxplug_cpu.compiler.codegen.emit import F32, I1, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.exact import WEIGHTS
 from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, Tiling
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
@@ -53,7 +52,6 @@ WORDS: Final = (
     "input_transform",
     "output_transform",
     "exact",
-    *WEIGHTS,
     "tile",
     "tile_tail",
     "prefetch",
@@ -82,7 +80,7 @@ class WinogradBlocks(Generator):
       to ``together`` tiles; ``transformed``, the block, with the distances of tiles and
       points; ``products``, with the distance of points;
     - the functions that transform input and products, and that which computes a tile
-      without transforms, with its weights; and those that multiply a
+      without transforms (``exact``); and those that multiply a
       ``tile`` of ``rows`` with a panel, and with the last panel; how many bytes of what
       comes next a step of them asks for (``prefetch``);
     - ``epilogue``, the function that takes finished results, and its words.
@@ -245,12 +243,12 @@ def _write(module: Module, name: str, tiling: Tiling) -> None:
                     pointer("exact"),
                     places,
                     depth,
-                    first,
                     width,
                     target,
                     line_bytes,
                     group_row,
-                    k.address(WEIGHTS[0]),
+                    f.at(pointer("weights"), first * depth * points, F32),
+                    per_panel,
                 )
 
             f.branch(f.load(doubtful, I64).compare("ne", 0), again)

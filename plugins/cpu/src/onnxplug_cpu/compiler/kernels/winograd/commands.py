@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (
@@ -28,7 +30,7 @@ from onnxplug_cpu.compiler.kernels.winograd.division import (
     divide,
     rounded,
 )
-from onnxplug_cpu.compiler.kernels.winograd.exact import WEIGHTS, ExactTile
+from onnxplug_cpu.compiler.kernels.winograd.exact import ExactTile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     TAPS,
     TILINGS,
@@ -96,7 +98,7 @@ def record_winograd(
     division = divide(recorder, tiling, depth, (images, lines, pixels, columns))
     rows, block_tiles, blocks, parts, _ = division
     vectors = tile_shape(recorder.isa).vectors
-    panel = vectors * VECTOR_BYTES
+    panel = _panel(recorder)
     panels = -(-columns * F32.nbytes // panel)
     group_bytes = GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
@@ -142,7 +144,7 @@ def record_winograd(
         "all_tiles": all_tiles,
         "block_tiles": block_tiles,
         "rows": rows,
-        "weights": _packed(recorder, tiling, weights, panel),
+        "weights": _packed(recorder, tiling, weights),
         "panel": panel,
         "group": GROUP_COLUMNS,
         "call_panels": max(1, recorder.isa.l1 // 2 // (depth * panel)),
@@ -160,7 +162,6 @@ def record_winograd(
         "input_transform": Code(Kernel(InputTransform(tile))),
         "output_transform": Code(Kernel(OutputTransform(tile))),
         "exact": Code(Kernel(ExactTile(tile))),
-        **dict(zip(WEIGHTS, (weights.address, *_distances(weights)), strict=True)),
         "tile": product(panels == 1),
         "tile_tail": product(True),
         "prefetch": -(-panel * rows // block_tiles),
@@ -179,37 +180,55 @@ def record_winograd(
     )
 
 
-def _distances(weights: View) -> list[int]:
-    """In bytes, of columns, channels, lines and pixels."""
-    return [stride * F32.nbytes for stride in weights.strides]
+def is_refused(recorder: Recorder, tile: int, weights: View) -> bool:
+    """Whether weights were transformed to something that is not finite."""
+    return recorder.is_refused(weights, _layout(recorder, TILINGS[tile], weights))
 
 
-def _packed(recorder: Recorder, tiling: Tiling, weights: View, panel: int) -> Address:
-    """The weights, transformed."""
+def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
+    """The weights, transformed; before them the verdicts of those who do that."""
     columns, depth = weights.shape[:2]
-    names = ("column", "channel", "line", "pixel")
-    distances = dict(zip(names, _distances(weights), strict=True))
+    panel = _panel(recorder)
+    panels = -(-columns * F32.nbytes // panel)
     nbytes = tiling.points * depth * rounded(columns) * F32.nbytes
+    parts = min(panels, chunks_for(nbytes / _PACKED_BYTES, recorder.workers))
+    # with room for as many as there may be: threads do not change the layout
+    head = -(-8 * panels // VECTOR_BYTES) * VECTOR_BYTES
+    names = ("column", "channel", "line", "pixel")
+    distances = [stride * F32.nbytes for stride in weights.strides]
 
     def record(recorder: Recorder, source: View, target: Address) -> None:
-        wanted = chunks_for(nbytes / _PACKED_BYTES, recorder.workers)
-        parts = min(-(-columns * F32.nbytes // panel), wanted)
         recorder.call(
             Kernel(TransformWeights(tiling.size)),
             {
                 "source": source.address,
-                **distances,
-                "target": target,
+                **dict(zip(names, distances, strict=True)),
+                "target": target._replace(offset=target.offset + head),
                 "columns": columns,
                 "depth": depth,
                 "panel": panel,
                 "group": GROUP_COLUMNS,
                 "parts": parts,
+                "verdicts": target,
             },
             chunks=parts,
             label="Conv: transform weights",
             nbytes=weights.nbytes + nbytes,
         )
 
-    of = f"{tiling.size},{weights.offset},{weights.shape},{weights.strides},{panel}"
-    return recorder.packed(weights, f"winograd({of})", nbytes, record)
+    def accepts(content: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
+        return not content[: 8 * parts].any()
+
+    layout = _layout(recorder, tiling, weights)
+    packed = recorder.packed(weights, layout, head + nbytes, record, accepts)
+    return packed._replace(offset=packed.offset + head)
+
+
+def _panel(recorder: Recorder) -> int:
+    """Bytes of a row of a panel."""
+    return tile_shape(recorder.isa).vectors * VECTOR_BYTES
+
+
+def _layout(recorder: Recorder, tiling: Tiling, weights: View) -> str:
+    of = f"{weights.offset},{weights.shape},{weights.strides},{_panel(recorder)}"
+    return f"winograd({tiling.size},{of})"

@@ -8,36 +8,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug_cpu.compiler.codegen.emit import F32, F64, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.emit import (
+    F32,
+    F64,
+    I64,
+    PTR,
+    Function,
+    Module,
+    Value,
+)
 from onnxplug_cpu.compiler.codegen.kernel import Generator
-from onnxplug_cpu.compiler.codegen.lanes import Lanes
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.transforms import (
-    TAPS,
-    TILINGS,
-    lanes_of,
-)
-from onnxplug_cpu.compiler.target.isa import Isa
-
-WEIGHTS: Final = (
-    "kernel",
-    "kernel_column",
-    "kernel_channel",
-    "kernel_line",
-    "kernel_pixel",
-)
-"""The fields of the last argument: weights that are not transformed, and their
-distances in bytes."""
+from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, lanes_of
+from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
 
 class ExactTile(Generator):
     """A function that computes a tile of the result in float64.
 
-    ``void (ptr pixels, i64 channels, i64 first, i64 columns, ptr target, i64 line, i64
-    place, ptr weights)``: *pixels* as :class:`~.transforms.InputTransform` takes them;
-    *target*, *line* and *place* as :class:`~.transforms.OutputTransform` does, for
-    *columns* from *first* on; *weights* has :data:`WEIGHTS`.
+    ``void (ptr pixels, i64 channels, i64 columns, ptr target, i64 line, i64 place, ptr
+    weights, i64 panel)``: *pixels* as :class:`~.transforms.InputTransform` takes them;
+    *target*, *line* and *place* as :class:`~.transforms.OutputTransform` does;
+    *weights*, as :class:`~.transforms.TransformWeights` writes them, of a group of
+    *columns*; so many of these are a *panel*.
+
+    What weights were follows from transformed ones but for their last bits, and for
+    those that are millions of times as small as the others, which are 0 then.
 
     Attributes:
         tile: a size of :data:`~.transforms.TILINGS`.
@@ -51,50 +48,73 @@ class ExactTile(Generator):
             [
                 ("pixels", PTR),
                 ("channels", I64),
-                ("first", I64),
                 ("columns", I64),
                 ("target", PTR),
                 ("line", I64),
                 ("place", I64),
                 ("weights", PTR),
+                ("panel", I64),
             ],
         )
-        pixels, channels, first, columns, target, line, place, weights = f.parameters
+        pixels, channels, columns, target, line, place, weights, panel = f.parameters
         tiling = TILINGS[self.tile]
         width = lanes_of(isa, F64.nbytes)
         vector = F64.vector(width)
-        lanes = Lanes(f, isa, width)
-        lanes.reserve_for("f32", True)
-        kernel = f.load(weights, PTR)
-        column_bytes, channel_bytes, line_bytes, pixel_bytes = (
-            f.load(f.at(weights, n, I64), I64) for n in range(1, len(WEIGHTS))
-        )
+        padded = (columns + (LANES - 1)) & -LANES
+        point = channels * padded * F32.nbytes
 
         def some(start: Value, y: Value, x: Value) -> None:
-            part = lanes.first(columns - start)
-            source = move(f, kernel, (first + start) * column_bytes)
+            first = start - start % panel
+            row = f.minimum(panel, padded - first) * F32.nbytes
+            source = f.at(f.at(weights, first * channels, F32), start - first, F32)
 
-            def over_taps(tap: Value, total: Value) -> list[Value]:
-                i, j = tap // TAPS, tap % TAPS
-                pixel = f.load(f.at(pixels, (y + i) * tiling.reach + (x + j), I64), PTR)
-                at = move(f, source, i * line_bytes + j * pixel_bytes)
+            def over_channels(channel: Value, total: Value) -> list[Value]:
+                here = move(f, source, channel * row)
 
-                def over_channels(channel: Value, total: Value) -> list[Value]:
-                    factor = f.convert(f.load(f.at(pixel, channel, F32), F32), F64)
-                    here = move(f, at, channel * channel_bytes)
-                    loaded = lanes.load("f32", here, part, column_bytes)
-                    weight = f.convert(loaded, vector)
-                    return [multiply_add(f, isa, weight, f.splat(factor, width), total)]
+                def at(line: int, pixel: int) -> Value:
+                    number = line * tiling.reach + pixel
+                    value = f.load(move(f, here, point * number), F32.vector(width))
+                    return f.convert(value, vector)
 
-                return f.loop(channels, over_channels, [total])
+                for i, lines in enumerate(tiling.taps):
+                    for j, taps in enumerate(tiling.taps):
+                        terms = [
+                            at(line, tap) * (factor * other)
+                            for line, factor in lines
+                            for tap, other in taps
+                        ]
+                        address = f.at(pixels, (y + i) * tiling.reach + (x + j), I64)
+                        pixel = f.at(f.load(address, PTR), channel, F32)
+                        element = f.convert(f.load(pixel, F32), F64)
+                        total = multiply_add(
+                            f, isa, _sum(f, terms), f.splat(element, width), total
+                        )
+                return [total]
 
-            (total,) = f.loop(TAPS * TAPS, over_taps, [f.zero(vector)])
+            (total,) = f.loop(channels, over_channels, [f.zero(vector)])
             to = move(f, target, y * line + x * place)
             f.store(f.convert(total, F32.vector(width)), f.at(to, start, F32))
 
         def over_places(number: Value) -> None:
             y, x = number // tiling.size, number % tiling.size
-            f.loop(columns, lambda start: some(start, y, x), step=width)
+            f.loop(padded, lambda start: some(start, y, x), step=width)
 
         f.loop(tiling.size * tiling.size, over_places)
         f.finish()
+
+
+def _sum(f: Function, terms: list[Value]) -> Value:
+    """Of *terms*; 0 if it is no more than what they were rounded by."""
+    total, *rest = terms
+    size = f.unary("fabs", total)
+    for term in rest:
+        total = total + term
+        size = size + f.unary("fabs", term)
+    if not rest:
+        return total
+    return f.select(
+        f.unary("fabs", total) <= size * _ROUNDED, f.zero(total.type), total
+    )
+
+
+_ROUNDED: Final = 2.0**-23

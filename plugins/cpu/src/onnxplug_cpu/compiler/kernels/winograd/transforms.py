@@ -55,6 +55,18 @@ class Tiling(NamedTuple):
         return self.reach * self.reach
 
     @property
+    def taps(self) -> tuple[tuple[tuple[int, float], ...], ...]:
+        """Of each element of a kernel: at which points it is told by what is there, and
+        by what factors; the inverse of the transform of weights."""
+        first, *others = self.pairs
+        apart = first * math.prod(first * first - other * other for other in others)
+        return (
+            ((0, _vanishing_at(self.pairs)[0]),),
+            ((1, apart), (2, -apart)),
+            ((self.reach - 1, 1.0),),
+        )
+
+    @property
     def stage_bytes(self) -> int:
         """Memory for what is transformed along one axis."""
         return self.points * VECTOR_BYTES
@@ -304,7 +316,8 @@ class TransformWeights(Generator):
     Words: ``source``, the weights, with the bytes from one column (filter), channel,
     line and pixel of the kernel to the next; ``target``; how many ``columns`` and
     channels (``depth``); ``panel``; columns of a ``group``; into how many ``parts``
-    panels are divided.
+    panels are divided; ``verdicts``, an i64 for each chunk: 0 if all that it writes is
+    finite.
     """
 
     tile: int
@@ -321,6 +334,7 @@ class TransformWeights(Generator):
         "panel",
         "group",
         "parts",
+        "verdicts",
     )
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
@@ -332,6 +346,10 @@ class TransformWeights(Generator):
         arithmetic = _Arithmetic(f, isa, tiling)
         # a line of each point is written at once: their lines evict each other
         stage = f.stack(F32, tiling.points * LANES)
+        line_of = F32.vector(LANES)
+        # stays 0 as long as all is finite
+        nothing = f.stack(line_of, 1)
+        f.store(f.zero(line_of), nothing)
         source, target = k.pointer("source"), k.pointer("target")
         columns, depth, panel = integer("columns"), integer("depth"), integer("panel")
         per_panel = panel // F32.nbytes
@@ -385,9 +403,12 @@ class TransformWeights(Generator):
                     step=width,
                 )
                 place = f.at(place, column, F32)
+                total = f.load(nothing, line_of)
                 for number in range(tiling.points):
-                    line = f.load(f.at(stage, number * LANES, F32), F32.vector(LANES))
+                    line = f.load(f.at(stage, number * LANES, F32), line_of)
                     f.store(line, move(f, place, point * number))
+                    total = total + line * 0
+                f.store(total, nothing)
 
             def row(channel: Value) -> None:
                 place = f.at(start, channel * padded, F32)
@@ -398,4 +419,6 @@ class TransformWeights(Generator):
         f.loop(
             panels * (k.chunk + 1) // parts, one_panel, start=panels * k.chunk // parts
         )
+        other = f.reduce("or", f.load(nothing, line_of).compare("ne", 0))
+        f.store(f.convert(other, I64), f.at(k.pointer("verdicts"), k.chunk, I64))
         f.finish()
