@@ -30,7 +30,7 @@ from onnxplug_testing.random_models import MATRIX, RandomModel, draw_model
 SCHEDULES = ("late", "threaded")
 CHUNK = 20
 CHUNKS = [
-    pytest.param(chunk, marks=[pytest.mark.exhaustive] if chunk >= 4 else [])
+    pytest.param(chunk, marks=[pytest.mark.exhaustive] if chunk >= 3 else [])
     for chunk in range(20)
 ]
 """Of so many models each."""

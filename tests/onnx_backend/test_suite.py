@@ -78,16 +78,20 @@ def test_random_case(name: str, suite_counts: dict[str, int]) -> None:
     suite_counts[title] = suite_counts.get(title, 0) + 1
 
 
+@pytest.mark.parametrize(
+    "every", [4, pytest.param(1, marks=pytest.mark.exhaustive)], ids="every {}".format
+)
 def test_the_same_cases_pass_on_arrays_and_need_no_reference(
-    suite_counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    suite_counts: dict[str, int], monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     monkeypatch.setenv("ONNXPLUG_CPU_COMPILE", "0")
-    fixed = {name: run for name, run in CASES.items() if name not in RANDOM}
+    names = sorted(CASES.keys() - RANDOM)[::every]
+    fixed = {name: CASES[name] for name in names}
     with suite.without_reference():
         passed, failed = suite.count(fixed)
     title = "passed on arrays, with onnx.reference made to raise"
     suite_counts[title] = len(passed)
-    assert failed.keys() == KNOWN_FAILURES.keys(), failed
+    assert failed.keys() == KNOWN_FAILURES.keys() & fixed.keys(), failed
 
 
 def test_every_known_failure_is_a_case() -> None:

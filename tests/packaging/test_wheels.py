@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 COREML = "onnxplug-coreml"
+NATIVE = "onnxplug-native"
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
 TORCH = "onnxplug-torch"
@@ -27,6 +28,7 @@ EVERY = pytest.mark.parametrize(
         "onnxplug-kernels",
         "onnxplug-cpu",
         COREML,
+        NATIVE,
         OPENVINO,
         TESTING,
         TORCH,
@@ -40,6 +42,7 @@ def every_wheel(wheels, build_wheel) -> dict[str, Path]:
     """The wheels for the CPU, and the others."""
     others = {
         COREML: "coreml",
+        NATIVE: "native",
         OPENVINO: "openvino",
         TESTING: "testing",
         TORCH: "torch",
