@@ -41,9 +41,11 @@ _MOVES: Final = frozenset(
 """Operators whose outputs are no larger than their inputs."""
 
 _COMPARES: Final = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Cast", "CastLike"}
-    | {"ArgMax", "ArgMin", "TopK", "NonZero", "OneHot", "Sign", "CumSum"}
-) - {"CumSum"}
+    {
+        "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Cast", "CastLike",
+        "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot", "Sign",
+    }
+)  # fmt: skip
 """Operators that read values and need them to fit, and no more."""
 
 _INDICES: Final = {
@@ -56,6 +58,7 @@ _INDICES: Final = {
 }  # fmt: skip
 """Inputs that are positions or sizes: beyond 32 bits ONNX would have no answer."""
 
+_NARROW: Final = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32"})
 _READS_SHAPE_ONLY: Final = frozenset({"Shape", "Size"})
 _SMALL: Final = 2**24
 _LEAST: Final = -(2**31)
@@ -165,6 +168,3 @@ class Ranges:
 
     def _is_int64(self, name: str) -> bool:
         return self._graph.value(name).dtype is DataType.INT64
-
-
-_NARROW: Final = {"bool", "int8", "uint8", "int16", "uint16", "int32"}

@@ -13,8 +13,8 @@ from typing import Final
 from onnxplug_cpu.compiler.codegen.emit import F32, I1, I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, Tiling
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, Tiling, padded
+from onnxplug_cpu.compiler.target.isa import Isa
 
 WORDS: Final = (
     "x",
@@ -165,9 +165,8 @@ def _write(module: Module, name: str, tiling: Tiling) -> None:
         c = move(f, products, point * integer("products_point"))
         first = group * group_columns
         width = f.minimum(columns - first, group_columns)
-        padded = (width + (LANES - 1)) & -LANES
         b = f.at(pointer("weights"), first * depth * points, F32)
-        b = f.at(b, point * depth * padded, F32)
+        b = f.at(b, point * depth * padded(width), F32)
         whole = width // per_panel
 
         def over_panels(index: Value) -> None:
@@ -212,8 +211,7 @@ def _write(module: Module, name: str, tiling: Tiling) -> None:
         left = width - whole * per_panel
 
         def tail() -> None:
-            row = ((left + (LANES - 1)) & -LANES) * F32.nbytes
-            times("tile_tail", whole, f.value(1, I64), left, row)
+            times("tile_tail", whole, f.value(1, I64), left, padded(left) * F32.nbytes)
 
         f.branch(left > 0, tail)
 

@@ -28,7 +28,6 @@ from onnxplug_cpu.compiler.kernels.winograd.blocks import WinogradBlocks
 from onnxplug_cpu.compiler.kernels.winograd.division import (
     GROUP_COLUMNS,
     divide,
-    rounded,
 )
 from onnxplug_cpu.compiler.kernels.winograd.exact import ExactTile
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
@@ -38,6 +37,7 @@ from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     OutputTransform,
     Tiling,
     TransformWeights,
+    padded,
 )
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES
 
@@ -102,7 +102,7 @@ def record_winograd(
     panels = -(-columns * F32.nbytes // panel)
     group_bytes = GROUP_COLUMNS * F32.nbytes
     flops = 2 * tiling.points * all_tiles * depth * columns
-    row_bytes = rounded(depth) * F32.nbytes
+    row_bytes = padded(depth) * F32.nbytes
     if rows_hinder(recorder.isa, row_bytes):
         row_bytes += VECTOR_BYTES
     # distances of points by which they do not evict each other
@@ -110,13 +110,12 @@ def record_winograd(
     products_point = block_tiles * group_bytes + VECTOR_BYTES
     together = min(tile_pixels, max(1, _TOGETHER // tile))
     zeros = tiling.stage_bytes
-    finished = zeros + rounded(depth) * F32.nbytes
+    finished = zeros + padded(depth) * F32.nbytes
     transformed = finished + tile * tile * together * group_bytes
     products = transformed + tiling.points * point_bytes
     scratch, distance = recorder.scratch(products + tiling.points * products_point)
     left = columns - (panels - 1) * vectors * LANES
     alone, chains = block_tiles == rows, chains_of(recorder.isa, rows * vectors)
-
     block_depth = -(-depth // -(-depth // MOST_DEPTH))
 
     def product(of_last: bool) -> Code:
@@ -190,7 +189,7 @@ def _packed(recorder: Recorder, tiling: Tiling, weights: View) -> Address:
     columns, depth = weights.shape[:2]
     panel = _panel(recorder)
     panels = -(-columns * F32.nbytes // panel)
-    nbytes = tiling.points * depth * rounded(columns) * F32.nbytes
+    nbytes = tiling.points * depth * padded(columns) * F32.nbytes
     parts = min(panels, chunks_for(nbytes / _PACKED_BYTES, recorder.workers))
     # with room for as many as there may be: threads do not change the layout
     head = -(-8 * panels // VECTOR_BYTES) * VECTOR_BYTES

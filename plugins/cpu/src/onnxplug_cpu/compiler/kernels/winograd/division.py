@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32
 from onnxplug_cpu.compiler.kernels.contraction.tile import tile_shape
-from onnxplug_cpu.compiler.kernels.winograd.transforms import TAPS, TILINGS, Tiling
-from onnxplug_cpu.compiler.target.isa import LANES
+from onnxplug_cpu.compiler.kernels.winograd.transforms import (
+    TAPS,
+    TILINGS,
+    Tiling,
+    padded,
+)
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.ir.recorder import Recorder
@@ -108,7 +112,7 @@ def divide(
     images, lines, pixels, columns = shape
     tiles = images * -(-lines // tiling.size) * -(-pixels // tiling.size)
     l2 = recorder.isa.l2
-    each = tiling.points * F32.nbytes * (rounded(depth) + GROUP_COLUMNS)
+    each = tiling.points * F32.nbytes * (padded(depth) + GROUP_COLUMNS)
     if tiling.points * depth * columns * F32.nbytes <= l2 // 2:
         most = max(2 * tile_shape(recorder.isa).rows, l2 // 2 // each)
     else:  # weights are read for each block
@@ -159,8 +163,3 @@ def _divided(
     else:
         turns = tiles / block_tiles
     return Division(rows, block_tiles, blocks, parts, tiling.points * turns * chunk)
-
-
-def rounded(elements: int) -> int:
-    """So many elements in whole vectors."""
-    return -(-elements // LANES) * LANES

@@ -6,6 +6,7 @@ What is a number there without transforms has to be one with them, too.
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -20,8 +21,15 @@ from onnxplug_cpu.compiler.codegen.emit import (
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, lanes_of
-from onnxplug_cpu.compiler.target.isa import LANES, Isa
+from onnxplug_cpu.compiler.kernels.winograd.transforms import (
+    TILINGS,
+    lanes_of,
+    padded,
+)
+from onnxplug_cpu.compiler.target.isa import Isa
+
+_ROUNDED: Final = 2.0**-23
+"""More than what transformed weights are rounded by, relative to their sizes."""
 
 
 class ExactTile(Generator):
@@ -60,46 +68,49 @@ class ExactTile(Generator):
         tiling = TILINGS[self.tile]
         width = lanes_of(isa, F64.nbytes)
         vector = F64.vector(width)
-        padded = (columns + (LANES - 1)) & -LANES
-        point = channels * padded * F32.nbytes
+        whole = padded(columns)
+        point = channels * whole * F32.nbytes
+        places = list(itertools.product(range(tiling.size), repeat=2))
+        taps = list(itertools.product(enumerate(tiling.taps), repeat=2))
 
-        def some(start: Value, y: Value, x: Value) -> None:
+        def some(start: Value) -> None:
             first = start - start % panel
-            row = f.minimum(panel, padded - first) * F32.nbytes
+            row = f.minimum(panel, whole - first) * F32.nbytes
             source = f.at(f.at(weights, first * channels, F32), start - first, F32)
 
-            def over_channels(channel: Value, total: Value) -> list[Value]:
+            def over_channels(channel: Value, *totals: Value) -> list[Value]:
                 here = move(f, source, channel * row)
 
-                def at(line: int, pixel: int) -> Value:
+                def transformed(line: int, pixel: int) -> Value:
                     number = line * tiling.reach + pixel
                     value = f.load(move(f, here, point * number), F32.vector(width))
                     return f.convert(value, vector)
 
-                for i, lines in enumerate(tiling.taps):
-                    for j, taps in enumerate(tiling.taps):
-                        terms = [
-                            at(line, tap) * (factor * other)
-                            for line, factor in lines
-                            for tap, other in taps
-                        ]
-                        address = f.at(pixels, (y + i) * tiling.reach + (x + j), I64)
-                        pixel = f.at(f.load(address, PTR), channel, F32)
-                        element = f.convert(f.load(pixel, F32), F64)
-                        total = multiply_add(
-                            f, isa, _sum(f, terms), f.splat(element, width), total
-                        )
-                return [total]
+                def element(line: int, pixel: int) -> Value:
+                    at = f.load(f.at(pixels, line * tiling.reach + pixel, I64), PTR)
+                    value = f.convert(f.load(f.at(at, channel, F32), F32), F64)
+                    return f.splat(value, width)
 
-            (total,) = f.loop(channels, over_channels, [f.zero(vector)])
-            to = move(f, target, y * line + x * place)
-            f.store(f.convert(total, F32.vector(width)), f.at(to, start, F32))
+                sums = list(totals)
+                for (i, lines), (j, others) in taps:
+                    terms = [
+                        transformed(at, tap) * (factor * other)
+                        for at, factor in lines
+                        for tap, other in others
+                    ]
+                    weight = _sum(f, terms)
+                    for n, (y, x) in enumerate(places):
+                        value = element(y + i, x + j)
+                        sums[n] = multiply_add(f, isa, weight, value, sums[n])
+                return sums
 
-        def over_places(number: Value) -> None:
-            y, x = number // tiling.size, number % tiling.size
-            f.loop(padded, lambda start: some(start, y, x), step=width)
+            zeros = [f.zero(vector)] * len(places)
+            totals = f.loop(channels, over_channels, zeros)
+            for (y, x), total in zip(places, totals, strict=True):
+                to = f.at(move(f, target, line * y + place * x), start, F32)
+                f.store(f.convert(total, F32.vector(width)), to)
 
-        f.loop(tiling.size * tiling.size, over_places)
+        f.loop(whole, some, step=width)
         f.finish()
 
 
@@ -115,6 +126,3 @@ def _sum(f: Function, terms: list[Value]) -> Value:
     return f.select(
         f.unary("fabs", total) <= size * _ROUNDED, f.zero(total.type), total
     )
-
-
-_ROUNDED: Final = 2.0**-23

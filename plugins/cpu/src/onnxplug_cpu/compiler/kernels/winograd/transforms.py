@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
@@ -78,6 +78,14 @@ TILINGS: Final = {
 """By size.  Errors with 5/8 and 3/2 are half of those with 1 and 2 (B. Barabasz et al.,
 "Error analysis and improving the accuracy of Winograd convolution for deep neural
 networks", arXiv:1803.10986)."""
+
+
+Number = TypeVar("Number", int, Value)
+
+
+def padded(elements: Number) -> Number:
+    """So many elements rounded up to vectors of 64 bytes."""
+    return (elements + (LANES - 1)) & -LANES
 
 
 def lanes_of(isa: Isa, nbytes: int = F32.nbytes) -> int:
@@ -295,7 +303,7 @@ class OutputTransform(Generator):
                     nothing = multiply_add(f, isa, value, f.zero(vector), nothing)
             return [nothing]
 
-        end = (columns + (LANES - 1)) & -LANES
+        end = padded(columns)
         (nothing,) = f.loop(end, some, [f.zero(vector)], step=width)
         other = nothing.compare("ne", 0)
         f.store(f.convert(f.reduce("or", other), I64), doubtful)
@@ -386,10 +394,9 @@ class TransformWeights(Generator):
         def one_panel(index: Value) -> None:
             first = index * per_panel
             end = f.minimum(first + per_panel, columns)
-            padded = ((end - first) + (LANES - 1)) & -LANES
+            row_columns = padded(end - first)
             group = first - first % integer("group")
-            together = f.minimum(columns - group, integer("group"))
-            together = (together + (LANES - 1)) & -LANES
+            together = padded(f.minimum(columns - group, integer("group")))
             start = f.at(target, group * depth * tiling.points, F32)
             start = f.at(start, (first - group) * depth, F32)
             point = depth * together * F32.nbytes
@@ -411,8 +418,8 @@ class TransformWeights(Generator):
                 f.store(total, nothing)
 
             def row(channel: Value) -> None:
-                place = f.at(start, channel * padded, F32)
-                f.loop(padded, lambda c: vector(c, channel, place), step=LANES)
+                place = f.at(start, channel * row_columns, F32)
+                f.loop(row_columns, lambda c: vector(c, channel, place), step=LANES)
 
             f.loop(depth, row)
 
