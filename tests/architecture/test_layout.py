@@ -17,7 +17,7 @@ PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
 
 FLOORS: Final = (
-    {"duration", "escape", "foreign", "forks"},
+    {"duration", "escape", "foreign", "forks", "interruption"},
     {"errors", "ep"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
@@ -345,3 +345,67 @@ def test_a_first_result_imports_what_it_needs(tmp_path: Path, runtime: str) -> N
     assert sorted(loaded & heavy) == []
     writing = {f"onnxplug_cpu.compiler.{name}" for name in writing}
     assert sorted(loaded & writing) == []
+
+
+BROAD: Final = {"FAILURES", "Exception", "BaseException"}
+"""What catches exceptions of signal handlers, too, whatever their class."""
+
+PASSES: Final = {"raise_interruption", "ep_failure", "interruption", "status_of"}
+"""What tells these from others, and raises them."""
+
+NOT_ASKED: Final = {
+    # what others' threads do, or run asynchronously: Python interrupts the main thread
+    "onnxplug.session.background",
+    "onnxplug.verify.worker",
+    # wraps in a NodeError of which the caller, the host, is told
+    "onnxplug.ep.kernels",
+    # measures and tests of EPs, which report whatever happens
+    "onnxplug_testing.backend_suite",
+    "onnxplug_testing.measuring.trials",
+    # where a library asks, the error is kept in the status that it returns; some
+    # entries have none
+    "onnxplug_native.interface.host",
+    "onnxplug_native.interface.status",
+    # copies an error
+    "onnxplug_testing.simulated.queues",
+}
+
+
+def swallowed(path: Path, *, may_wrap: bool) -> Iterator[int]:
+    """Lines of broad handlers that let nothing pass of what a signal handler raised.
+
+    Args:
+        may_wrap: it is enough that they raise something, as the host looks at that.
+    """
+    for node in ast.walk(parsed(path)):
+        if not isinstance(node, ast.ExceptHandler) or node.type is None:
+            continue
+        caught = {each.id for each in ast.walk(node.type) if isinstance(each, ast.Name)}
+        last = node.body[-1]
+        is_raised = isinstance(last, ast.Raise) and (may_wrap or last.exc is None)
+        called = {
+            getattr(each.func, "attr", getattr(each.func, "id", ""))
+            for each in ast.walk(node)
+            if isinstance(each, ast.Call)
+        }
+        if caught & BROAD and not is_raised and not called & PASSES:
+            yield node.lineno
+
+
+def test_what_signal_handlers_raise_passes_everywhere() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in (CORE, *sorted(PLUGINS.glob("*/src")))
+        for path in sources(folder)
+        if name_of(path) not in NOT_ASKED
+        for line in swallowed(path, may_wrap=folder != CORE)
+    ]
+    assert not found, f"call raise_interruption(error) first: {found}"
+    suppressed = [
+        f"{path.relative_to(ROOT)}"
+        for folder in (CORE, *sorted(PLUGINS.glob("*/src")))
+        for path in sources(folder)
+        if any(f"suppress({each}" in path.read_text("utf-8") for each in BROAD)
+        or "suppress(*FAILURES" in path.read_text("utf-8")
+    ]
+    assert not suppressed, f"with ignoring_failures(): {suppressed}"

@@ -115,6 +115,7 @@ PAGES = {
                 "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",
                 "InvalidModel", "UnsupportedModel", "OnnxplugError", "EPFail",
                 "PluginError", "PluginLoadError", "PluginIncompatible", "status_class",
+                "raise_interruption",
             ),
         },
     ),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from onnxplug.errors import ContextError, InvalidArgument
+from onnxplug.interruption import raise_interruption
 
 
 class OrtEpContextData:
@@ -123,6 +124,7 @@ def reader(read: ReadFunction, max_size: int) -> Callable[[str], memoryview]:
         try:
             read(name, buffer)
         except Exception as error:
+            raise_interruption(error)
             raise ContextError(
                 "the function of set_ep_context_data_read_func failed for "
                 f"{name!r}: {type(error).__name__}: {error}"

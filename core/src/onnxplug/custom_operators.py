@@ -12,6 +12,7 @@ from typing import Any, Final
 from onnxplug.ep import SPI_VERSION, Domain, Operator
 from onnxplug.errors import NoSuchFile, PluginLoadError
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.declared import check_domain
 from onnxplug.plugins.library import Library
 from onnxplug.plugins.versions import check_spi_version
@@ -51,6 +52,7 @@ def read_library(library: Any) -> Sequence[Domain]:
             check_spi_version(domain)
             check_domain(domain)
     except FAILURES as error:
+        raise_interruption(error)
         raise PluginLoadError(
             f"the operators of {_named(library)} cannot be used: {error}"
         ) from error
@@ -76,6 +78,7 @@ def _module(path: str) -> Any:
     try:
         return _from_file(path) if is_file else importlib.import_module(path)
     except FAILURES as error:
+        raise_interruption(error)
         raise PluginLoadError(
             f"the library of custom operators {path!r} cannot be imported: "
             f"{type(error).__name__}: {error}"

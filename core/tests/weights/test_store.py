@@ -326,11 +326,18 @@ def test_who_waits_can_be_interrupted() -> None:
 
     maker, made = on_thread(lambda: store.get(source(), "tiles", slowly))
     assert started.wait(30)
-    threading.Timer(
+    # a process that a shell put into the background ignores the signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt = threading.Timer(
         0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)
-    ).start()
-    with pytest.raises(KeyboardInterrupt):
-        store.get(source(), "tiles", forbidden)
+    )
+    interrupt.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.get(source(), "tiles", forbidden)
+    finally:
+        interrupt.join()
+        signal.signal(signal.SIGINT, before)
     goes_on.set()
     ended(maker)
     assert store.get(source(), "tiles", forbidden) is made[0]

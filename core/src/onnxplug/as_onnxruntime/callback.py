@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from onnxplug.errors import InvalidArgument
+from onnxplug.interruption import raise_interruption
 from onnxplug.log import LEVELS
 from onnxplug.process import set_default_logger_severity
 
@@ -48,5 +49,6 @@ class _Callback(logging.Handler):
             self._callback(
                 max(severity, 0), record.name, record.name, place, record.getMessage()
             )
-        except Exception:  # noqa: BLE001  # of the user's function; logging tells
+        except Exception as error:  # noqa: BLE001  # of the user's; logging tells
+            raise_interruption(error)
             self.handleError(record)

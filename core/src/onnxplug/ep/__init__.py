@@ -84,6 +84,7 @@ from onnxplug.errors import (
     UnsupportedModel,
     status_class,
 )
+from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     from onnxplug.ep.compatibility import Compatibility
@@ -190,6 +191,7 @@ __all__ = [
     "hookimpl",
     "named_sizes",
     "next_seed",
+    "raise_interruption",
     "status_class",
 ]
 

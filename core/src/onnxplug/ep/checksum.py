@@ -12,6 +12,8 @@ import threading
 import zlib
 from typing import Final
 
+from onnxplug.interruption import raise_interruption
+
 try:  # hashlib loads OpenSSL, which takes longer than small blobs do
     from _blake2 import blake2b
 except ImportError:  # pragma: no cover
@@ -47,7 +49,8 @@ class Checksum:
             thread = threading.Thread(target=self._work, args=arguments, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no more
+            except RuntimeError as error:  # the system has no more
+                raise_interruption(error)
                 break
             self._threads.append(thread)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep.cache import SIZE, CacheFolder
 from onnxplug.errors import OptionError
+from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     import mmap
@@ -69,6 +70,7 @@ class Cache:
         try:
             return CacheFolder(self._distribution)
         except OSError as error:
+            raise_interruption(error)
             self.problem = str(error)
             return None
 
@@ -109,6 +111,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except OSError as error:
+            raise_interruption(error)
             path = str(folder.path / (name + _ENTRY))
             self.refused = f"{path!r} cannot be trusted: {error.strerror or error}"
             return None
@@ -162,6 +165,7 @@ class Cache:
             folder.replace(temporary, name + _ENTRY)
             self._unlooked += nbytes
         except OSError as error:
+            raise_interruption(error)
             with contextlib.suppress(OSError):
                 folder.remove(temporary)
             return str(error)

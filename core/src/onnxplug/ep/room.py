@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxplug.ep.bounds import MOST_ELEMENTS
 from onnxplug.ep.record import Record
+from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,5 +187,6 @@ def _number(folder: Path, name: str) -> int | None:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text("ascii").splitlines()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        raise_interruption(error)
         return []

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.interruption import raise_interruption
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -80,7 +82,8 @@ class DataType(StrEnum):
             return cls.STRING
         try:
             return cls(dtype.name)
-        except ValueError:
+        except ValueError as error:
+            raise_interruption(error)
             raise TypeError(
                 f"numpy dtype {dtype} has no ONNX element type; "
                 f"the ones there are: {', '.join(cls)}"

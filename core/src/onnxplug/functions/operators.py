@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from onnxplug.ep import Reason, RefusalCode
 from onnxplug.functions.body import Body, NoFunction
 from onnxplug.graph import AttributeType, Function, Graph, Node
+from onnxplug.interruption import raise_interruption
 
 Outputs: TypeAlias = "str | tuple[str | None, ...]"
 
@@ -90,6 +91,7 @@ def _make(graph: Graph, node: Node) -> Function | str:
     except NoFunction as error:
         return str(error)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise_interruption(error)
         # numbers and shapes that nobody has checked: no heads, say, or too few axes
         return f"its attributes and shapes make no function: {error}"
     return body.function(outputs)

@@ -34,6 +34,7 @@ from onnxplug.graph.graph import Function, Model
 from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
 from onnxplug.graph.wire import Message, signed
+from onnxplug.interruption import raise_interruption
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
         try:
             return memoryview(source.SerializeToString()), kind
         except Exception as error:  # whatever this protobuf raises beyond 2 GiB
+            raise_interruption(error)
             raise InvalidModel(
                 f"{kind} cannot be serialized: {error}; save it with its weights as "
                 "external data and load it by its path"
@@ -204,6 +206,7 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
             "opened in binary mode, or an onnx.ModelProto"
         ) from error
     except (ValueError, BufferError) as error:  # it was released, or is of no bytes
+        raise_interruption(error)
         raise InvalidModel(f"{kind} has no bytes to be read: {error}") from error
 
 

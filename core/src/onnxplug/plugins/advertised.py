@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.installed import InstalledDistribution, search_path
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _read(distribution: Any, entry_points: Callable[[Any], Iterable[Any]]) -> li
     try:
         return list(entry_points(distribution))
     except Exception as error:  # noqa: BLE001  # one must not break the listing of all
+        raise_interruption(error)
         import logging
 
         logging.getLogger("onnxplug.plugins").warning(

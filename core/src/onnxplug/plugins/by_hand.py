@@ -20,6 +20,7 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.library import Library, check_factory
 from onnxplug.plugins.loader import PluginLoader
 from onnxplug.plugins.names import nearest
@@ -182,6 +183,7 @@ def _discarded_on_error(name: str, library: Library) -> Iterator[None]:
         yield
     except BaseException as error:
         library.discard()
+        raise_interruption(error)
         if isinstance(error, PluginError):
             raise
         if isinstance(error, FAILURES):

@@ -17,6 +17,7 @@ from onnxplug.errors import (
     PluginIncompatible,
 )
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.declared import check_domain
 from onnxplug.plugins.library import Library
@@ -53,11 +54,14 @@ class SuppliedOperator(NamedTuple):
         who = f"{self.supplier}, in {what} of {self.operator.op_type},"
         try:
             return function(*arguments)
-        except OnnxplugError:
+        except OnnxplugError as error:
+            raise_interruption(error)
             raise
         except MemoryError as error:
+            raise_interruption(error)
             raise OutOfMemory.of(error, who) from error
         except FAILURES as error:
+            raise_interruption(error)
             raise PluginError(f"{who} failed: {type(error).__name__}: {error}") from (
                 error
             )
@@ -98,6 +102,7 @@ class Supplier:
         try:
             found = _by_name(_domain_of(self._plugin))
         except FAILURES as error:
+            raise_interruption(error)
             import logging
 
             is_other = isinstance(error, PluginIncompatible)

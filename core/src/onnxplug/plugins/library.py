@@ -14,6 +14,7 @@ from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
 from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginLoadError
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.declared import check_declared
 from onnxplug.plugins.versions import check_removed, check_spi_version
 
@@ -149,6 +150,7 @@ class Library:
         try:
             return read(getattr(self._manager.hook, hook)(**arguments))
         except FAILURES as error:
+            raise_interruption(error)
             text = f"{hook} of {self.source} failed: {type(error).__name__}: {error}"
             self.problems[hook] = text
             raise PluginLoadError(text, plugin=self.source) from error

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from onnxplug.ep import EpFactory
 from onnxplug.errors import PluginError, PluginLoadError
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import interruption, raise_interruption
 from onnxplug.plugins.outcome import accept, error_of, fail, log
 from onnxplug.plugins.record import PluginRecord, PluginState
 from onnxplug.plugins.requires import check_requirements
@@ -114,13 +115,16 @@ class PluginLoader:
         try:
             with self.loading(f"plugin {record.name}"):
                 factories = _load_found(record)
-        except FAILURES as error:
-            for each in supplied:
-                fail(each, error)
-        except BaseException:
+        except BaseException as error:
+            passing = interruption(error)
+            if passing is None and isinstance(error, FAILURES):
+                for each in supplied:
+                    fail(each, error)
+                return
             # an interrupt says nothing about the plugin: it may be tried again
             for each in supplied:
                 each.state = PluginState.FOUND
+            raise_interruption(error)
             raise
         else:
             for each in supplied:

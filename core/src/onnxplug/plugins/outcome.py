@@ -13,6 +13,7 @@ from onnxplug.errors import (
     PluginLoadError,
 )
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.library import check_factory
 from onnxplug.plugins.names import short_name
 from onnxplug.plugins.record import PluginRecord, PluginState
@@ -39,6 +40,7 @@ def accept(record: PluginRecord, factories: Mapping[str, EpFactory]) -> None:
             )
         check_factory(factories[record.name])
     except FAILURES as error:  # spi_version is what the plugin wrote, or forgot
+        raise_interruption(error)
         fail(record, error)
     else:
         record.factory = factories[record.name]

@@ -17,6 +17,7 @@ from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.alone import alone
 from onnxplug.graph.scopes import Names
 from onnxplug.graph.weight import Maker
+from onnxplug.interruption import raise_interruption
 from onnxplug.operators import DEQUANTIZE
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ def _weight(
         except MemoryError:
             raise
         except Exception as error:
+            raise_interruption(error)
             said = f"{describe(node)} cannot be computed: {error}"
             raise NodeError(said, node=node.name or describe(node)) from error
         return array

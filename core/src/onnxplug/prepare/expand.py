@@ -15,6 +15,7 @@ from onnxplug.ep import Reason, RefusalCode
 from onnxplug.errors import ModelError, PluginError
 from onnxplug.graph import Function, Graph, Node
 from onnxplug.graph.scopes import Names
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.domains import SuppliedOperator
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import lift_constants
@@ -127,7 +128,8 @@ def _functions(graph: Graph, node: Node) -> Iterator[Function]:
                 data = schema.get_context_dependent_function_with_opset_version(
                     version, *call
                 )
-            except (RuntimeError, ValueError):
+            except (RuntimeError, ValueError) as error:
+                raise_interruption(error)
                 continue  # for inputs that are no such types, ONNX has no body
             yield from _complete(data, schema, node)
 

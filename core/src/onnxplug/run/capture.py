@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import CapturePhase, MemoryLocation, describe
 from onnxplug.errors import EpError, SessionRefused
-from onnxplug.guard import FAILURES, blaming
+from onnxplug.guard import blaming, ignoring_failures
 from onnxplug.run.plan import Plan, RunPartition
 
 if TYPE_CHECKING:
@@ -153,11 +153,10 @@ class CapturedRun:
                     self._arrays_made.append(result)
         except BaseException:
             # what was captured is not wanted, and the stream is to be used again
-            with contextlib.suppress(*FAILURES):
-                stream.end_capture().close()
+            with ignoring_failures():
+                self._device.end_capture(stream).close()
             raise
-        with blaming(self._device.ep, "run"):
-            return stream.end_capture()
+        return self._device.end_capture(stream)
 
     def close(self) -> None:
         """Release what was captured; its launches are done.

@@ -47,6 +47,7 @@ def compile_partition(
         except LoadCancelled:
             raise
         except FAILURES as error:
+            raise_interruption(error)
             compiled, fault = None, error  # whatever is wrong, compiling gives another
             cache.discard(name)
     if compiled is None:

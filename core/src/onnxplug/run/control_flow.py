@@ -17,6 +17,7 @@ from onnxplug.ep.room import LARGE, check_growth
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node
+from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
     from onnxplug.run.placement import Placement
@@ -92,6 +93,7 @@ def run_bodies(
     except OnnxplugError:
         raise
     except (IndexError, TypeError, ValueError) as error:
+        raise_interruption(error)
         # numpy's, of shapes and numbers that no plugin has seen
         raise _wrong(node, str(error)) from error
 

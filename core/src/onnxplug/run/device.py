@@ -179,23 +179,53 @@ class Device:
         try:
             capsule = data.__dlpack__(stream=handle)
         except Exception as error:  # whatever the library raises
+            raise_interruption(error)
             raise InvalidArgument(
                 f"a {type(data).__name__} gives no array by DLPack: {error}"
             ) from error
-        with blaming(self.ep, "run"):
-            return self.context.from_dlpack(capsule)
+        with blaming(self.ep, "run", "DeviceContext.from_dlpack"):
+            array = self.context.from_dlpack(capsule)
+        wrong = self.what_is_wrong(array, None, None)
+        if wrong is not None:
+            raise EpError(
+                f"{self.ep} failed in DeviceContext.from_dlpack: it returned "
+                f"{wrong}; expected an array in {self.location}",
+                ep=self.ep,
+                stage="run",
+            )
+        return array
 
     def stack(self, arrays: Sequence[Any], axis: int, stream: Stream | None) -> Any:
         """The arrays along a new axis; ``NotImplemented`` if the EP leaves it to the
         host."""
-        with blaming(self.ep, "run"):
-            return self.context.stack(arrays, axis, stream)
+        with blaming(self.ep, "run", "DeviceContext.stack"):
+            stacked = self.context.stack(arrays, axis, stream)
+        if stacked is NotImplemented:
+            return stacked
+        shape = [int(size) for size in arrays[0].shape]
+        shape.insert(axis, len(arrays))
+        dtype = self.data_type(arrays[0])
+        return self._checked(stacked, shape, dtype, "DeviceContext.stack")
 
     def take(self, array: Any, axis: int, index: int, stream: Stream | None) -> Any:
         """The part at *index* of *axis*; ``NotImplemented`` if that is left to the
         host."""
-        with blaming(self.ep, "run"):
-            return self.context.take(array, axis, index, stream)
+        with blaming(self.ep, "run", "DeviceContext.take"):
+            part = self.context.take(array, axis, index, stream)
+        if part is NotImplemented:
+            return part
+        shape = [int(size) for size in array.shape]
+        del shape[axis]
+        dtype = self.data_type(array)
+        return self._checked(part, shape, dtype, "DeviceContext.take")
+
+
+def sizes_of(array: Any) -> tuple[int, ...] | None:
+    """The shape of what an EP calls an array; ``None`` if it has none."""
+    try:
+        return tuple(map(operator.index, array.shape))
+    except Exception:  # whatever an object of an EP's raises  # noqa: BLE001
+        return None
 
 
 def device_at(location: MemoryLocation, registry: PluginRegistry) -> Device:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnxplug.ep import HOST, MemoryLocation, describe
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.errors import OutOfMemory, RunCancelled
+from onnxplug.guard import ignoring_failures
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.context import Context
 from onnxplug.run.control_flow import run_bodies
@@ -148,7 +148,7 @@ def _run_partition(
             try:
                 results = _call(step, arguments, outputs, context)
             except BaseException:
-                with contextlib.suppress(Exception):  # the caller gets the first
+                with ignoring_failures():  # the caller gets the first
                     run.synchronize(step.location)
                 raise
     if stream is not None and step.location.host_accessible and not is_captured:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.ep import CompiledPartition
 from onnxplug.errors import RunCancelled, RunError
-from onnxplug.guard import FAILURES
+from onnxplug.guard import ignoring_failures
+from onnxplug.run.events import recorded
 from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
@@ -78,16 +78,18 @@ class Kept:
         if self._turns is None:
             results = self.compiled.run(inputs, outputs, context)
         else:
-            with self._turns.take(stream, stream.record, lambda: check(context)):
+            with self._turns.take(
+                stream, lambda: recorded(stream), lambda: check(context)
+            ):
                 try:
                     results = self.compiled.run(inputs, outputs, context)
                 except BaseException:
-                    with contextlib.suppress(Exception):  # the caller gets the first
+                    with ignoring_failures():  # the caller gets the first
                         stream.synchronize()
                     raise
         if not is_captured:
             # what is queued uses it when the run has ended, too
-            self._ends[id(stream)] = stream, stream.record()
+            self._ends[id(stream)] = stream, recorded(stream)
         return results
 
     def close_once(self) -> None:
@@ -100,7 +102,7 @@ class Kept:
 
     def _close(self) -> None:
         for _, event in self._ends.values():
-            with contextlib.suppress(*FAILURES):  # what failed is its run's failure
+            with ignoring_failures():  # what failed is its run's failure
                 event.synchronize()
         self._ends.clear()
         self.compiled.close()

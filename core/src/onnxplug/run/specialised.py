@@ -271,6 +271,7 @@ class SpecialisedPartition(CompiledPartition):
             return True  # the session is being closed
         # whatever it is, it is nobody's run that fails
         except Exception as error:  # noqa: BLE001
+            raise_interruption(error)
             import logging
 
             logging.getLogger("onnxplug.session").warning(
@@ -327,6 +328,7 @@ class SpecialisedPartition(CompiledPartition):
             made = Kept(self._compile(shapes, lambda: compilation.is_unwanted))
             return made
         except FAILURES as error:
+            raise_interruption(error)
             if isinstance(error, LoadCancelled) and compilation.is_unwanted:
                 # if a run has come meanwhile, it compiles itself
                 raise RunCancelled("the run was cancelled while it compiled") from None

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.locks import new_rlock
+from onnxplug.ep.locks import has_lock, new_rlock
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, blaming
+from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, MemoryLocation, Stream
+    from onnxplug.ep import MemoryLocation, Stream
+    from onnxplug.run.events import OwnedEvent
     from onnxplug.run.memory import Memory
 
 
@@ -67,7 +69,8 @@ class Streams:
             for event in events:
                 try:
                     event.synchronize()
-                except FAILURES:
+                except FAILURES as error:
+                    raise_interruption(error)
                     self._has_failed = True
 
     def when_idle(self, end: Callable[[], None]) -> None:
@@ -131,7 +134,8 @@ def _wait_for(streams: Mapping[MemoryLocation, Stream | None]) -> bool:
         if stream is not None:
             try:
                 stream.synchronize()
-            except FAILURES:
+            except FAILURES as error:
+                raise_interruption(error)
                 has_failed = True
     return has_failed
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxplug.ep.locks import new_rlock
-from onnxplug.guard import FAILURES
+from onnxplug.guard import ignoring_failures
 from onnxplug.run.streams import PATIENCE
 
 if TYPE_CHECKING:
     from onnxplug.ep import Event, Stream
+    from onnxplug.run.events import OwnedEvent
 
 
 class Turns:
@@ -55,7 +56,7 @@ class Turns:
                 # on one stream the work is in order; what failed in another run is
                 # none of this one's
                 if before is not stream:
-                    with contextlib.suppress(*FAILURES):
+                    with ignoring_failures():
                         event.synchronize()
             yield
             if stream is not None:

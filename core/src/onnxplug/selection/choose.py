@@ -30,7 +30,8 @@ from onnxplug.errors import (
     PluginLoadError,
     PluginNotFound,
 )
-from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.guard import FAILURES, ep_failure, ignoring_failures
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection.devices import faults, hardware_for, judged_devices
 from onnxplug.selection.entries import entries_by_ep, entries_of
@@ -323,8 +324,8 @@ def close(chosen: Sequence[ChosenEp]) -> None:
     """Close EPs of a session that is not to be, whatever they raise."""
     for ep in chosen:
         # what went wrong before matters more
-        with contextlib.suppress(*FAILURES):
-            ep.provider.close()
+        with ignoring_failures():
+            ep.close()
 
 
 def do_without_failed(failed: Sequence[FailedEp], chosen: Sequence[ChosenEp]) -> None:
@@ -364,19 +365,31 @@ def create_ep(
         options = parse_options(
             factory.name, factory.options, request.options, suggested
         )
+    own = context.for_ep(entries)
     try:
-        provider = factory.create(devices, options, context.for_ep(entries))
+        provider = factory.create(devices, options, own)
         if not isinstance(provider, ExecutionProvider):
             raise TypeError(
                 f"create() returned {provider!r}; expected an ExecutionProvider"
             )
-    except OptionError:
+    except OptionError as error:
+        raise_interruption(error)
         raise  # the user's error, as it is where options are parsed
     except FAILURES as error:
-        found = ep_failure(factory.name, "create", error)
-        text = f"{found}{_diagnosis(factory)}"
+        own.close()  # the error refers to this frame
+        text = str(ep_failure(factory.name, "create", error))
+        text += _diagnosis(factory, text)
         raise EpError(text, ep=factory.name, stage="create") from error
-    return ChosenEp(request, factory, devices, options, provider, rank, entries=entries)
+    return ChosenEp(
+        request,
+        factory,
+        devices,
+        options,
+        provider,
+        rank,
+        entries=entries,
+        context=own,
+    )
 
 
 def _devices(

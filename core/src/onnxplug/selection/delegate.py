@@ -8,6 +8,7 @@ from typing import Any, Final
 from onnxplug.ep import EpDevice, ModelInfo
 from onnxplug.errors import OptionError
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.selection.policy import failure
 
 MAX_SELECTIONS: Final = 8
@@ -37,6 +38,7 @@ class DelegatePolicy:
                 )
             )
         except FAILURES as error:  # of the user's function
+            raise_interruption(error)
             raise failure(
                 f"EP selection delegate failed: {type(error).__name__}: {error}"
             ) from error

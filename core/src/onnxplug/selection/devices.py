@@ -10,6 +10,7 @@ from onnxplug.duration import is_duration
 from onnxplug.ep import EpDevice, EpFactory, Finding, HardwareDevice, Level
 from onnxplug.errors import EpError, OptionError, PluginLoadError
 from onnxplug.guard import FAILURES, blaming
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins.declared import is_text_table
 from onnxplug.selection.options import parse_options
@@ -151,7 +152,8 @@ def faults(factory: EpFactory) -> list[Finding]:
     """Why an EP cannot work as things are, by what it says of itself."""
     try:
         found = list(factory.diagnose())
-    except FAILURES:  # one that failed before may fail in this, too
+    except FAILURES as error:  # one that failed before may fail in this, too
+        raise_interruption(error)
         return []
     findings = [each for each in found if isinstance(each, Finding)]
     return [each for each in findings if each.level is Level.ERROR]

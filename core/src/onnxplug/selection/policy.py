@@ -21,6 +21,7 @@ from onnxplug.errors import (
     SelectionError,
 )
 from onnxplug.guard import FAILURES
+from onnxplug.interruption import raise_interruption
 from onnxplug.selection.order import CPU, is_default_cpu
 
 if TYPE_CHECKING:
@@ -146,9 +147,11 @@ def apply_policy(
     """
     try:
         selected = _unique(policy(tuple(ep_devices), model_info))
-    except OnnxplugError:
+    except OnnxplugError as error:
+        raise_interruption(error)
         raise
     except FAILURES as error:  # of a policy of a plugin's, or the user's
+        raise_interruption(error)
         raise failure(
             f"selection policy {name!r} failed: {type(error).__name__}: {error}"
         ) from error

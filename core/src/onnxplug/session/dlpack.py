@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxplug.ep import DataType
 from onnxplug.errors import ValueTypeError
+from onnxplug.interruption import raise_interruption
 
 HOST: Final = {1, 3, 11}
 """DLPack's types of memory that the host reads: its own, and that pinned for CUDA and
@@ -128,7 +129,8 @@ def import_host(source: Any) -> np.ndarray[Any, Any]:
     try:
         if not isinstance(source, Capsule) or _narrow(source.content) is None:
             return np.from_dlpack(source)
-    except Exception:  # of a library that has a type that numpy has not
+    except Exception as error:  # of a library that has a type that numpy has not
+        raise_interruption(error)
         capsule = source.__dlpack__()
         if _narrow(capsule) is None:
             raise

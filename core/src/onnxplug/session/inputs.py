@@ -332,6 +332,7 @@ def _from_library(name: str, value: Any) -> np.ndarray[Any, Any]:
     # whatever the library raises, such as for a tensor that requires a gradient, lies
     # on a device, or has an element type that numpy lacks
     except Exception as error:
+        raise_interruption(error)
         raise InputTypeError(
             f"input {name!r} is a {type(value).__name__} that gives numpy no array: "
             f"{error}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.context_data import WriteFunction
 from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
+from onnxplug.interruption import raise_interruption
 from onnxplug.options import GraphOptimizationLevel, SessionOptions
 from onnxplug.run.ep_context.write import CompiledModel, ContextSettings, write_compiled
 from onnxplug.session.compiled_model import default_path
@@ -190,6 +191,7 @@ class ModelCompiler:
         try:
             write_function(compiled)
         except Exception as error:  # of the user's function
+            raise_interruption(error)
             raise Fail(
                 f"the function of compile_to_stream failed for {len(compiled)} bytes: "
                 f"{type(error).__name__}: {error}"
@@ -254,6 +256,7 @@ def _locate(locate: GetInitializerLocation, name: str, array: Any) -> Place | No
     try:
         place = locate(name, OrtValue.ortvalue_from_numpy(array), None)
     except Exception as error:
+        raise_interruption(error)
         raise Fail(
             f"get_initializer_location_func failed for {name!r}: "
             f"{type(error).__name__}: {error}"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
 from onnxplug.ep.record import Record
+from onnxplug.errors import OnnxplugError
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.build import build_model

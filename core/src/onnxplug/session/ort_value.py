@@ -25,14 +25,15 @@ from onnxplug.errors import (
     OutputMismatch,
     ValueTypeError,
 )
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.session.dlpack import HOST as DLPACK_HOST
 from onnxplug.session.dlpack import as_source, export, import_host
 from onnxplug.session.model_info import type_name, type_name_of
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event
     from onnxplug.run.device import Device
+    from onnxplug.run.events import OwnedEvent
 
 
 class OrtValue:
@@ -149,12 +150,14 @@ class OrtValue:
         try:
             where, ordinal = map(int, source.__dlpack_device__())
         except Exception as error:
+            raise_interruption(error)
             raise _no_dlpack(data, error) from error
         if where not in DLPACK_HOST:
             return cls._imported(source, (where, ordinal))
         try:
             array = import_host(source)
         except Exception as error:
+            raise_interruption(error)
             raise _no_dlpack(data, error) from error
         return cls(_as_truths(array) if is_bool_tensor else array)
 

@@ -14,6 +14,7 @@ from typing import Final
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.errors import ModelError
+from onnxplug.interruption import raise_interruption
 from onnxplug.layout import NHWC_DOMAIN
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import Fact, NodeCall, Value
@@ -89,7 +90,14 @@ def followed(call: NodeCall, rule: Rule) -> Sequence[Fact]:
         raise
     except OutOfBounds as error:
         raise OutOfBounds(f"{describe(call.node)} cannot run: {error}") from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise_interruption(error)
         # what its EP will say better: sizes, say, that do not go together
         return ()
     if found is None:

@@ -25,6 +25,7 @@ from onnxplug.ep.size import (
     product,
     quotient,
 )
+from onnxplug.interruption import raise_interruption
 from onnxplug.shapes.facts import (
     FEW,
     Content,
@@ -51,7 +52,14 @@ def contents(call: NodeCall) -> Sequence[Content] | None:
         return None
     try:
         found = rule(call)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise_interruption(error)
         return None  # a node that is wrong, which its type's rule or its EP says
     if found is None:
         return None

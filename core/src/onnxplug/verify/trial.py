@@ -51,18 +51,21 @@ def judge(
     try:
         expected = _compute(probe, reference, registry)
     except FAILURES as error:
+        raise_interruption(error)
         return unverified(
             probe, f"the CPU EP cannot run the probe: {_message(error)}", error
         )
     try:
         found = _compute(probe, subject, registry)
     except UnassignedNode as error:
+        raise_interruption(error)
         reasons = [said for told in error.reasons.values() for said in told]
         why = "; ".join(reasons) or _message(error)
         return unverified(probe, f"the EP does not claim it: {why}")
     except (SessionRefused, _NotCreated) as error:
         return unverified(probe, _message(error), error)
     except FAILURES as error:
+        raise_interruption(error)
         if not _would_last(error):
             return unverified(probe, _message(error), error)
         return _verdict(probe, Verdict.FAILED, f"it raised {_message(error)}")
@@ -113,6 +116,7 @@ def _compute(probe: Probe, create: Create, registry: PluginRegistry) -> Computed
     try:
         ep = create(SessionContext(None, options.threads, options.config, registry))
     except FAILURES as error:
+        raise_interruption(error)
         raise _NotCreated(
             f"the EP could not be created for it: {_message(error)}"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any, Final
 
+from onnxplug.ep import raise_interruption
 from onnxplug_kernels.registry import operator
 
 _CHANNELS: Final = {"RGB": 3, "BGR": 3, "Grayscale": 1}
@@ -33,7 +34,8 @@ def image_decoder(xp: Any, encoded_stream: Any, *, pixel_format: str = "RGB") ->
             pixels = _pixels(xp, image, "L" if pixel_format == "Grayscale" else "RGB")
     # ONNX asks for an empty result whatever the reason, and Pillow's decoders
     # raise many kinds of exceptions on damaged files
-    except Exception:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001
+        raise_interruption(error)
         return xp.zeros((0, 0, _CHANNELS[pixel_format]), dtype=xp.uint8)
     if pixel_format == "BGR":
         pixels = pixels[:, :, ::-1]

@@ -131,6 +131,7 @@ class OpenVINOFactory(ep.EpFactory):
             version = import_openvino().__version__
         # a broken installation raises what it likes; it is what is asked for here
         except Exception as error:  # noqa: BLE001
+            ep.raise_interruption(error)
             yield ep.Finding(
                 level=ep.Level.ERROR,
                 message=f"openvino cannot be used: {type(error).__name__}: {error}",
@@ -210,7 +211,8 @@ def _check_properties(core: Any, settings: Settings) -> None:
     device = settings.device.partition(":")[0]
     try:
         listed = core.get_property(device, "SUPPORTED_PROPERTIES")
-    except RuntimeError:
+    except RuntimeError as error:
+        ep.raise_interruption(error)
         return  # HETERO and MULTI say what they know only of models
     known = {*map(str, listed), *_OF_CORE}
     for name in settings.properties:

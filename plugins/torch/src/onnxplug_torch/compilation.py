@@ -88,6 +88,7 @@ class CompiledProgram:
                 found: Sequence[Any] = self._function(*arguments)
             # whatever torch raises: of a node, or of compiling
             except Exception as error:
+                ep.raise_interruption(error)
                 # called step by step it fails with the name of the node, if that does
                 execute(self._program, arguments, context)
                 raise RuntimeError(

@@ -24,7 +24,8 @@ class TorchEvent(ep.Event):
     def done(self) -> bool:
         try:
             return bool(self.native.query())
-        except RuntimeError:  # the work failed
+        except RuntimeError as error:  # the work failed
+            ep.raise_interruption(error)
             return True
 
     def synchronize(self) -> None:

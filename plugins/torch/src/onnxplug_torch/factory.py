@@ -147,6 +147,7 @@ class TorchFactory(ep.EpFactory):
             torch = import_torch()
         # a broken installation raises what it likes; it is what is asked for here
         except Exception as error:  # noqa: BLE001
+            ep.raise_interruption(error)
             yield ep.Finding(
                 level=ep.Level.ERROR,
                 message=f"torch cannot be imported: {type(error).__name__}: {error}",

@@ -25,6 +25,7 @@ from onnxplug.cli.progress import Progress
 from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRecord, PluginState, registry
 from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT, VERIFY
@@ -161,6 +162,7 @@ def _packages() -> tuple[dict[str, str], list[str]]:
             versions[name] = str(importlib.import_module(name).__version__)
         # a package that is broken may raise anything
         except Exception as error:  # noqa: BLE001
+            raise_interruption(error)
             versions[name] = ""
             problems.append(f"{name} cannot be imported: {error}")
     return versions, problems

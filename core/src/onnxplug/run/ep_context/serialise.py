@@ -17,6 +17,7 @@ from onnxplug.ep.checksum import Checksum
 from onnxplug.ep.entries import fingerprint
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.interruption import raise_interruption
 from onnxplug.run.compile import CompiledGraph, CompiledUnit
 from onnxplug.run.compile_partition import declined_reason
 from onnxplug.run.ep_context.container import Entry
@@ -95,10 +96,12 @@ def _serialised(
             )
         return memoryview(data).cast("B").toreadonly()
     except Declined as error:
+        raise_interruption(error)
         return declined_reason(error.reason)
     except LoadCancelled:
         raise
     except MemoryError as error:
+        raise_interruption(error)
         what = f"{ep}, to serialise the partition from {where} on,"
         raise OutOfMemory.of(error, what, ep=ep) from error
     except FAILURES as error:

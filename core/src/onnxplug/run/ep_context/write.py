@@ -15,6 +15,7 @@ from onnxplug.graph import Node
 from onnxplug.graph.export import export_graph
 from onnxplug.graph.placing import Place, WeightsFile, place
 from onnxplug.guard import FAILURES, ep_failure
+from onnxplug.interruption import raise_interruption
 from onnxplug.operators import EP_CONTEXT
 from onnxplug.run.compile import CompiledUnit
 from onnxplug.run.ep_context.container import Entry, pack
@@ -210,6 +211,7 @@ class _Writer:
             try:
                 self._settings.write_data(name, content)
             except Exception as error:
+                raise_interruption(error)
                 raise Fail(
                     "the function of set_ep_context_data_write_func failed for "
                     f"{name!r}: {type(error).__name__}: {error}"

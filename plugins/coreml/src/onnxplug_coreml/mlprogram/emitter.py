@@ -136,6 +136,7 @@ class Writer:
         except MemoryError:
             raise
         except Exception as error:  # coremltools raises of all kinds
+            ep.raise_interruption(error)
             raise Refused(
                 f"coremltools does not take {operation.primitive}: {shortened(error)}",
                 operation.node,

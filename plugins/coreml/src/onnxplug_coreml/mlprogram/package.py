@@ -40,6 +40,7 @@ def build_package(program: Program, folder: Path, *, narrow: bool) -> Path:
         except (MemoryError, OSError):
             raise
         except Exception as error:  # coremltools raises of all kinds
+            ep.raise_interruption(error)
             raise Refused(f"coremltools fails at it: {shortened(error)}") from error
         tools.utils.save_spec(model, str(path), weights_dir=weights)
     return path

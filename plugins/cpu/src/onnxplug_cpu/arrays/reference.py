@@ -34,6 +34,7 @@ def find(schema: Any, node: ep.Node, version: int) -> Callable[..., Any] | ep.Re
         evaluator = ReferenceEvaluator(_model(schema, node, version))
     # the evaluator raises several unrelated exceptions for what it does not know
     except Exception as error:  # noqa: BLE001
+        ep.raise_interruption(error)
         return ep.Reason(ep.RefusalCode.OP, f"no kernel, and no reference: {error}")
     names = [name or "" for name in node.inputs]
 

@@ -49,22 +49,33 @@ class Status(Handle):
     Attributes:
         code: one of :class:`Code`, or whatever a library chose.
         message: what it says.
+        cause: what was raised in an entry of ours, if that is where it failed.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(
+        self, code: int, message: str, cause: BaseException | None = None
+    ) -> None:
         super().__init__()
         self.code = code
         self.message = message
+        self.cause = cause
 
 
-def status_of(error: Exception, entry: str) -> int:
+def status_of(error: BaseException, entry: str) -> int:
     """The address of a status that says what *entry* failed of."""
-    code = Code.FAIL
+    code, cause = Code.FAIL, error
     if isinstance(error, InterfaceError):
         code = error.code
     elif not isinstance(error, ep.OnnxplugError | MemoryError):
-        _logger.exception("%s failed", entry)
-    return Status(code, f"{entry}: {error or type(error).__name__}").address
+        try:
+            ep.raise_interruption(error)
+        # through the library it cannot go
+        except BaseException as passing:  # noqa: BLE001
+            cause = passing
+        else:
+            if isinstance(error, Exception):
+                _logger.exception("%s failed", entry)
+    return Status(code, f"{entry}: {error or type(error).__name__}", cause).address
 
 
 def raise_status(address: int | None, what: str) -> None:

@@ -142,6 +142,7 @@ class Queue:
             work.function()
         # a device keeps what went wrong until somebody synchronises
         except Exception as error:  # noqa: BLE001
+            ep.raise_interruption(error)
             # frames keep the arrays in them
             failure = error.with_traceback(None)
         finally:

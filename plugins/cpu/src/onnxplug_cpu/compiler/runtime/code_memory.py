@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from onnxplug.ep import raise_interruption
 from onnxplug_cpu.compiler.runtime.image import Image
 
 REGION: Final = 1 << 20
@@ -74,6 +75,7 @@ class CodeMemory:
             try:
                 self.place([Image(b"\0", 1, 0)])
             except OSError as error:
+                raise_interruption(error)
                 self._problem = error.strerror or str(error)
             self._tried = True
         return self._problem

@@ -195,6 +195,7 @@ class Library:
             with _lock:
                 addresses = memory.place(list(images.values()))
         except OSError as error:
+            ep.raise_interruption(error)
             raise KernelUnavailable(
                 f"machine code cannot be executed: {error}"
             ) from error
@@ -263,6 +264,7 @@ def compile_object(kernel: Kernel, isa: Isa) -> bytes:
         try:
             return _emit_object(text, isa)
         except (ImportError, OSError, RuntimeError) as error:
+            ep.raise_interruption(error)
             raise KernelUnavailable(
                 f"llvmlite {llvmlite_version()} cannot compile {kernel.key}: {error}"
             ) from error

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug.ep import raise_interruption
 from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
@@ -436,6 +437,7 @@ class Pool:
                 try:
                     thread.start()
                 except RuntimeError as error:
+                    raise_interruption(error)
                     self._threads.remove(thread)
                     self.try_again_at = time.monotonic() + RETRY
                     _warn_of_threads(workers, self.size, error)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.ep import raise_interruption
 from onnxplug.ep.bounds import sizes
 from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import (
@@ -417,6 +418,7 @@ class Inference:
             refusal.call = refusal.call or call
             raise
         except (IndexError, ValueError) as error:
+            raise_interruption(error)
             # no result is right, which the array tier says in its own words
             raise NotCompiled(str(error), call) from error
         # what is not computed only because so much was is so for one plan
@@ -533,6 +535,7 @@ def _computed(
         with np.errstate(all="ignore"):
             results = call.function(*contents)
     except Exception as error:  # whatever it is, a run is where to raise it
+        raise_interruption(error)
         raise NotCompiled(str(error), call) from error
     if not isinstance(results, tuple):
         results = (results,)

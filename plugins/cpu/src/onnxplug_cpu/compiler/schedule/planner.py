@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.ep import raise_interruption
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call, NotCompiled
 from onnxplug_cpu.compiler.ir.commands import (
     Buffer,
@@ -196,6 +197,7 @@ class Planner:
             refusal.call = refusal.call or part.group.all_calls[0]
             raise
         except (IndexError, ValueError) as error:
+            raise_interruption(error)
             # a kernel does not take what the array tier may take, or refuse better
             raise NotCompiled(str(error), part.group.all_calls[0]) from error
         self._placed[number] = self._put(part, piece)
