@@ -10,6 +10,7 @@ from onnxplug.ep.record import Record
 from onnxplug.errors import InputError, ModelError
 from onnxplug.guard import blaming
 from onnxplug.shapes.specialise import check_shapes, specialised
+from onnxplug.shapes.symbols import BeliedSymbols, SharedSymbols
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph
@@ -44,8 +45,8 @@ def prepare_for(compiled: CompiledGraph, shapes: Shapes) -> list[Prepared]:
     """Let each EP prepare its partitions for model inputs of these *shapes*.
 
     Raises:
-        InputError: an input cannot have such a shape, or a dimension would have two
-            sizes.
+        InputError: an input cannot have such a shape.
+        BeliedSymbols: what the types of inputs state alike would have several sizes.
         InvalidModel: a node cannot run with these shapes; the error names it.
         EpError, OutOfMemory: an EP failed.
     """
@@ -57,19 +58,9 @@ def prepare_for(compiled: CompiledGraph, shapes: Shapes) -> list[Prepared]:
         check_shapes(types, shapes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    fixed: dict[str, tuple[int, str]] = {}
-    for name, shape in shapes.items():
-        stated = graph.value(name).shape
-        for symbol, size in zip(stated or (), shape, strict=False):
-            if not isinstance(symbol, str):
-                continue
-            before, source = fixed.setdefault(symbol, (size, name))
-            if before != size:
-                raise InputError(
-                    f"dimension {symbol!r} is {before} in the shape given of "
-                    f"{source!r}, and {size} in that of {name!r}",
-                    input=name,
-                )
+    belied = SharedSymbols(types).belied(shapes)
+    if belied:
+        raise BeliedSymbols(belied)
     static = specialised(
         graph,
         graph.nodes,

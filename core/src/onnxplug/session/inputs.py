@@ -29,15 +29,14 @@ from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.escape import escape
 from onnxplug.graph.graph import outside
+from onnxplug.interruption import raise_interruption
 from onnxplug.session.model_info import type_name
-
-Symbols: TypeAlias = dict[str, tuple[int, str]]
-"""Symbolic dimension to its size in this run and the input that fixed it."""
+from onnxplug.shapes.symbols import BeliedSymbols, SharedSymbols
 
 _Array: TypeAlias = tuple[str, np.dtype[Any], tuple[int, ...] | None]
 """An input's name, its dtype, and its shape in the last run."""
 
-Check: TypeAlias = Callable[[Any, Symbols], Any]
+Check: TypeAlias = Callable[[Any], Any]
 
 
 class InputChecker:
@@ -58,11 +57,15 @@ class InputChecker:
         self._required = {name: types[name] for name in types if name not in defaults}
         self._default_values = list(defaults.values())
         self._arrays = _as_arrays(self._required)
+        self._shared = SharedSymbols(types)
 
     def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
         """As :meth:`check`, for what most feeds are: arrays to be passed as they are.
 
         ``None``, which says nothing of the feed, when it is not quite so.
+
+        Raises:
+            InputError, BeliedSymbols: see :meth:`check`.
         """
         expected = self._arrays
         if expected is None or type(feed) is not dict or len(feed) != len(expected):
@@ -93,7 +96,6 @@ class InputChecker:
 
     def _check_shapes(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
         """Check the shapes of all that must be fed, and keep them for the next run."""
-        symbols: Symbols = {}
         arrays = []
         for (name, value_type), value in zip(
             self._required.items(), values, strict=True
@@ -101,9 +103,16 @@ class InputChecker:
             assert isinstance(value_type, TensorType)
             found = value.shape
             if value_type.shape is not None:
-                _check_shape(name, found, value_type.shape, symbols)
+                _check_shape(name, found, value_type.shape)
             arrays.append((name, value.dtype, found))
+        if self._shared:
+            self._check_shared({name: shape for name, _, shape in arrays})
         self._arrays = arrays
+
+    def _check_shared(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        belied = self._shared.belied(shapes)
+        if belied:
+            raise BeliedSymbols(belied)
 
     def check(
         self,
@@ -118,6 +127,7 @@ class InputChecker:
 
         Raises:
             InputError: an input is missing, unknown, or does not fit.
+            BeliedSymbols: all fit, and what the types state alike has several sizes.
         """
         # asked first of what most feeds are, since this runs at each call
         if type(feed) is not dict and not isinstance(feed, Mapping):
@@ -125,24 +135,29 @@ class InputChecker:
                 f"the feed is a {type(feed).__name__}; expected a dict from the names "
                 "of inputs to their values"
             )
-        symbols: Symbols = {}
         values = []
         known = 0
         for name, check in self._checks:
             known += name in feed
             if name in placed:
-                _check_placed(
-                    name, self._types[name], feed[name], placed[name], symbols
-                )
+                _check_placed(name, self._types[name], feed[name], placed[name])
                 values.append(feed[name])
             elif name in feed:
-                values.append(check(feed[name], symbols))
+                values.append(check(feed[name]))
             elif name in self._defaults:
                 values.append(self._defaults[name])
             else:
                 raise self._missing(feed)
         if len(feed) != known:
             raise self._unknown(feed)
+        if self._shared:
+            self._check_shared(
+                {
+                    name: value.shape
+                    for name, value in zip(self._types, values, strict=True)
+                    if hasattr(value, "shape")
+                }
+            )
         return values
 
     def _missing(self, feed: Mapping[str, Any]) -> InputError:
@@ -191,7 +206,7 @@ def _checker(name: str, value_type: ValueType | None) -> Check:
             return _map_checker(name, key, value)
         case SparseTensorType(dtype=DataType() as dtype, shape=shape):
             return _sparse_checker(name, dtype, shape)
-    return lambda value, symbols: value
+    return lambda value: value
 
 
 def _tensor_checker(
@@ -202,7 +217,7 @@ def _tensor_checker(
     static = shape if shape and all(type(size) is int for size in shape) else None
     scalar = shape == ()
 
-    def check(value: Any, symbols: Symbols) -> Any:
+    def check(value: Any) -> Any:
         if (
             is_string
             or type(value) is not np.ndarray
@@ -213,18 +228,14 @@ def _tensor_checker(
         found = value.shape
         if found == static or shape is None or (scalar and found == ()):
             return value
-        _check_shape(name, found, shape, symbols)
+        _check_shape(name, found, shape)
         return value
 
     return check
 
 
 def _check_placed(
-    name: str,
-    value_type: ValueType | None,
-    value: Any,
-    dtype: DataType,
-    symbols: Symbols,
+    name: str, value_type: ValueType | None, value: Any, dtype: DataType
 ) -> None:
     """Check an array of *dtype* that is not the host's."""
     if not isinstance(value_type, TensorType) or value_type.dtype is None:
@@ -236,14 +247,11 @@ def _check_placed(
     if dtype is not value_type.dtype:
         raise _wrong_dtype(name, value_type.dtype, dtype.numpy)
     if value_type.shape is not None:
-        _check_shape(name, tuple(value.shape), value_type.shape, symbols)
+        _check_shape(name, tuple(value.shape), value_type.shape)
 
 
 def _check_shape(
-    name: str,
-    found: tuple[int, ...],
-    expected: tuple[Dimension, ...],
-    symbols: Symbols,
+    name: str, found: tuple[int, ...], expected: tuple[Dimension, ...]
 ) -> None:
     if len(found) != len(expected):
         raise InputError(
@@ -262,14 +270,6 @@ def _check_shape(
                 f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
                 f"(shape {list(found)} where the model has {_shown(expected)}).  "
                 "Please fix either the inputs/outputs or the model.",
-                input=name,
-            )
-        known, by = symbols.setdefault(dimension, (size, name))
-        if size != known:
-            raise InputError(
-                f"input {name!r} has size {size} in dimension {axis}, which the model "
-                f"calls {dimension!r}; it is {known} in input {by!r}, and one run must "
-                "have one size for it",
                 input=name,
             )
 
@@ -408,9 +408,9 @@ def _sequence_checker(name: str, element: ValueType | None) -> Check:
 def _optional_checker(name: str, element: ValueType | None) -> Check:
     check_element = _checker(name, element)
 
-    def check(value: Any, symbols: Symbols) -> Any:
+    def check(value: Any) -> Any:
         held = _held(value)
-        return None if held is None else check_element(held, symbols)
+        return None if held is None else check_element(held)
 
     return check
 
@@ -421,7 +421,7 @@ def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Chec
         value_type = TensorType(value_type.dtype)
     check_value = _checker(name, value_type)
 
-    def check(value: Any, symbols: Symbols) -> Any:
+    def check(value: Any) -> Any:
         value = _held(value)
         if not isinstance(value, Mapping):
             raise _wrong_kind(name, value, "a dict", "a map")
@@ -429,7 +429,7 @@ def _map_checker(name: str, key: DataType, value_type: ValueType | None) -> Chec
         for found, item in value.items():
             if isinstance(item, np.generic):  # a number, as Python's are
                 item = item.item()
-            item = check_value(item, dict(symbols))
+            item = check_value(item)
             is_scalar = isinstance(item, np.ndarray) and item.ndim == 0
             checked[_as_key(name, key, found)] = item[()] if is_scalar else item
         if len(checked) != len(value):
@@ -463,7 +463,7 @@ def _as_key(name: str, dtype: DataType, key: Any) -> str | int:
 def _sparse_checker(
     name: str, dtype: DataType, shape: tuple[Dimension, ...] | None
 ) -> Check:
-    def check(value: Any, symbols: Symbols) -> Any:
+    def check(value: Any) -> Any:
         value = _held(value)
         if not isinstance(value, SparseTensor):
             wanted = "an onnxplug.ep.SparseTensor"
@@ -472,7 +472,7 @@ def _sparse_checker(
         indices = _as_tensor(name, DataType.INT64, value.indices)
         found = tuple(value.shape)
         if shape is not None:
-            _check_shape(name, found, shape, symbols)
+            _check_shape(name, found, shape)
         count = len(values) if values.ndim == 1 else -1
         if indices.shape not in ((count,), (count, len(found))):
             raise InputError(

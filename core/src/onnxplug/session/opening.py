@@ -21,9 +21,11 @@ from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.selection.choose import EpMaker, close
 from onnxplug.session.model_info import ModelMetadata
+from onnxplug.shapes.stated import merged
+from onnxplug.shapes.symbols import SharedSymbols, forget, stated_as
 
 if TYPE_CHECKING:
-    from onnxplug.ep import MemoryLocation, ModelInfo
+    from onnxplug.ep import MemoryLocation, ModelInfo, ValueType
     from onnxplug.ep.files import Identity
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
@@ -80,36 +82,62 @@ def open_model(
 
     Raises:
         OnnxplugError: see ``InferenceSession``.
+        BaseException: what a signal handler raised meanwhile.
     """
+    try:
+        return _opened(request, extra_outputs, resolved, profile, finish)
+    except OnnxplugError as error:
+        # also what came of an error of a file's that was a handler's
+        raise_interruption(error)
+        raise
+
+
+def _opened(
+    request: SessionRequest,
+    extra_outputs: Sequence[str],
+    resolved: Sequence[ProviderRequest] | None,
+    profile: Profile | None,
+    finish: Callable[[BuiltModel, Model], object] | None,
+) -> OpenedModel:
     registry = request.registry or registry_of_process
     kind = "array" if isinstance(request.source, memoryview) else "uri"
     with stage(profile, f"model_loading_{kind}"):
         model, contexts = load(
             request.source, request.options, extra_outputs, request.files
         )
+    options = request.options
+    compiles = options.config["ep.context_enable"] == "1" and request.files is None
+    belied = request.belied
+    if compiles or finish is not None or options.optimized_model_filepath:
+        # what is written is run elsewhere, where nothing is made anew
+        belied |= _shared(model.graph).every()
+    declared = forget(model.graph, belied, options.free_dimensions)
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
-        model.graph.domains = request.options.domains
+        model.graph.domains = options.domains
         metadata = ModelMetadata(model)
         eps = _resolve(request, registry, model) if resolved is None else resolved
         built = _build(request, registry, model, contexts, eps, profile)
         try:
-            if request.options.optimized_model_filepath and not extra_outputs:
-                _write_prepared(built.graph, model, request.options)
-            if finish is not None:
-                finish(built, model)
-            elif (
-                request.options.config["ep.context_enable"] == "1"
-                and request.files is None  # not when a session is made anew
-            ):
-                _write_compiled(built, model, request.options)
-            _log_placement(request.options, built.explanation)
+            with stated_as(declared, built.graph):
+                if options.optimized_model_filepath and not extra_outputs:
+                    _write_prepared(built.graph, model, options)
+                if finish is not None:
+                    finish(built, model)
+                elif compiles:
+                    _write_compiled(built, model, options)
+            _log_placement(options, built.explanation)
         except BaseException as error:
             close_after(error, built.close)
             raise
     if not isinstance(eps, Sequence):  # what a policy chose, rather than the policy
         eps = [ep.request for ep in built.chosen if ep.request is not None]
-    return OpenedModel(built, metadata, eps, model.files, registry)
+    return OpenedModel(built, metadata, eps, model.files, registry, declared)
+
+
+def _shared(graph: Graph) -> SharedSymbols:
+    names = [*graph.inputs, *graph.defaults]
+    return SharedSymbols({name: graph.value(name).type for name in names})
 
 
 def _resolve(

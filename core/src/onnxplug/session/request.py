@@ -14,6 +14,7 @@ from onnxplug.options import SessionOptions
 if TYPE_CHECKING:
     from onnxplug.ep.files import Identity
     from onnxplug.plugins import PluginRegistry
+    from onnxplug.shapes.symbols import Symbol
 
 
 class SessionRequest(Record):
@@ -25,6 +26,7 @@ class SessionRequest(Record):
         registry: where EPs are looked up; ``None``: the process's.
         files: those of the model as they were; ``None`` before it was loaded.
         falls_back: a run in which an EP fails is done again with the CPU EP.
+        belied: names of sizes that runs showed not to mean one size.
     """
 
     source: str | memoryview
@@ -36,6 +38,7 @@ class SessionRequest(Record):
     registry: PluginRegistry | None = None
     files: Mapping[str, Identity] | None = None
     falls_back: bool = False
+    belied: frozenset[Symbol] = frozenset()
 
     @property
     def cpu_fallback(self) -> bool:

@@ -19,6 +19,7 @@ from onnxplug.session.profiling import new_profile
 from onnxplug.session.request import SessionRequest, read_options, read_source
 from onnxplug.session.runner import ModelRunner
 from onnxplug.session.variants import Variants
+from onnxplug.shapes.symbols import BeliedSymbols
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
     from onnxplug.session.io_binding import IOBinding
+    from onnxplug.session.opening import OpenedModel
     from onnxplug.session.ort_value import OrtValue
+    from onnxplug.shapes.symbols import Symbol
 
 
 _Session = TypeVar("_Session", bound="InferenceSession")
@@ -210,6 +213,9 @@ class InferenceSession:
             if not self._fall_back(error):
                 raise
             return self.run(output_names, input_feed, run_options)
+        except BeliedSymbols as error:
+            self._forget(error.symbols)
+            return self.run(output_names, input_feed, run_options)
         return self._runner.select(output_names, results) if output_names else results
 
     def _in_use(self) -> ModelRunner:
@@ -278,8 +284,14 @@ class InferenceSession:
         runner = self._in_use()
         try:
             runner.run_bound(iobinding, run_options)
+        except BeliedSymbols as error:
+            belied = error.symbols
+        else:
+            return
         finally:
             runner.built.release()
+        self._forget(belied)
+        self.run_with_iobinding(iobinding, run_options)
 
     def run_async(
         self,
@@ -296,7 +308,8 @@ class InferenceSession:
         """
         from onnxplug.session.background import submit_for
 
-        self._runner.check(input_feed)
+        with contextlib.suppress(BeliedSymbols):  # the run sees to it
+            self._runner.check(input_feed)
         run = functools.partial(self.run, output_names, input_feed, run_options)
         submit_for(run, callback, user_data)
 
@@ -349,15 +362,19 @@ class InferenceSession:
         several = [shapes] if isinstance(shapes, Mapping) else list(shapes)
         built = self._in_use().built
         try:
-            return [
-                prepared
-                for each in several
-                for prepared in prepare_for(
+            prepared = [
+                prepare_for(
                     built.compiled, {name: tuple(sizes) for name, sizes in each.items()}
                 )
+                for each in several
             ]
+            return list(itertools.chain.from_iterable(prepared))
+        except BeliedSymbols as error:
+            belied = error.symbols
         finally:
             built.release()
+        self._forget(belied)
+        return self.prepare(several)
 
     # asking
 
@@ -496,6 +513,15 @@ class InferenceSession:
         with self._lock:
             self._in_use().built.release()  # a closed session makes no other
             return self._variants.get(names, make)
+
+
+def _log_belied(belied: Collection[Symbol]) -> None:
+    import logging
+
+    logging.getLogger("onnxplug.session").debug(
+        "the model is made anew, since sizes that it states alike differ: %s",
+        ", ".join(f"{symbol!r} of input {name!r}" for name, symbol in sorted(belied)),
+    )
 
 
 def _reopen(kind: type[_Session], request: SessionRequest) -> _Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from onnxplug.ep import (
     DataType,
@@ -129,29 +129,36 @@ def with_sizes(
     type: ValueType | None, sizes: Mapping[str, int | str]
 ) -> ValueType | None:
     """*type* with what *sizes* says in place of the names of dimensions in it."""
-    match type:
-        case TensorType(dtype, shape) if shape is not None:
-            return TensorType(dtype, _sized(shape, sizes))
-        case SparseTensorType(dtype, shape) if shape is not None:
-            return SparseTensorType(dtype, _sized(shape, sizes))
-        case SequenceType(element):
-            return SequenceType(with_sizes(element, sizes))
-        case OptionalType(element):
-            return OptionalType(with_sizes(element, sizes))
-    return type
+    return _reshaped(
+        type, lambda size: _resized(size, sizes) if isinstance(size, str) else size
+    )
 
 
 def without_names(type: ValueType | None, part: str = "") -> ValueType | None:
     """*type* without the names of dimensions that contain *part*."""
+    return _reshaped(
+        type, lambda size: None if isinstance(size, str) and part in size else size
+    )
+
+
+def without_sizes(type: ValueType | None, sizes: Collection[str]) -> ValueType | None:
+    """*type* without the dimensions' names and expressions that are in *sizes*."""
+    return _reshaped(type, lambda size: None if size in sizes else size)
+
+
+def _reshaped(
+    type: ValueType | None, change: Callable[[Dimension], Dimension]
+) -> ValueType | None:
+    """*type* with each dimension changed."""
     match type:
         case TensorType(dtype, shape) if shape is not None:
-            return TensorType(dtype, _anonymous(shape, part))
+            return TensorType(dtype, tuple(map(change, shape)))
         case SparseTensorType(dtype, shape) if shape is not None:
-            return SparseTensorType(dtype, _anonymous(shape, part))
+            return SparseTensorType(dtype, tuple(map(change, shape)))
         case SequenceType(element):
-            return SequenceType(without_names(element, part))
+            return SequenceType(_reshaped(element, change))
         case OptionalType(element):
-            return OptionalType(without_names(element, part))
+            return OptionalType(_reshaped(element, change))
     return type
 
 
@@ -179,14 +186,6 @@ def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
     return ()
 
 
-def _sized(
-    shape: tuple[Dimension, ...], sizes: Mapping[str, int | str]
-) -> tuple[Dimension, ...]:
-    return tuple(
-        _resized(size, sizes) if isinstance(size, str) else size for size in shape
-    )
-
-
 def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     if size in sizes or size.isidentifier():
         return sizes.get(size, size)
@@ -205,9 +204,3 @@ def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     if found is None or found == expression:
         return size
     return found if isinstance(found, int) else str(found)
-
-
-def _anonymous(shape: tuple[Dimension, ...], part: str) -> tuple[Dimension, ...]:
-    return tuple(
-        None if isinstance(size, str) and part in size else size for size in shape
-    )
