@@ -302,7 +302,7 @@ def test_a_plugin_that_fails_to_tell_its_devices_is_a_problem(doctor, register) 
     assert code == 1
     (finding,) = plugin["findings"]
     assert finding["level"] == Level.ERROR
-    assert "failed in devices: SimulatedFailure" in finding["message"]
+    assert "failed in supported_devices: SimulatedFailure" in finding["message"]
     assert finding["remedy"] == "tell the makers of registered"
 
 

@@ -114,7 +114,6 @@ def test_errors_of_the_feed_are_the_same_in_every_run(
         (InputTypeError, r"Actual: \(tensor\(double\)\)", {"x": X.astype(float)}),
         (InputError, "rank for input: x Got: 1 Expected: 2", {"x": X[0]}),
         (InputError, "index: 1 Got: 3 Expected: 2", {"x": np.ones((3, 3), np.float32)}),
-        (InputError, "'y' has size 3 .*'n'; it is 1 in input 'x'", {"x": X[:1]}),
         (InputError, "Invalid input name: z", {"z": X}),
     ]
     for _ in range(2):
@@ -214,14 +213,14 @@ def test_threads_with_feeds_of_their_own_sizes_do_not_disturb_each_other(
 
     def work(size: int) -> None:
         x = np.full((size, 2), size, np.float32)
-        longer = np.zeros((size + 1, 2), np.float32)
+        wider = np.zeros((size, size + 2), np.float32)
         try:
             for _ in range(300):
                 sum_, difference = session.run(None, {"x": x, "y": x})
                 assert sum_.shape == x.shape and (sum_ == size).all()
                 assert difference.shape == x.shape and (difference == 0).all()
-                with pytest.raises(InputError, match=f"it is {size} in input 'x'"):
-                    session.run(None, {"x": x, "y": longer})
+                with pytest.raises(InputError, match=f"index: 1 Got: {size + 2} "):
+                    session.run(None, {"x": x, "y": wider})
         except Exception as error:  # noqa: BLE001
             wrong.append(error)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +12,13 @@ import onnx
 import pytest
 
 import onnxplug
+from onnxplug import ep
 from onnxplug.errors import EpError, OnnxplugError
 from onnxplug.plugins import registry
 from onnxplug.session.ort_value import OrtValue
 from onnxplug_testing import SimulatedFactory
 from onnxplug_testing.simulated import (
+    Stage,
     context,
     memory,
     partition,
@@ -83,7 +87,62 @@ def test_a_call_that_raises(
         with pytest.raises(EpError, match=f"{NAME}.*{type(raised).__name__}") as caught:
             use()
     assert (caught.value.ep, caught.value.stage) == (NAME, stage)
+    # what is queued fails in a run, wherever that comes out
+    what = "run" if method == "synchronize" else method
+    assert re.search(rf"{NAME} failed (in|to) {what}\b", str(caught.value))
+    assert str(caught.value).count(type(raised).__name__) == 1
     use()
+
+
+def test_a_failure_of_another_ep_has_its_cause_once(simulated: MakeSimulated) -> None:
+    simulated(fail_at=Stage.CONTEXT)
+    guest = "GuestExecutionProvider"
+    simulated(name=guest, shares="simulated")
+    with pytest.raises(EpError) as caught:
+        onnxplug.InferenceSession(MODEL, providers=[guest])
+    assert caught.value.ep == guest
+    assert str(caught.value) == (
+        f"{guest} failed in create: {NAME} failed in create_context: SimulatedFailure: "
+        f"{NAME} was told to fail at create_context"
+    )
+
+
+def test_an_error_without_a_text_has_no_colon_at_its_end(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated()
+
+    def fail(*arguments: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(SimulatedFactory, "create_context", fail)
+    with pytest.raises(EpError) as caught:
+        use()
+    assert str(caught.value) == f"{NAME} failed in create_context: RuntimeError"
+
+
+def test_what_an_ep_says_of_its_own_failure_is_not_told_twice(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [
+        ep.Finding(level=ep.Level.ERROR, message=message, remedy=remedy)
+        for message, remedy in (
+            ("lab is not installed", "pip install lab"),
+            ("the driver is old", "a new one"),
+        )
+    ]
+    simulated(findings=tuple(findings))
+
+    def fail(*arguments: Any) -> Any:
+        raise RuntimeError("lab is not installed")
+
+    monkeypatch.setattr(SimulatedFactory, "create", fail)
+    with pytest.raises(EpError) as caught:
+        use()
+    assert str(caught.value) == (
+        f"{NAME} failed in create: RuntimeError: lab is not installed\n"
+        "pip install lab\nthe driver is old; a new one"
+    )
 
 
 @pytest.mark.parametrize(("owner", "method", "stage"), CALLS)
@@ -109,6 +168,45 @@ def test_an_interrupt_is_the_users(
     use()
 
 
+class Timeout(Exception):
+    """What a service raises in its handler of signals."""
+
+
+@pytest.mark.parametrize(("owner", "method", "stage"), CALLS)
+@pytest.mark.parametrize("raised", [Timeout("late"), SystemExit(3)])
+def test_what_a_signal_handler_raises_is_the_users(
+    simulated: MakeSimulated,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    stage: str,
+    raised: BaseException,
+) -> None:
+    simulated(streams=True)
+    original = getattr(owner, method)
+
+    def handle(number: int, frame: Any) -> None:
+        raise raised
+
+    def interrupted(self: Any, *arguments: Any, **named: Any) -> Any:
+        if method in ("close", "synchronize"):
+            original(self)
+        signal.raise_signal(signal.SIGTERM)
+        return original(self, *arguments, **named)
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, interrupted)
+            with pytest.raises(type(raised)) as caught:
+                use()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value is raised
+    assert raised.__context__ is None
+    use()
+
+
 @pytest.mark.parametrize("method", ["empty", "copy"])
 def test_memory_outside_a_session(
     simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch, method: str
@@ -124,7 +222,7 @@ def test_memory_outside_a_session(
         raise SystemExit(3)
 
     monkeypatch.setattr(owner, method, fail)
-    with pytest.raises(EpError, match=f"{NAME} failed in run: SystemExit: 3"):
+    with pytest.raises(EpError, match=f"{NAME} failed in {method} .*: SystemExit: 3"):
         OrtValue.ortvalue_from_numpy(FEED["x"], "simulated")
 
 

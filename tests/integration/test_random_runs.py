@@ -92,8 +92,10 @@ def opened(
         options: dict[str, object] = {}
         if draw.random() < 0.2:
             location = ep.MemoryLocation(f"first{seed}", 0)
-            stream = registry.contexts.at(location).context.create_stream()
+            owned = registry.contexts.at(location)
+            stream = owned.context.create_stream()
             assert stream is not None
+            ends.callback(lambda owned: None, owned)  # which is open until then
             ends.callback(stream.close)
             options["user_compute_stream"] = stream.native_handle
         with warnings.catch_warnings():
@@ -296,7 +298,7 @@ def test_random_models_are_captured_and_replayed(
 # mistakes of the host, which the device is to show
 
 
-def no_wait(self: object, stream: object, event: object, maker: str) -> None:
+def no_wait(self: object, stream: object, event: object) -> None:
     """Streams do not wait for each other."""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import NodeError
+from onnxplug.errors import NodeError, OutputMismatch
 from onnxplug.plugins import registry
 from onnxplug.run.streams import Streams
 from onnxplug_testing import SimulatedFactory, toy
@@ -75,6 +75,80 @@ def test_an_output_may_be_in_the_array_of_an_input(
     for step in range(1, 5):
         session.run_with_iobinding(binding)
         np.testing.assert_array_equal(value.numpy(), 2**step * X)
+
+
+PARTS = parse(
+    "(float[4] x) => (float[4] y) { a = Add (x, x) b = Sin (a) y = Add (b, x) }"
+)
+
+
+@pytest.mark.parametrize("model", [TWICE, PARTS], ids=["one step", "several"])
+@pytest.mark.parametrize("options", [None, onnxplug.RunOptions()])
+def test_a_run_in_place_copies_nothing_there_and_waits_for_nothing(
+    simulated: MakeSimulated, model: onnx.ModelProto, options: Any
+) -> None:
+    factory = simulated(ops=frozenset({"Add"}), max_concurrent_runs=None)
+    session = onnxplug.InferenceSession(model, providers=[SIMULATED])
+    value, wanted = on_device(X), X
+    binding = bound(session, value, value)
+    for _ in range(4):
+        factory.transfer.copies.clear()
+        session.run_with_iobinding(binding, options)
+        assert not value.ready
+        assert not [c for c in factory.transfer.copies if c.source == c.target]
+        (wanted,) = session.run(None, {"x": wanted})
+    assert binding.get_outputs() == [value]
+    np.testing.assert_array_equal(value.numpy(), wanted)
+
+
+def test_a_value_filled_in_place_is_the_same_for_other_bindings(
+    simulated: MakeSimulated,
+) -> None:
+    simulated(max_concurrent_runs=None)
+    session = onnxplug.InferenceSession(TWICE, providers=[SIMULATED])
+    value, target = on_device(X), room()
+    in_place = bound(session, value, value)
+    reading, filling = bound(session, value, target), bound(session, target, value)
+    for step in range(3):
+        session.run_with_iobinding(reading)  # the second time with nothing to look up
+        np.testing.assert_array_equal(result(reading), 2 * 8.0**step * X)
+        session.run_with_iobinding(in_place)
+        session.run_with_iobinding(reading)
+        np.testing.assert_array_equal(result(reading), 4 * 8.0**step * X)
+        session.run_with_iobinding(filling)
+        np.testing.assert_array_equal(value.numpy(), 8 * 8.0**step * X)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_input_that_is_an_output_is_read_before_it_is_filled_in_place(
+    simulated: MakeSimulated, shared: bool
+) -> None:
+    simulated(max_concurrent_runs=None)
+    model = parse("(float[4] x) => (float[4] y, float[4] x) { y = Add (x, x) }")
+    session = onnxplug.InferenceSession(model, providers=[SIMULATED])
+    value = on_device(X)
+    other = onnxplug.OrtValue.from_dlpack(value) if shared else None
+    binding = bound(session, value, value)
+    binding.bind_output("x", "simulated")
+    for step in range(3):
+        session.run_with_iobinding(binding)
+        y, x = binding.copy_outputs_to_cpu()
+        np.testing.assert_array_equal(x, 2**step * X)
+        np.testing.assert_array_equal(y, 2 ** (step + 1) * X)
+        if other is not None:  # memory that others see stays what it is
+            np.testing.assert_array_equal(other.numpy(), y)
+
+
+def test_what_does_not_fit_in_place_is_refused_and_nothing_changes(
+    simulated: MakeSimulated,
+) -> None:
+    simulated(own_dtypes=frozenset({ep.DataType.FLOAT32}))
+    model = parse("(float[N] x) => (float[M] y) { y = Concat <axis = 0> (x, x) }")
+    session = onnxplug.InferenceSession(model, providers=[SIMULATED])
+    value = on_device(X)
+    with pytest.raises(OutputMismatch, match=r"output 'y' is float32\[8\].*\[4\]"):
+        session.run_with_iobinding(bound(session, value, value))
+    np.testing.assert_array_equal(value.numpy(), X)
 
 
 # dropped, changed, shared
@@ -233,8 +307,8 @@ def test_a_stream_of_the_users_is_used_by_one_run_at_a_time(
 ) -> None:
     simulated(max_concurrent_runs=None, schedule="threaded")
     model = parse("(float[4] x) => (float[4] y) { h = Neg (x) y = Neg (h) }")
-    context = registry.contexts.at(ep.MemoryLocation("simulated", 0)).context
-    stream = context.create_stream()
+    owned = registry.contexts.at(ep.MemoryLocation("simulated", 0))
+    stream = owned.context.create_stream()
     assert stream is not None
     options = {"user_compute_stream": stream.native_handle}
     failures: list[Exception] = []
@@ -263,7 +337,7 @@ def test_contexts_are_closed_while_nothing_is_locked(
     simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factory = simulated()
-    on_device(X)
+    value = on_device(X)
     context = type(registry.contexts.at(ep.MemoryLocation("simulated", 0)).context)
     close = context.close
     found: list[bool] = []
@@ -282,6 +356,7 @@ def test_contexts_are_closed_while_nothing_is_locked(
 
     monkeypatch.setattr(context, "close", look)
     registry.remove(factory.name)
+    del value
     gc.collect()
     assert found == [True]
 

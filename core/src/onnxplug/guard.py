@@ -180,9 +180,6 @@ def close_all(closers: Iterable[Closer]) -> None:
                 failed = failure
             else:
                 failed.add_note(str(failure))
-        # an interrupt leaves nothing open either
-        except BaseException as error:  # noqa: BLE001
-            interrupt = error
     if interrupt is not None:
         raise interrupt
     if failed is not None:

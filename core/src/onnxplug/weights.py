@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar, cast
 
-from onnxplug.ep.locks import new_rlock
+from onnxplug.ep.locks import has_lock, new_rlock
 from onnxplug.ep.weights import WeightSource
 
 _Made = TypeVar("_Made")
@@ -70,6 +70,12 @@ class SharedWeights:
         with _changing:
             self._forget_gone()
             return len(self._entries)
+
+    def values(self) -> list[Any]:
+        """What is in use, in any order; nothing that is being made."""
+        with _changing:
+            values = [entry.value() for entry in self._entries.values()]
+        return [value for value in values if value is not None]
 
     def get(
         self, source: WeightSource, layout: str, make: Callable[[], _Made]
@@ -160,17 +166,13 @@ def _require_no_circle(entry: _Entry, thread: threading.Thread, layout: str) -> 
     awaited: _Entry | None = entry
     while awaited is not None and awaited.maker is not None and awaited not in seen:
         # an interrupt may have left the name of a thread that makes it no more
-        if awaited.maker is thread and _is_owned(awaited.lock):
+        if awaited.maker is thread and has_lock(awaited.lock):
             raise RuntimeError(
                 f"a weight for the layout {layout!r} is asked for by what makes it, "
                 "which would wait for itself; make it of others"
             )
         seen.add(awaited)
         awaited = _waiting.get(awaited.maker)
-
-
-def _is_owned(lock: Any) -> bool:
-    return bool(lock._is_owned())
 
 
 of_host: Final = SharedWeights()

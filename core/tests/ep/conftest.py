@@ -16,7 +16,7 @@ MakePartition = Callable[..., GraphPartition]
 
 @pytest.fixture
 def make_partition() -> MakePartition:
-    """All of a graph of float32 values, as one partition.
+    """All of a graph of float32 values of a shape, as one partition.
 
     Each node is ``(operator, inputs, outputs)``, with ``None`` for what is left out.
     """
@@ -27,6 +27,7 @@ def make_partition() -> MakePartition:
         inputs: Sequence[str],
         outputs: Sequence[str],
         constants: Mapping[str, np.ndarray] | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> GraphPartition:
         made = [name for _, _, names in nodes for name in names if name]
         graph = Graph(
@@ -41,7 +42,7 @@ def make_partition() -> MakePartition:
                 name: Weight.from_array(array)
                 for name, array in (constants or {}).items()
             },
-            types=dict.fromkeys([*inputs, *made], TensorType(DataType.FLOAT32, None)),
+            types=dict.fromkeys([*inputs, *made], TensorType(DataType.FLOAT32, shape)),
             opset_imports={"": 21},
         )
         return GraphPartition(graph, graph.nodes)

@@ -399,3 +399,113 @@ def test_nodes_are_described_by_name_or_output(node, text: str) -> None:
     op_type, domain, name, outputs = node
     described = GraphNode(op_type, ("x",), outputs, domain=domain, name=name)
     assert describe(described) == text
+
+
+# bound outputs in kernels
+
+
+def add_into(x: np.ndarray, y: np.ndarray, out: Any = None) -> np.ndarray:
+    seen.append(out)
+    return np.add(x, y, out=out)
+
+
+seen: list[Any] = []
+
+
+@pytest.fixture
+def into(make_partition) -> Callable[..., KernelSequence]:
+    """``y = -x + x`` and maybe more, whose kernels note what they are given to fill."""
+    seen.clear()
+
+    def make(**kernels: Callable[..., Any]) -> KernelSequence:
+        partition = make_partition(
+            [("Neg", ("x",), ("a",)), ("Add", ("a", "b"), ("y",))],
+            inputs=["x", "b"],
+            outputs=["a", "y"],
+            shape=(2,),
+        )
+        return KernelSequence(
+            partition, by_op(**({"Neg": np.negative, "Add": add_into} | kernels))
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("context", [None, Context(10, {})])
+def test_a_kernel_with_a_parameter_for_it_fills_the_bound_array(
+    into: Callable[..., KernelSequence], context: Any
+) -> None:
+    target = np.zeros(2, np.float32)
+    a, y = into().run([X, X], [None, target], context)
+    assert len(seen) == 1
+    assert seen[0] is target is y
+    np.testing.assert_array_equal(target, [0, 0])
+    np.testing.assert_array_equal(a, -X)
+
+
+def test_a_ufunc_of_numpys_fills_the_bound_array(
+    into: Callable[..., KernelSequence],
+) -> None:
+    target = np.zeros(2, np.float32)
+    filled = []
+
+    class Watched(np.ndarray):
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any):
+            filled.append(more.get("out"))
+            plain = {"out": tuple(np.asarray(each) for each in more["out"])}
+            return getattr(ufunc, method)(*map(np.asarray, inputs), **plain)
+
+    into().run([X, X], [target.view(Watched), None], None)
+    assert len(filled) == 1
+    np.testing.assert_array_equal(target, -X)
+
+
+def test_a_single_kernel_fills_the_bound_array(make_partition) -> None:
+    seen.clear()
+    partition = make_partition(
+        [("Add", ("x", "b"), ("y",))], inputs=["x", "b"], outputs=["y"], shape=(2,)
+    )
+    target = np.zeros(2, np.float32)
+    (found,) = KernelSequence(partition, by_op(Add=add_into)).run(
+        [X, X], [target], None
+    )
+    assert found is target and seen[0] is target
+    np.testing.assert_array_equal(target, 2 * X)
+
+
+def test_what_a_kernel_does_not_fill_is_copied(
+    into: Callable[..., KernelSequence],
+) -> None:
+    target = np.zeros(2, np.float32)
+    _, y = into(Add=lambda x, y: x + y).run([X, X], [None, target], None)
+    assert y is target
+    # one that finds its result to be another leaves the array as it is
+    wider = into(Add=lambda x, y, out=None: np.add(x, y, dtype=np.float64))
+    target[:] = 7
+    with pytest.raises(OutputMismatch, match="float64"):
+        wider.run([X, X], [None, target], None)
+    np.testing.assert_array_equal(target, [7, 7])
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((1, 2), np.float32), np.zeros(2, np.float64)]
+)
+def test_nothing_is_written_unless_all_bound_arrays_fit(
+    into: Callable[..., KernelSequence], wrong: np.ndarray
+) -> None:
+    target = np.full(2, 7, np.float32)
+    with pytest.raises(OutputMismatch, match="output 0"):
+        into().run([X, X], [wrong, target], None)
+    assert seen == [None]
+    np.testing.assert_array_equal(target, [7, 7])
+    np.testing.assert_array_equal(wrong, np.zeros_like(wrong))
+
+
+def test_numpy_does_not_convert_to_a_bound_array(
+    into: Callable[..., KernelSequence],
+) -> None:
+    # the graph says two elements, and there is one, which would be stretched
+    target = np.full(2, 7, np.float32)
+    with pytest.raises(OutputMismatch):
+        into(Add=np.subtract).run([X[:1], X[:1]], [target, None], None)
+    np.testing.assert_array_equal(target, [7, 7])

@@ -16,7 +16,8 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug import errors
+from onnxplug import ep, errors
+from onnxplug.plugins import registry
 from onnxplug_native.interface.table import API_VERSION
 
 from .conftest import feeds, product
@@ -242,11 +243,24 @@ def test_memory_that_the_host_cannot_use(register, macros) -> None:
             (found,) = session.run(None, given)
             expected = (given["x"] + given["x"]) * given["y"] ** 3
             np.testing.assert_allclose(found, expected, rtol=1e-6)
-    del session  # it keeps the memory's context as long as it is there
-    gc.collect()
+    # the session is closed, and may have weights there still
     onnxplug.unregister_ep_library("example")
+    assert allocated() == 0
+    del session
     gc.collect()
     assert allocated() == 0
+
+
+def test_the_context_of_a_librarys_memory_is_kept(register) -> None:
+    register("DEVICE_MEMORY")
+    contexts = []
+    for _ in range(2):
+        with open_session(product(2, 3)) as session:
+            contexts.append(
+                registry.contexts.at(ep.MemoryLocation("example_memory", 0)).context
+            )
+            session.run(None, feeds(2, 3))
+    assert contexts[0] is contexts[1]
 
 
 def test_a_kernel_with_arguments_in_several_memories_is_refused_with_the_reason(

@@ -28,10 +28,17 @@ class MemoryKind(StrEnum):
 class DeviceContext(ABC):
     """One memory location: what makes arrays there, copies them, and queues work.
 
-    The factory that owns the location's space makes it, once per process, when it is
-    first needed.  All EPs that work there get the same one from the host, by
-    :meth:`onnxplug.ep.SessionContext.context`.  Called from any thread.  The host
-    closes it when nothing uses it any more, before it closes the factory.
+    The factory that owns the location's space makes it when it is first needed.  All
+    EPs that work there get the same one from the host, by
+    :meth:`onnxplug.ep.SessionContext.context`.  Called from any thread.
+
+    The host closes it when nothing uses it any more: no session that is open has an EP
+    that asked for it, or values there, and no ``OrtValue``, binding or captured graph
+    is left.  What is used later gets a new one, which is made when this one is closed.
+    It stays until its EP is unregistered, or the process ends, if the factory says so
+    (:attr:`onnxplug.ep.EpFactory.keeps_contexts`), or if an array of it was given to
+    another library by DLPack, whose use the host cannot see.  It is closed before the
+    factory is.
     """
 
     location: MemoryLocation
@@ -108,5 +115,9 @@ class DeviceContext(ABC):
         return NotImplemented
 
     def close(self) -> None:
-        """(optional) Release the device.  Called once, when its streams are closed."""
+        """(optional) Release the device.
+
+        Called once, when its streams are closed, from any thread, also as garbage is
+        collected.  What it raises is logged.
+        """
         return None

@@ -157,6 +157,11 @@ class EpFactory(ABC):
     among its :attr:`memory_spaces`; of several such factories the first by name does.
     Its EP has to work in a context of another's as well."""
 
+    keeps_contexts: ClassVar[bool] = False
+    """Its contexts stay open when nothing uses them any more, until the EP is
+    unregistered or the process ends: where making one takes long, or what the factory
+    holds refers to them."""
+
     tried_on: ClassVar[Mapping[DeviceType, str] | None] = None
     """The hardware on which its makers ran the EP, in words, by kind of device.  On
     what is not in it they never did, which users are told; ``None``: not said."""
@@ -204,7 +209,8 @@ class EpFactory(ABC):
         """(optional) The context of *location*, in one of :attr:`memory_spaces`,
         or of :attr:`spare_memory_spaces`.
 
-        Called once per location and process.
+        Called when the location is first used, and again when it is after the context
+        was closed; never while there is one.
 
         Raises:
             LookupError: there is no such device.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,6 +18,7 @@ from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContex
 from onnxplug.ep.record import Record
 from onnxplug.ep.result_memory import are_large, check_results, large_results
 from onnxplug.ep.room import WORTH_ASKING
+from onnxplug.ep.types import DataType, TensorType, named_sizes
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
 
@@ -31,7 +33,7 @@ class HostFunction(CompiledPartition):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._takes_context = _takes_context(function)
+        self._takes_context = _takes(function, "context")
 
     def run(
         self,
@@ -50,11 +52,11 @@ class HostFunction(CompiledPartition):
         return fill_bound(results, outputs)
 
 
-def _takes_context(function: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], parameter: str) -> bool:
     from inspect import signature  # it takes a while to import, and few need it
 
     try:
-        return "context" in signature(function).parameters
+        return parameter in signature(function).parameters
     except ValueError:  # a native function that does not say
         return False
 
@@ -73,6 +75,14 @@ class KernelExecutionProvider(ExecutionProvider):
         and returns the first output, or a tuple of outputs, each an array and no
         scalar.  It must not write to its inputs.  Called for capability and again for
         compilation; pure.
+
+        If it has a parameter called *out* and makes a single output, it is given by
+        that name the array which the caller of the session bound to the output, and
+        else nothing.  The array has the shape that the graph states and, if it is
+        numpy's, the element type; it shares no memory with an input.  The function
+        fills and returns it; where its result is of another shape or element type all
+        the same, it leaves the array as it is and returns a new one.  Ufuncs of numpy's
+        are called so, too.  What other functions return is copied there.
         """
 
     def get_capability(self, graph: Graph) -> CapabilityReport:
@@ -169,6 +179,7 @@ class KernelSequence(CompiledPartition):
         )
         self._partition = partition
         self._single = self._find_single(calls)
+        self._fillable: dict[int, bool] = {}
         # only once an array is large is there more to ask before each call
         self._may_be_large = any(call.writes for call in calls)
         self._is_large = are_large(template)
@@ -188,10 +199,14 @@ class KernelSequence(CompiledPartition):
     ) -> Sequence[Any]:
         """Call the kernels in order."""
         if self._single is not None and context is None:
+            kernel = self._single
+            if outputs[0] is not None:
+                bound = self._bound_slots(inputs, outputs)
+                kernel = self._filling(self._calls[0], inputs, bound)
             try:
                 if self._may_be_large and are_large(inputs):
                     check_results(self._partition, self._calls[0].node, inputs)
-                result = self._single(*inputs)
+                result = kernel(*inputs)
             except Exception as error:
                 raise _node_error(self._calls[0].node, inputs, error) from error
             if isinstance(result, tuple):
@@ -202,20 +217,28 @@ class KernelSequence(CompiledPartition):
         slots = self._template.copy()
         slots[self._first_input : self._input_end] = inputs
         large = self._may_be_large and (self._is_large or are_large(inputs))
+        bound = {}
+        for array in outputs:
+            if array is not None:
+                bound = self._bound_slots(inputs, outputs)
+                break
         for call in self._calls:
             if context is not None and context.cancelled:
                 raise RunCancelled(
                     f"the run was cancelled before {describe(call.node)}"
                 )
             arguments = [slots[slot] for slot in call.inputs]
+            kernel = call.kernel
+            if bound:
+                kernel = self._filling(call, arguments, bound)
             # any exception of a kernel is reported with the node it happened in
             try:
                 if large and call.writes:
                     check_results(self._partition, call.node, arguments)
                 results = (
-                    call.kernel(*arguments)
+                    kernel(*arguments)
                     if context is None
-                    else self.call(call.node, call.kernel, arguments, context)
+                    else self.call(call.node, kernel, arguments, context)
                 )
             except (RunCancelled, OutOfMemory):
                 raise
@@ -239,6 +262,47 @@ class KernelSequence(CompiledPartition):
             for slot in call.frees:
                 slots[slot] = None
         return fill_bound([slots[slot] for slot in self._outputs], outputs)
+
+    def _bound_slots(
+        self, inputs: Sequence[Any], outputs: Sequence[Any | None]
+    ) -> dict[int, Any]:
+        """The bound arrays that kernels may fill, by the slots of their outputs.
+
+        There are none if any bound array is not of the stated element type and shape,
+        or the shape is not known: nothing is written until all are seen to fit.
+        """
+        names, value = self._partition.outputs, self._partition.value
+        sizes = named_sizes(
+            (value(name).type for name in self._partition.inputs),
+            (getattr(array, "shape", None) for array in inputs),
+        )
+        slots: dict[int, Any] = {}
+        for name, slot, bound in zip(names, self._outputs, outputs, strict=True):
+            if bound is None:
+                continue
+            type_ = value(name).type
+            shape = type_.shape_for(sizes) if isinstance(type_, TensorType) else None
+            if shape != tuple(bound.shape) or not _has_dtype(bound, value(name).dtype):
+                return {}
+            slots[slot] = bound
+        return slots
+
+    def _filling(
+        self, call: _Call, arguments: Sequence[Any], bound: Mapping[int, Any]
+    ) -> Callable[..., Any]:
+        """The call's kernel, which fills what is bound to its output if it can."""
+        array = bound.get(call.outputs[0]) if len(call.outputs) == 1 else None
+        if array is None:
+            return call.kernel
+        takes = self._fillable.get(call.outputs[0])
+        if takes is None:
+            takes = _is_ufunc(call.kernel) or _takes(call.kernel, "out")
+            self._fillable[call.outputs[0]] = takes
+        if takes and (
+            not _is_ufunc(call.kernel) or _gives(call.kernel, arguments, array)
+        ):
+            return partial(call.kernel, out=array)
+        return call.kernel
 
     def call(
         self,
@@ -280,6 +344,39 @@ class KernelSequence(CompiledPartition):
                 results if isinstance(results, tuple) else (results,)
             ),
         }
+
+
+def _has_dtype(array: Any, dtype: DataType | None) -> bool:
+    """Whether an array of numpy's is of *dtype*; others are for kernels to judge."""
+    import numpy as np
+
+    return dtype is not None and (
+        not isinstance(array, np.ndarray) or array.dtype == dtype.numpy
+    )
+
+
+def _is_ufunc(kernel: Callable[..., Any]) -> bool:
+    import numpy as np
+
+    return isinstance(kernel, np.ufunc)
+
+
+def _gives(ufunc: Any, arguments: Sequence[Any], array: Any) -> bool:
+    """Whether *ufunc* gives an array like *array*, to which it would else convert."""
+    import numpy as np
+
+    if (
+        ufunc.signature is not None
+        or len(arguments) != ufunc.nin
+        or not all(isinstance(each, np.ndarray) for each in (array, *arguments))
+    ):
+        return False
+    try:
+        shape = np.broadcast_shapes(*[argument.shape for argument in arguments])
+        *_, dtype = ufunc.resolve_dtypes((*[a.dtype for a in arguments], None))
+    except (TypeError, ValueError):  # the call will say what is wrong
+        return False
+    return bool(shape == array.shape and dtype == array.dtype)
 
 
 def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequence[Any]:

@@ -33,6 +33,12 @@ def new_rlock() -> threading.RLock:
     return lock
 
 
+def has_lock(lock: threading.RLock) -> bool:
+    """Whether this thread has *lock*."""
+    owned: Any = lock
+    return bool(owned._is_owned())
+
+
 def _remember(lock: Any) -> None:
     _references[weakref.ref(lock, _references.pop)] = None
 
@@ -40,7 +46,7 @@ def _remember(lock: Any) -> None:
 def _free_all() -> None:
     for reference in list(_references):
         lock = reference()
-        if lock is None or (hasattr(lock, "_is_owned") and lock._is_owned()):
+        if lock is None or (hasattr(lock, "_is_owned") and has_lock(lock)):
             continue
         lock._at_fork_reinit()
 

@@ -133,7 +133,10 @@ class _Builder:
         with stage(self._profile, "compile"):
             self._compiled = self._compile()
         self._warn_of_entries_without_effect()
-        memory = Memory(self._device_at, _user_streams(self._chosen))
+        checks = checks_always(self._options.config)
+        memory = Memory(
+            self._device_at, _user_streams(self._chosen), checks_always=checks
+        )
         for ep in self._chosen:
             memory.device(ep.provider.location)
         with stage(self._profile, "plan"):
@@ -142,7 +145,7 @@ class _Builder:
                 self._compiled,
                 memory,
                 self._explanation,
-                checks_always=checks_always(self._options.config),
+                checks_always=checks,
             )
         self._report()
         return built

@@ -89,6 +89,7 @@ class CapturedRun:
 
     def __init__(self, device: Device, arrays: Sequence[Any]) -> None:
         self._device = device
+        self._hold: object = device.hold  # it outlives the session, with its binding
         self._arrays = list(arrays)  # kept, since the work has their addresses
         self._arrays_made: list[Any] = []
         self._is_warm = False
@@ -134,7 +135,7 @@ class CapturedRun:
                     ends.enter_context(step.turns.take(stream, record, run.check))
             if self._graph is None:
                 self._graph = self._capture(stream, bound, execute)
-            with blaming(self._device.ep, "run"):
+            with blaming(self._device.ep, "run", "CapturedGraph.launch"):
                 self._graph.launch(stream)
         return bound
 
@@ -144,8 +145,7 @@ class CapturedRun:
         bound: Sequence[Any],
         execute: Callable[[], Sequence[Any]],
     ) -> CapturedGraph:
-        with blaming(self._device.ep, "run"):
-            stream.begin_capture()
+        self._device.begin_capture(stream)
         try:
             for result, array in zip(execute(), bound, strict=True):
                 if result is not array:  # an output that is bound to an input's array
@@ -167,9 +167,12 @@ class CapturedRun:
         graph, self._graph = self._graph, None
         self._arrays.clear()
         self._arrays_made.clear()
-        if graph is not None:
-            with blaming(self._device.ep, "close"):
-                graph.close()
+        try:
+            if graph is not None:
+                with blaming(self._device.ep, "close", "CapturedGraph.close"):
+                    graph.close()
+        finally:
+            self._hold = None
 
 
 def close_captured(runs: Sequence[CapturedRun]) -> None:

@@ -14,7 +14,8 @@ from onnxplug.ep import (
 )
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
 from onnxplug.graph import Node
-from onnxplug.guard import FAILURES
+from onnxplug.guard import FAILURES, in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.run.partition import Candidate, GraphPartition
 
 
@@ -80,19 +81,22 @@ def checked(
         compiled = make()
         _check(compiled, stage, partition)
         return compiled
-    except (Declined, SessionRefused, LoadCancelled):
+    except (Declined, SessionRefused, LoadCancelled) as error:
+        raise_interruption(error)
         raise
     except MemoryError as error:
+        raise_interruption(error)
         what = (
             f"{candidate.name}, to {stage} a partition of {len(partition.nodes)} nodes "
             f"from {describe(partition.nodes[0])} on,"
         )
         raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
+        raise_interruption(error)
         raise EpError(
             f"{candidate.name} failed to {stage} a partition of "
             f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
-            f"{type(error).__name__}: {error}",
+            f"{in_words(error)}",
             ep=candidate.name,
             stage=stage,
         ) from error

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import operator
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import DataType, MemoryLocation
+import numpy as np
+
+from onnxplug.ep import (
+    Allocator,
+    CapturedGraph,
+    DataTransfer,
+    DataType,
+    Event,
+    MemoryLocation,
+    Stream,
+)
 from onnxplug.ep.device_context import MemoryKind
 from onnxplug.errors import EpError, InvalidArgument, OnnxplugError
-from onnxplug.guard import blaming
+from onnxplug.guard import FAILURES, blame, blaming, in_words, malformed
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
+from onnxplug.run.events import OwnedEvent, truth
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, Stream
     from onnxplug.plugins.contexts import OwnedContext
 
 
 class Device:
-    """One memory location, which stays open while this is referred to.
+    """One memory location, which stays open while this is referred to, or until
+    :meth:`let_go`.
 
     What is done without a stream is done when a call returns.
 
@@ -29,14 +43,33 @@ class Device:
     """
 
     def __init__(self, owned: OwnedContext, location: MemoryLocation) -> None:
-        self._owned = owned
+        self._owned: OwnedContext | None = owned
+        self._reference = weakref.ref(owned)
         self.location = location
         self.ep = owned.owner
         self.context = owned.context
-        with blaming(self.ep, "create"):
+        self._event_type: type[Event] | None = None
+        with blaming(self.ep, "create", "DeviceContext.transfer"):
             self.transfer = self.context.transfer
+        with blaming(self.ep, "create", "DeviceContext.allocator"):
             self._allocator = self.context.allocator(MemoryKind.DEVICE)
             self._pinned = self.context.allocator(MemoryKind.PINNED)
+        if not isinstance(self.transfer, DataTransfer):
+            raise EpError(
+                f"{self.ep} owns {location}, and its context's transfer is "
+                f"{in_words(self.transfer)}; expected a DataTransfer",
+                ep=self.ep,
+                stage="create",
+            )
+        for allocator in (self._allocator, self._pinned):
+            if allocator is not None and not isinstance(allocator, Allocator):
+                raise malformed(
+                    self.ep,
+                    "create",
+                    "DeviceContext.allocator",
+                    allocator,
+                    "an Allocator, or None",
+                )
         if self._allocator is None and not location.host_accessible:
             raise EpError(
                 f"{self.ep} owns {location} and has no allocator of it; an EP outside "
@@ -45,37 +78,137 @@ class Device:
                 stage="create",
             )
 
+    @property
+    def hold(self) -> object:
+        """What keeps the location open as long as it is referred to; ``None`` if it
+        is closed."""
+        return self._reference()
+
+    def let_go(self) -> None:
+        """Let the location be closed, if nothing else keeps it open."""
+        self._owned = None
+
+    def lend(self) -> None:
+        """Note that another library has got an array that is here.
+
+        When it has dropped that is not seen, so the location stays open.
+        """
+        owned = self._reference()
+        if owned is not None:
+            owned.keep_open()
+
     def empty(
         self, shape: Sequence[int], dtype: DataType, stream: Stream | None = None
     ) -> Any:
         """A new array of unspecified content."""
         if self._allocator is None:
-            import numpy as np
-
             return np.empty(tuple(shape), dtype.numpy)
-        with blaming(self.ep, "run"):
-            return self._allocator.empty(shape, dtype, stream)
+        try:
+            array = self._allocator.empty(shape, dtype, stream)
+        except FAILURES as error:
+            blame(self.ep, "run", error, "Allocator.empty")
+        return self._checked(array, shape, dtype, "Allocator.empty")
 
     def empty_on_host(
         self, shape: Sequence[int], dtype: DataType, stream: Stream | None
     ) -> Any:
         """A new array of the host's for copies from here and to here."""
-        if self._pinned is not None:
-            with blaming(self.ep, "run"):
-                return self._pinned.empty(shape, dtype, stream)
-        import numpy as np
-
-        return np.empty(tuple(shape), dtype.numpy)
+        if self._pinned is None:
+            return np.empty(tuple(shape), dtype.numpy)
+        try:
+            array = self._pinned.empty(shape, dtype, stream)
+        except FAILURES as error:
+            blame(self.ep, "run", error, "Allocator.empty")
+        if (
+            not isinstance(array, np.ndarray)
+            or array.shape != tuple(shape)
+            or array.dtype != dtype.numpy
+        ):
+            raise malformed(
+                self.ep,
+                "run",
+                "Allocator.empty",
+                array,
+                f"{dtype}{list(shape)}, an array of numpy's in memory of the host",
+            )
+        return array
 
     def data_type(self, array: Any) -> DataType:
-        """The element type of an array that is here."""
-        with blaming(self.ep, "run"):
-            return self.context.data_type(array)
+        """The element type of an array that is here.
+
+        Raises:
+            EpError: the context does not know it.
+        """
+        try:
+            dtype = self.context.data_type(array)
+        except FAILURES as error:
+            blame(self.ep, "run", error, "DeviceContext.data_type")
+        if type(dtype) is not DataType:
+            raise malformed(
+                self.ep, "run", "DeviceContext.data_type", dtype, "a DataType"
+            )
+        return dtype
+
+    def what_is_wrong(
+        self, array: Any, shape: Sequence[int] | None, dtype: DataType | None
+    ) -> str | None:
+        """What *array* is, in words, if it is none of *dtype* and *shape* that is here.
+
+        Args:
+            shape: ``None``: any sizes.
+            dtype: ``None``: any element type.
+
+        Raises:
+            EpError: the context names an element type that is none.
+        """
+        found = sizes_of(array)
+        if found is None:
+            return in_words(array)
+        if isinstance(array, np.ndarray) and not self.location.host_accessible:
+            return f"an array of the host, {array.dtype}{list(found)},"
+        try:
+            held = self.data_type(array)
+        except EpError as error:
+            if error.__cause__ is None:
+                raise
+            why = f"{type(error.__cause__).__name__}: {error.__cause__}"
+            return f"{in_words(array)} that its context gives no element type ({why})"
+        if dtype not in (None, held) or (shape is not None and found != tuple(shape)):
+            return f"{held}{list(found)}"
+        return None
+
+    def _checked(
+        self, array: Any, shape: Sequence[int], dtype: DataType, method: str
+    ) -> Any:
+        """*array*, which *method* of the context's returned."""
+        wrong = self.what_is_wrong(array, shape, dtype)
+        if wrong is not None:
+            raise EpError(
+                f"{self.ep} failed in {method}: it returned {wrong}; expected "
+                f"{dtype}{list(shape)} in {self.location}",
+                ep=self.ep,
+                stage="run",
+            )
+        return array
+
+    def can_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
+        """Whether its transfer knows the way."""
+        with blaming(self.ep, "run", "DataTransfer.can_copy"):
+            can_copy = self.transfer.can_copy(source, target)
+        return truth(can_copy, self.ep, "DataTransfer.can_copy")
+
+    def needs_copy(self, source: MemoryLocation, target: MemoryLocation) -> bool:
+        """Whether arrays in *source* cannot be used in *target* as they are."""
+        with blaming(self.ep, "run", "DataTransfer.needs_copy"):
+            needs_copy = self.transfer.needs_copy(source, target)
+        return truth(needs_copy, self.ep, "DataTransfer.needs_copy")
 
     def copy(self, source: Any, target: Any, stream: Stream | None = None) -> None:
         """Copy between two arrays, of which at least one is here."""
-        with blaming(self.ep, "run"):
+        try:
             self.transfer.copy([(source, target)], stream)
+        except FAILURES as error:
+            blame(self.ep, "run", error, "DataTransfer.copy")
 
     def from_host(self, array: Any) -> Any:
         """A copy of a numpy array."""
@@ -91,16 +224,28 @@ class Device:
 
     def to_host(self, array: Any) -> Any:
         """A numpy copy of an array that is here."""
-        import numpy as np
-
         target = np.empty(tuple(array.shape), self.data_type(array).numpy)
         self.copy(array, target)
         return target
 
+    def weights(self) -> list[Any]:
+        """What EPs made of weights here, and is in use."""
+        owned = self._reference()
+        return [] if owned is None else owned.weights.values()
+
     def create_stream(self) -> Stream | None:
         """A new stream, to be closed."""
-        with blaming(self.ep, "run"):
-            return self.context.create_stream()
+        with blaming(self.ep, "run", "DeviceContext.create_stream"):
+            stream = self.context.create_stream()
+        if stream is not None and not isinstance(stream, Stream):
+            raise malformed(
+                self.ep,
+                "run",
+                "DeviceContext.create_stream",
+                stream,
+                "a Stream, or None",
+            )
+        return stream
 
     def adopt_stream(self, handle: int) -> Stream:
         """The user's stream of this native handle.
@@ -109,8 +254,8 @@ class Device:
             EpError: the EP cannot use it, or there is none.
         """
         try:
-            with blaming(self.ep, "create"):
-                return self.context.adopt_stream(handle)
+            with blaming(self.ep, "create", "DeviceContext.adopt_stream"):
+                stream = self.context.adopt_stream(handle)
         except EpError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 raise EpError(
@@ -120,30 +265,57 @@ class Device:
                     stage="create",
                 ) from error
             raise
+        if not isinstance(stream, Stream):
+            raise malformed(
+                self.ep, "create", "DeviceContext.adopt_stream", stream, "a Stream"
+            )
+        return stream
 
-    def record(self, stream: Stream) -> Event:
+    def record(self, stream: Stream) -> OwnedEvent:
         """The point after what is queued on *stream*, which is of this device."""
-        with blaming(self.ep, "run"):
-            return stream.record()
+        try:
+            event = stream.record()
+        except FAILURES as error:
+            blame(self.ep, "run", error, "Stream.record")
+        # classes are remembered: to ask an abstract one takes a short run longer
+        if type(event) is not self._event_type:
+            if not isinstance(event, Event):
+                raise malformed(self.ep, "run", "Stream.record", event, "an Event")
+            self._event_type = type(event)
+        return OwnedEvent(event, self.ep)
 
-    def wait(self, stream: Stream, event: Event, maker: str) -> None:
-        """Let later work on *stream* start after *event*.
-
-        Args:
-            maker: the EP whose event it is.
-        """
-        with blaming(self.ep, "run"):
-            waits = stream.wait(event)
+    def wait(self, stream: Stream, event: OwnedEvent) -> None:
+        """Let later work on *stream* start after *event*."""
+        try:
+            waits = stream.wait(event.event)
+        except FAILURES as error:
+            blame(self.ep, "run", error, "Stream.wait")
+        if type(waits) is not bool:
+            waits = truth(waits, self.ep, "Stream.wait")
         if not waits:
-            with blaming(maker, "run"):
-                event.synchronize()
-
-    def synchronize(self, event: Event) -> None:
-        """Wait on the host for *event*, which is of this device."""
-        with blaming(self.ep, "run"):
             event.synchronize()
 
-    def order_user_stream(self, handle: int, events: Sequence[Event]) -> None:
+    def synchronize(self, stream: Stream) -> None:
+        """Wait on the host for the work on *stream*, which is of this device."""
+        with blaming(self.ep, "run", "Stream.synchronize"):
+            stream.synchronize()
+
+    def begin_capture(self, stream: Stream) -> None:
+        """From here on, let *stream* note what is queued."""
+        with blaming(self.ep, "run", "Stream.begin_capture"):
+            stream.begin_capture()
+
+    def end_capture(self, stream: Stream) -> CapturedGraph:
+        """What *stream* noted."""
+        with blaming(self.ep, "run", "Stream.end_capture"):
+            graph = stream.end_capture()
+        if not isinstance(graph, CapturedGraph):
+            raise malformed(
+                self.ep, "run", "Stream.end_capture", graph, "a CapturedGraph"
+            )
+        return graph
+
+    def order_user_stream(self, handle: int, events: Sequence[OwnedEvent]) -> None:
         """Let later work on the user's stream start after *events* of this device.
 
         Those are waited for on the host if the EP uses no streams of others.
@@ -155,19 +327,20 @@ class Device:
             stream = self.adopt_stream(handle)
         except EpError:
             for event in pending:
-                self.synchronize(event)
+                event.synchronize()
             return
         for event in pending:
-            self.wait(stream, event, self.ep)
-        with blaming(self.ep, "close"):
+            self.wait(stream, event)
+        with blaming(self.ep, "close", "Stream.close"):
             stream.close()
 
-    def import_dlpack(self, data: Any) -> tuple[Any, list[Event]]:
+    def import_dlpack(self, data: Any) -> tuple[Any, list[OwnedEvent]]:
         """An array that shares the memory of *data*, and when its content is there.
 
         Raises:
             InvalidArgument: *data* gives no array.
         """
+        assert self._owned is not None
         stream, lock = self._owned.stream_of_imports()
         if stream is None:
             return self._from_capsule(data, None), []

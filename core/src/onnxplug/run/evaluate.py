@@ -9,7 +9,8 @@ from typing import Any
 from onnxplug.ep import HOST, Reason
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.alone import alone
-from onnxplug.guard import FAILURES
+from onnxplug.guard import FAILURES, in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.run.partition import Candidate, GraphPartition
 
 
@@ -43,14 +44,16 @@ class Evaluator:
                     nothing_bound = [None] * len(partition.outputs)
                     return list(compiled.run([], nothing_bound, None))
         except FAILURES as error:
-            raise NotFolded(f"{type(error).__name__}: {error}") from error
+            raise_interruption(error)
+            raise NotFolded(in_words(error)) from error
         raise NotFolded(f"no EP on the host computes it: {reason}")
 
     def computes(self, graph: Graph, node: Node) -> bool:
         """Whether the EP takes *node*."""
         try:
             return self._refusal(_alone(graph, node), graph, node) is None
-        except FAILURES:
+        except FAILURES as error:
+            raise_interruption(error)
             return False
 
     def _refusal(self, own: Graph, graph: Graph, node: Node) -> Reason | None:

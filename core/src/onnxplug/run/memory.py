@@ -9,7 +9,6 @@ from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import check_bound
 from onnxplug.ep.record import Record
 from onnxplug.errors import EpError, OutputMismatch, RunError
-from onnxplug.guard import blaming
 
 if TYPE_CHECKING:
     from onnxplug.ep import Stream
@@ -35,13 +34,17 @@ class Memory:
     Args:
         device_at: gives the device at a location, when it is first needed.
         user_streams: native handles of streams that the user wants to be used.
+        checks_always: waits and copies of devices are tried.
     """
 
     def __init__(
         self,
         device_at: Callable[[MemoryLocation], Device],
         user_streams: Mapping[MemoryLocation, int] | None = None,
+        *,
+        checks_always: bool = False,
     ) -> None:
+        self._checks_always = checks_always
         self._device_at = device_at
         self._devices: dict[MemoryLocation, Device | None] = {HOST: None}
         self.user_streams = dict(user_streams or {})
@@ -56,12 +59,22 @@ class Memory:
             device: Device | None = None
             try:
                 device = self._device_at(location)
+                if self._checks_always:
+                    from onnxplug.run.checked_device import CheckedDevice  # for few
+
+                    device = CheckedDevice(device)
             except EpError:
                 # what numpy reads and writes needs nobody's help
                 if not location.host_accessible:
                     raise
             self._devices.setdefault(location, device)
         return self._devices[location]
+
+    def close(self) -> None:
+        """Let go of the devices, whose streams are closed."""
+        for device in self._devices.values():
+            if device is not None:
+                device.let_go()
 
     @property
     def has_devices(self) -> bool:
@@ -75,8 +88,7 @@ class Memory:
         hop = self._hop(source, target)
         if hop is None:
             return True
-        with blaming(hop.device.ep, "run"):
-            return hop.device.transfer.needs_copy(source, target)
+        return hop.device.needs_copy(source, target)
 
     def route(self, source: MemoryLocation, target: MemoryLocation) -> list[Hop]:
         """The copies that take a value from *source* to *target*: one, or two by way
@@ -102,9 +114,7 @@ class Memory:
             device = self.device(location)
             if device is None:
                 continue
-            with blaming(device.ep, "run"):
-                can_copy = device.transfer.can_copy(source, target)
-            if can_copy:
+            if device.can_copy(source, target):
                 return Hop(source, target, device)
         return None
 

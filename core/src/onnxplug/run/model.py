@@ -168,7 +168,10 @@ class BuiltModel:
         try:
             self.streams.close()
         finally:
-            close_all(closers(self.chosen, self.compiled))
+            try:
+                close_all(closers(self.chosen, self.compiled))
+            finally:
+                self.memory.close()
 
 
 def closers(
@@ -178,4 +181,4 @@ def closers(
     if compiled is not None:
         yield from compiled.closers()
     for ep in chosen:
-        yield ep.name, ep.provider.close
+        yield ep.name, ep.close

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.ep.liveness import last_uses
@@ -22,6 +22,9 @@ from onnxplug.run.partition.report import CopyPlacement, Explanation
 from onnxplug.run.placement import Placement, Placements
 from onnxplug.run.results import Place, ResultCheck
 from onnxplug.run.turns import Turns
+
+if TYPE_CHECKING:
+    from onnxplug.run.device import Device
 
 
 class RunPartition(Record):
@@ -261,10 +264,16 @@ class _Planner:
             for name, location in zip(partition.outputs, left, strict=True)
         ]
         place = Place(candidate.name, unit.number, partition)
-        check = ResultCheck(place, left, always=self.checks_always)
+        left_on = self._devices_at(left)
+        check = ResultCheck(place, left_on, always=self.checks_always)
         run: RunFunction = compiled.run
         if self.checks_always:
-            run = check.watching_inputs(run)
+            from onnxplug.run.watching import Watch  # which few sessions need
+
+            watch = Watch(
+                place, self._devices_at(wanted), left_on, self.memory.device(home)
+            )
+            run = watch.over(run, check.check_closely)
         self.steps.append(
             RunPartition(
                 candidate.name,
@@ -277,6 +286,13 @@ class _Planner:
                 check.doubts,
             )
         )
+
+    def _devices_at(self, locations: Sequence[MemoryLocation]) -> list[Device | None]:
+        """What is at *locations*; ``None`` where numpy reads what is there."""
+        return [
+            None if location.host_accessible else self.memory.device(location)
+            for location in locations
+        ]
 
     def _add_control_flow(self, unit: CompiledUnit) -> None:
         node = unit.partition.nodes[0]

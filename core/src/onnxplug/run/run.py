@@ -10,18 +10,20 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxplug.ep import HOST, MemoryLocation
+from onnxplug.ep.locks import has_lock
 from onnxplug.errors import RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions
 from onnxplug.run.aliasing import overlap, parts
 from onnxplug.run.memory import Hop, Memory
 from onnxplug.run.profiling import Profile
-from onnxplug.run.streams import StreamPool, Streams, acquire, has
+from onnxplug.run.streams import StreamPool, Streams, acquire
 
 if TYPE_CHECKING:
-    from onnxplug.ep import CapturePhase, Event, Stream
+    from onnxplug.ep import CapturePhase, Stream
     from onnxplug.run.device import Device
     from onnxplug.run.entries import OptionsByEp
+    from onnxplug.run.events import OwnedEvent
 
 
 class _Copying(NamedTuple):
@@ -34,7 +36,7 @@ class _Copying(NamedTuple):
     """
 
     device: Device
-    event: Event
+    event: OwnedEvent
     source: Any
     target: Any
 
@@ -184,26 +186,25 @@ class Run:
             return
         maker = self.memory.device(other)
         assert maker is not None
-        hop.device.wait(stream, maker.record(before), maker.ep)
+        hop.device.wait(stream, maker.record(before))
 
-    def record_at(self, location: MemoryLocation) -> Callable[[], Event]:
+    def record_at(self, location: MemoryLocation) -> Callable[[], OwnedEvent]:
         """A function that gives the event after the run's work at *location*."""
 
-        def record() -> Event:
+        def record() -> OwnedEvent:
             device = self.memory.device(location)
             assert device is not None
             return device.record(self._used[location])
 
         return record
 
-    def after(self, location: MemoryLocation, event: Event, maker: str) -> None:
-        """Let the run's work at *location* start after *event*, of the EP *maker*."""
+    def after(self, location: MemoryLocation, event: OwnedEvent) -> None:
+        """Let the run's work at *location* start after *event*."""
         stream, device = self.stream(location), self.memory.device(location)
         if stream is None or device is None:
-            with blaming(maker, "run"):
-                event.synchronize()
+            event.synchronize()
         else:
-            device.wait(stream, event, maker)
+            device.wait(stream, event)
 
     def wait_for(self, value: Any) -> Any:
         """*value*, waited for when queued work still fills it."""
@@ -212,10 +213,7 @@ class Run:
                 return [self.wait_for(item) for item in value]
             copying = self._pending.pop(id(value), None)
             if copying is not None:
-                with (
-                    self._waiting(copying.device.location),
-                    blaming(copying.device.ep, "run"),
-                ):
+                with self._waiting(copying.device.location):
                     copying.event.synchronize()
                 self._release_copied()
         return value
@@ -229,7 +227,8 @@ class Run:
         stream = self._used.get(location)
         if stream is None:
             return
-        with self._waiting(location), blaming(self.memory.ep_at(location), "run"):
+        ep = self.memory.ep_at(location)
+        with self._waiting(location), blaming(ep, "run", "Stream.synchronize"):
             stream.synchronize()
         self._release_copied()
 
@@ -242,7 +241,7 @@ class Run:
 
     def leave_queued(
         self, read: Sequence[Any], held: Sequence[Any]
-    ) -> dict[MemoryLocation, Event]:
+    ) -> dict[MemoryLocation, OwnedEvent]:
         """Let the run end while its work is queued.
 
         Args:
@@ -258,8 +257,7 @@ class Run:
             if copying.source is not None and any(
                 overlap(copying.source, value) for value in read
             ):
-                with blaming(copying.device.ep, "run"):
-                    copying.event.synchronize()
+                copying.event.synchronize()
             else:
                 kept += [copying.source, copying.target]
         events = {}
@@ -282,7 +280,7 @@ class Run:
         streams, self._streams = self._streams, None
         if streams is None:
             return
-        if not has(streams.lock):  # the run ended while it waited for them
+        if not has_lock(streams.lock):  # the run ended while it waited for them
             self._end(streams)
             return
         try:

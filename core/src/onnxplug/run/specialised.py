@@ -36,7 +36,8 @@ from onnxplug.errors import (
     RunCancelled,
     RunError,
 )
-from onnxplug.guard import FAILURES, close_after, close_all, ep_failure
+from onnxplug.guard import FAILURES, close_after, close_all, ep_failure, in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.run.background import Background
 from onnxplug.run.compile_partition import compile_partition
 from onnxplug.run.kept import Compilation, Kept, Wanting, check
@@ -462,10 +463,8 @@ class SpecialisedPartition(CompiledPartition):
             return RunError(f"for {words}: {error}")
         if isinstance(error, Declined | SessionRefused):
             detail = f"declined: {error}"
-        elif isinstance(error, EpError):
-            detail = str(error)
         else:
-            detail = f"{type(error).__name__}: {error}"
+            detail = in_words(error)
         first = describe(self._partition.nodes[0])
         return EpError(
             f"{name} did not compile its partition from {first} on for {words}: "

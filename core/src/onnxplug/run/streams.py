@@ -36,7 +36,7 @@ class Streams:
         self._memory = memory
         self._streams: dict[MemoryLocation, Stream | None] = {}
         # arrays that queued work uses and that no stream keeps in order
-        self._kept: deque[tuple[Sequence[Event], list[Any]]] = deque()
+        self._kept: deque[tuple[Sequence[OwnedEvent], list[Any]]] = deque()
         self._has_failed = False
         self._ends: list[Callable[[], None]] = []
 
@@ -57,7 +57,7 @@ class Streams:
         self._streams[location] = stream
         return stream
 
-    def keep(self, arrays: list[Any], events: Sequence[Event]) -> None:
+    def keep(self, arrays: list[Any], events: Sequence[OwnedEvent]) -> None:
         """Keep *arrays* until *events* are done."""
         self.release_done()
         self._kept.append((events, arrays))
@@ -78,7 +78,7 @@ class Streams:
 
         It may be garbage that is collected in the middle of a run.
         """
-        if has(self.lock):
+        if has_lock(self.lock):
             self._ends.append(end)
             return
         with self.lock:
@@ -159,7 +159,7 @@ def _lock_of(user_streams: Mapping[MemoryLocation, int]) -> threading.RLock:
 
 
 def _close(ep: str, stream: Stream) -> None:
-    with blaming(ep, "close"):
+    with blaming(ep, "close", "Stream.close"):
         stream.close()
 
 
@@ -243,9 +243,3 @@ def acquire(lock: threading.RLock, go_on: Callable[[], None]) -> None:
     """Acquire *lock*, unless *go_on*, asked now and then, raises."""
     while not lock.acquire(timeout=PATIENCE):
         go_on()
-
-
-def has(lock: threading.RLock) -> bool:
-    """Whether this thread has *lock*."""
-    owned: Any = lock
-    return bool(owned._is_owned())

@@ -28,13 +28,13 @@ class Turns:
         self._limit = limit
         self._changed = threading.Condition(new_rlock())
         self._running: set[object] = set()
-        self._ends: deque[tuple[Stream, Event]] = deque()
+        self._ends: deque[tuple[Stream, Event | OwnedEvent]] = deque()
 
     @contextlib.contextmanager
     def take(
         self,
         stream: Stream | None,
-        record: Callable[[], Event],
+        record: Callable[[], Event | OwnedEvent],
         go_on: Callable[[], None],
     ) -> Iterator[None]:
         """A context in which one run may run the partition.

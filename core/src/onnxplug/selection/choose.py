@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from onnxplug import ep
     from onnxplug.graph import Graph, Node
+    from onnxplug.plugins.contexts import OwnedContext
 
 WHY: Final = {
     Origin.LIST: "was asked for",
@@ -74,10 +74,21 @@ class SessionContext:
         self.config = config
         self._registry = registry
         self.entries: Mapping[str, OptionValue] = {}
+        self._used: dict[MemoryLocation, OwnedContext] = {}
 
     def context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
         """The context of *location*, made by the EP that owns its space."""
-        return self._registry.contexts.at(location).context
+        return self._use(location).context
+
+    def _use(self, location: MemoryLocation) -> OwnedContext:
+        owned = self._used.get(location)
+        if owned is None:
+            owned = self._used[location] = self._registry.contexts.at(location)
+        return owned
+
+    def close(self) -> None:
+        """Let go of the contexts that the EP has asked for; it is closed."""
+        self._used.clear()
 
     @property
     def model_path(self) -> Path | None:
@@ -99,6 +110,7 @@ class SessionContext:
         """The session as an EP sees it to whom *entries* are said."""
         own = copy.copy(self)
         own.entries = entries
+        own._used = {}
         return own
 
     def find_kernel(
@@ -121,7 +133,7 @@ class SessionContext:
         """The store of *location*."""
         if location == HOST:
             return of_host
-        return self._registry.contexts.at(location).weights
+        return self._use(location).weights
 
     @property
     def logger(self) -> logging.Logger:
@@ -146,10 +158,10 @@ class ChosenEp(Record):
         request: what the user asked for; ``None`` for the implied CPU EP.
         devices: what the EP was created on.
         options: every option of the EP, typed.
-        entries: every config entry of the EP, typed.
         rank: its place among the requests; the implied CPU EP's is after all.
         veto: which nodes it is not to have whatever it claims.
         entries: every config entry of the EP, typed.
+        context: the session as the EP sees it, with what it has asked for.
     """
 
     request: ProviderRequest | None
@@ -160,11 +172,20 @@ class ChosenEp(Record):
     rank: int = 0
     veto: Veto = allow_all
     entries: Mapping[str, OptionValue] = MappingProxyType({})
+    context: SessionContext | None = None
 
     @property
     def name(self) -> str:
         """The EP's name."""
         return self.factory.name
+
+    def close(self) -> None:
+        """Close the EP, and let go of the contexts that it has asked for."""
+        try:
+            self.provider.close()
+        finally:
+            if self.context is not None:
+                self.context.close()
 
     @property
     def compiled_in(self) -> dict[str, OptionValue]:
@@ -419,12 +440,17 @@ def _suggested_options(
     return suggested | by_name(factory.name, factory.options, written)
 
 
-def _diagnosis(factory: EpFactory) -> str:
-    """What the EP says of its own failure, and what to do about it."""
-    return "".join(
-        f"\n{fault.message}{f'; {fault.remedy}' if fault.remedy else ''}"
-        for fault in faults(factory)
-    )
+def _diagnosis(factory: EpFactory, told: str) -> str:
+    """What the EP says of its own failure, and what to do about it.
+
+    Args:
+        told: what is said of it before, which is not repeated.
+    """
+    text = ""
+    for fault in faults(factory):
+        words = (fault.message if fault.message not in told else "", fault.remedy)
+        text += "\n" + "; ".join(filter(None, words)) if any(words) else ""
+    return text
 
 
 def _has_cpu(chosen: Sequence[ChosenEp], failed: Sequence[FailedEp]) -> bool:

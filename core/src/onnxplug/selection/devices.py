@@ -40,7 +40,7 @@ def judged_devices(
     Raises:
         EpError: the factory raised, or gave another answer than it should.
     """
-    with blaming(factory.name, "devices"):
+    with blaming(factory.name, "devices", "supported_devices"):
         answers: tuple[Any, ...] = tuple(factory.supported_devices(hardware))
     pairs: list[EpDevice] = []
     refused: list[RefusedDevice] = []
@@ -58,7 +58,7 @@ def judged_devices(
                 "RefusedDevice"
             )
         if wrong:
-            text = f"{factory.name} failed in devices: {wrong}"
+            text = f"{factory.name} failed in supported_devices: {wrong}"
             raise EpError(text, ep=factory.name, stage="devices")
     return tuple(pairs), tuple(refused)
 

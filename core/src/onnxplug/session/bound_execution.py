@@ -11,10 +11,10 @@ from onnxplug.run.plan import RunPartition
 from onnxplug.session.bound_path import BoundPath
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event
     from onnxplug.options import RunOptions
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
+    from onnxplug.run.events import OwnedEvent
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import Plan
     from onnxplug.run.run import Run
@@ -64,13 +64,13 @@ def wait_for_work(binding: IOBinding, run: Run) -> None:
     for value in binding.inputs.values():
         if value.device is not None:
             for event in value.written:
-                run.after(value.location, event, value.device.ep)
+                run.after(value.location, event)
     for output in binding.outputs.values():
         if output.value is not None and output.device is not None:
             for event in output.value.used:
                 # one that failed has no content that this run would read
                 if not event.done():
-                    run.after(output.location, event, output.device.ep)
+                    run.after(output.location, event)
 
 
 def may_return_early(
@@ -78,6 +78,8 @@ def may_return_early(
     results: Mapping[str, Any],
     values: Sequence[Any],
     options: RunOptions | None,
+    *,
+    replace: bool,
 ) -> bool:
     """Whether a run may return while its work is queued.
 
@@ -87,7 +89,7 @@ def may_return_early(
     outputs = [
         output for output in binding.outputs.values() if output.device is not None
     ]
-    if not outputs or not binding.fits(results, values):
+    if not outputs or not binding.fits(results, values, replace=replace):
         return False
     config = options.config if options else {}
     said = config.get(NOT_SYNCHRONISED, "0")
@@ -98,7 +100,9 @@ def may_return_early(
     )
 
 
-def leave_queued(binding: IOBinding, run: Run, values: Sequence[Any]) -> list[Event]:
+def leave_queued(
+    binding: IOBinding, run: Run, values: Sequence[Any]
+) -> list[OwnedEvent]:
     """Let *run* return; what is bound knows when its work is done."""
     on_device = [value for value in binding.inputs.values() if value.device is not None]
     read = [value.raw for value in on_device]

@@ -57,14 +57,13 @@ class BoundPath:
         self._device = device
         self._inputs = inputs
         self._outputs = outputs
-        self._arrays = [value.raw for value in self._inputs]
-        given = [value.raw for value in outputs if value is not None]
-        self._taken = [*self._arrays, *given]
-        # what is an input is read until the run ends, and filled then
-        self._bound = [
+        self._given = [value for value in outputs if value is not None]
+        # what is an input is read until the run ends, and has another array then
+        arrays = [value.raw for value in inputs]
+        self._filled = [
             None
-            if value is None or any(overlap(value.raw, a) for a in self._arrays)
-            else value.raw
+            if value is None or any(overlap(value.raw, array) for array in arrays)
+            else value
             for value in outputs
         ]
 
@@ -75,9 +74,13 @@ class BoundPath:
     def run(self, streams: Streams) -> list[OrtValue] | None:
         """The outputs; ``None``, and nothing done, if the run is not for this path."""
         device, location = self._device, self._device.location
-        for value in (*self._inputs, *self._outputs):
-            if value is not None and value.is_shared:
+        for value in (*self._inputs, *self._given):
+            if value.is_shared:
                 return None
+        # asked anew, since a run may have left a value with another array
+        arrays = [value.raw for value in self._inputs]
+        bound = [None if value is None else value.raw for value in self._filled]
+        taken = [*arrays, *[value.raw for value in self._given]]
         with streams.lock:
             try:
                 streams.renew()
@@ -85,11 +88,11 @@ class BoundPath:
                 if stream is not None:
                     self._order(stream)
                 context = _Context(stream, self._options)
-                results = self._step.run(self._arrays, self._bound, context)
-                outputs = self._received(results, stream)
+                results = self._step.run(arrays, bound, context)
+                outputs = self._received(results, taken, stream)
                 if stream is not None:
                     events = [device.record(stream)]
-                    streams.keep(self._taken, events)
+                    streams.keep(taken, events)
                     for value in self._inputs:
                         value.note_read(events)
                     for value in outputs:
@@ -100,22 +103,25 @@ class BoundPath:
             return outputs
 
     def _received(
-        self, results: Sequence[Any], stream: Stream | None
+        self, results: Sequence[Any], taken: Sequence[Any], stream: Stream | None
     ) -> list[OrtValue]:
         device, outputs = self._device, []
-        taken = list(self._taken)
+        taken = list(taken)
         for value, result in zip(self._outputs, results, strict=True):
+            if value is not None and result is value.raw:
+                outputs.append(value)
+                continue
             array = result
+            if any(result is other for other in taken):
+                # an array that the caller has is not given again
+                shape, dtype = tuple(result.shape), device.data_type(result)
+                array = device.empty(shape, dtype, stream)
+                device.copy(result, array, stream)
+            taken.append(array)
             if value is None:
-                if any(result is other for other in taken):
-                    # an array that the caller has is not given again
-                    shape, dtype = tuple(result.shape), device.data_type(result)
-                    array = device.empty(shape, dtype, stream)
-                    device.copy(result, array, stream)
-                taken.append(array)
                 value = OrtValue(array, device.location, device)
-            elif result is not value.raw:
-                device.copy(result, value.raw, stream)
+            else:
+                value.replace(array)
             outputs.append(value)
         return outputs
 
@@ -123,9 +129,9 @@ class BoundPath:
         device = self._device
         for value in self._inputs:
             for event in value.written:
-                device.wait(stream, event, device.ep)
+                device.wait(stream, event)
         for output in self._outputs:
             if output is not None:
                 for event in output.used:
                     if not event.done():
-                        device.wait(stream, event, device.ep)
+                        device.wait(stream, event)

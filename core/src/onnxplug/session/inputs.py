@@ -262,9 +262,7 @@ def _check_shape(
         )
     for axis, size in enumerate(found):
         dimension = expected[axis]
-        if size == dimension or dimension is None:
-            continue
-        if isinstance(dimension, int):
+        if isinstance(dimension, int) and size != dimension:
             raise InputError(
                 f"Got invalid dimensions for input: {escape(name)} for the following "
                 f"indices\n index: {axis} Got: {size} Expected: {dimension}\n "
@@ -394,13 +392,12 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 def _sequence_checker(name: str, element: ValueType | None) -> Check:
     check_element = _checker(name, element)
 
-    def check(value: Any, symbols: Symbols) -> Any:
+    def check(value: Any) -> Any:
         if not isinstance(value, list | tuple):
             value = _held(value)
         if not isinstance(value, list | tuple):
             raise _wrong_kind(name, value, "a list", "a sequence")
-        # a dimension's name holds for one element, not from element to element
-        return [check_element(item, dict(symbols)) for item in value]
+        return [check_element(item) for item in value]
 
     return check
 

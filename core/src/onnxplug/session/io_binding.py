@@ -11,7 +11,12 @@ import numpy as np
 
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.ep.arrays import check_bound, has_element_twice
-from onnxplug.errors import InputError, InvalidArgument, UnknownOutput
+from onnxplug.errors import (
+    InputError,
+    InvalidArgument,
+    OutputMismatch,
+    UnknownOutput,
+)
 from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
@@ -21,8 +26,8 @@ from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
 from onnxplug.session.outputs import own
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event
     from onnxplug.run.device import Device
+    from onnxplug.run.events import OwnedEvent
     from onnxplug.session.model_info import NodeArg
 
 
@@ -181,7 +186,8 @@ class IOBinding:
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Fill *ortvalue* with an output, where it is.
 
-        It may be the value of an input, which is then read before it is written.
+        It may be the value of an input, which is then read before it is written.  In
+        a device's memory nothing is copied for that: the value has the new array.
 
         Raises:
             UnknownOutput: there is no such output.
@@ -231,43 +237,59 @@ class IOBinding:
 
     # results
 
-    def fits(self, results: Mapping[str, Any], inputs: Sequence[Any]) -> bool:
+    def fits(
+        self, results: Mapping[str, Any], inputs: Sequence[Any], *, replace: bool
+    ) -> bool:
         """Whether :meth:`receive` has nothing to copy in the memory of a device."""
-        taken = list(inputs)
+        taken = [*inputs, *self._bound().values()]
         for name, output in self.outputs.items():
             if output.device is None:
                 continue
-            result = results[name]
-            if output.value is not None:
-                if result is not output.value.raw:
-                    return False
-            elif any(result is other for other in taken):
+            result, value = results[name], output.value
+            if value is not None and result is value.raw:
+                continue
+            if any(result is other for other in taken):
+                return False
+            if value is not None and not (
+                replace
+                and value.is_replaceable
+                and output.device.what_is_wrong(result, value.raw.shape, value.dtype)
+                is None
+            ):
                 return False
             taken.append(result)
         return True
+
+    def _bound(self) -> dict[str, Any]:
+        """The arrays that outputs are bound to."""
+        return {
+            name: output.value.raw
+            for name, output in self.outputs.items()
+            if output.value is not None
+        }
 
     def receive(
         self,
         results: Mapping[str, Any],
         inputs: Sequence[Any],
-        events: Sequence[Event] = (),
+        events: Sequence[OwnedEvent] = (),
+        *,
+        replace: bool,
     ) -> None:
         """Take the results of a run on *inputs*, by name, as the bound outputs.
 
         No two of them, and none and an input, are the same array.
 
         Args:
+            replace: values on devices may have results for their arrays, where the EP
+                was not given those to fill.
             events: after them those in the memory of devices are there; none if they
                 are, which they have to be unless they :meth:`fits`.
 
         Raises:
             OutputMismatch: a bound array has not the output's shape or element type.
         """
-        bound = {
-            name: output.value.raw
-            for name, output in self.outputs.items()
-            if output.value is not None
-        }
+        bound = self._bound()
         # what the EP has filled is done
         unfilled = {
             name: results[name]
@@ -275,13 +297,29 @@ class IOBinding:
             if results[name] is not target
         }
         for name, result in unfilled.items():
-            check_bound(f"output {name!r}", result, bound[name])
+            _check_bound(name, result, bound[name], self.outputs[name].device)
         taken = [*inputs, *bound.values()]
         new = [name for name in self.outputs if name not in bound]
         on_host = [name for name in new if self.outputs[name].device is None]
         # first, as a result may be a view of an input, which a bound array may be too
         owned = own([results[name] for name in on_host], taken)
         values = dict(zip(on_host, owned, strict=True))
+        for name in new:
+            device = self.outputs[name].device
+            if device is not None:
+                result = results[name]
+                if any(result is other for other in taken):
+                    result = device.duplicate(result)
+                taken.append(result)
+                values[name] = result
+        for name in list(unfilled):
+            device, value = self.outputs[name].device, self.outputs[name].value
+            if replace and device is not None and value and value.is_replaceable:
+                result = unfilled.pop(name)
+                if any(result is other for other in taken):
+                    result = device.duplicate(result)
+                taken.append(result)
+                value.replace(result)
         for name, result in unfilled.items():
             if any(
                 overlap(bound[other], result) for other in unfilled if other != name
@@ -293,14 +331,6 @@ class IOBinding:
                 np.copyto(bound[name], result)
             else:
                 device.copy(result, bound[name])
-        for name in new:
-            device = self.outputs[name].device
-            if device is not None:
-                result = results[name]
-                if any(result is other for other in taken):
-                    result = device.duplicate(result)
-                taken.append(result)
-                values[name] = result
         self.results = []
         for name, output in self.outputs.items():
             value = output.value
@@ -373,6 +403,24 @@ class IOBinding:
     def belongs_to(self, session: Described) -> bool:
         """Whether the binding was made by *session*."""
         return self._session is session
+
+
+def _check_bound(name: str, result: Any, bound: Any, device: Device | None) -> None:
+    """Check that *bound* can take *result*, both on *device* if it is there.
+
+    Raises:
+        OutputMismatch: it differs in shape or element type.
+    """
+    if device is None or not (hasattr(result, "shape") and hasattr(bound, "shape")):
+        check_bound(f"output {name!r}", result, bound)
+        return
+    given = device.data_type(bound)
+    wrong = device.what_is_wrong(result, bound.shape, given)
+    if wrong is not None:
+        raise OutputMismatch(
+            f"output {name!r} is {wrong}, and the array bound to it is "
+            f"{given}{list(bound.shape)}; bind one like the output"
+        )
 
 
 def _copy(result: Any, device: Device | None) -> Any:

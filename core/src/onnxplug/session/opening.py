@@ -46,6 +46,7 @@ class OpenedModel(Record):
         resolved: the EPs to have for the same session again.
         files: those of the model.
         registry: where the EPs were looked up.
+        declared: the types of inputs and outputs that the graph has with fewer names.
     """
 
     built: BuiltModel
@@ -53,6 +54,11 @@ class OpenedModel(Record):
     resolved: Sequence[ProviderRequest]
     files: Mapping[str, Identity]
     registry: PluginRegistry
+    declared: Mapping[str, ValueType | None]
+
+    def declared_type(self, name: str) -> ValueType | None:
+        """The type of an input or output, with all the names that the model states."""
+        return merged(self.declared.get(name), self.built.graph.value(name).type)
 
     def attach(self, session: object) -> None:
         """Let the registry know that *session* uses the model's EPs."""

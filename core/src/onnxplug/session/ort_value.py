@@ -52,8 +52,10 @@ class OrtValue:
         self._value = value
         self._location = location
         self._device = device
-        self._written: Sequence[Event] = ()
-        self._read: list[Event] = []
+        # a session's own device lets go of its memory when the session is closed
+        self._hold = None if device is None else device.hold
+        self._written: Sequence[OwnedEvent] = ()
+        self._read: list[OwnedEvent] = []
         # others may read the memory without asking
         self._is_shared = False
 
@@ -300,9 +302,10 @@ class OrtValue:
         elif stream != -1:
             for event in self._written:
                 if event.done():
-                    self._device.synchronize(event)  # which raises its failure
+                    event.synchronize()  # which raises its failure
             self._device.order_user_stream(stream, self.used)
         self._is_shared = True
+        self._device.lend()
         return tensor.__dlpack__(stream=-1, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -379,9 +382,8 @@ class OrtValue:
         """
         written = self._written
         if written:
-            assert self._device is not None
             for event in written:
-                self._device.synchronize(event)
+                event.synchronize()
             with _noting:
                 if self._written is written:  # no other run has begun to make it
                     self._written = ()
@@ -389,11 +391,9 @@ class OrtValue:
     def _wait_for_readers(self) -> None:
         """Wait for the work that reads the content."""
         for event in tuple(self._read):
-            assert self._device is not None
-            with contextlib.suppress(
-                OnnxplugError
-            ):  # the reader's failure is not this one's
-                self._device.synchronize(event)
+            # the reader's failure is not this one's
+            with contextlib.suppress(OnnxplugError):
+                event.synchronize()
         self._forget_read()
 
     def _forget_read(self) -> None:
@@ -402,12 +402,12 @@ class OrtValue:
             self._read = [event for event in self._read if id(event) not in done]
 
     @property
-    def written(self) -> Sequence[Event]:
+    def written(self) -> Sequence[OwnedEvent]:
         """The events after which the content is there."""
         return self._written
 
     @property
-    def used(self) -> Sequence[Event]:
+    def used(self) -> Sequence[OwnedEvent]:
         """The events after which the content may be overwritten."""
         return (*self._written, *self._read)
 
@@ -416,14 +416,30 @@ class OrtValue:
         """Whether others may read or write the memory without asking."""
         return self._is_shared
 
-    def note_read(self, events: Sequence[Event]) -> None:
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether nobody could tell if the content were in another array."""
+        return not (
+            self._device is None
+            or self._is_shared
+            or isinstance(self._value, np.ndarray)  # which numpy() gives
+        )
+
+    def replace(self, array: Any) -> None:
+        """Have *array*, of the same shape and element type, instead of the one before.
+
+        That is kept by whoever queued work on it.
+        """
+        self._value = array
+
+    def note_read(self, events: Sequence[OwnedEvent]) -> None:
         """Note that the work before *events* reads the content."""
         with _noting:
             self._read += events
         if len(self._read) > _MANY:
             self._forget_read()
 
-    def note_written(self, events: Sequence[Event]) -> None:
+    def note_written(self, events: Sequence[OwnedEvent]) -> None:
         """Note that the work before *events* makes the content."""
         with _noting:
             self._written, self._read = tuple(events), []

@@ -22,8 +22,8 @@ from onnxplug.session.outputs import DeclaredShapes, own
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event
     from onnxplug.options import RunOptions
+    from onnxplug.run.events import OwnedEvent
     from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import Plan
     from onnxplug.run.profiling import Profile
@@ -135,6 +135,8 @@ class ModelRunner:
         profile: Profile | None,
     ) -> None:
         built = self.built
+        # what was captured has the addresses of arrays
+        replace = built.captures is None
         captured = None
         if built.captures is not None:
             captured = captured_run(binding, built, plan, values, bound, run_options)
@@ -155,10 +157,10 @@ class ModelRunner:
                 compute = functools.partial(execute, plan, values, run, bound)
                 results = captured.run(plan, run, bound, compute)
             by_name = dict(zip(self.output_names, results, strict=True))
-            events: list[Event] = []
-            if may_return_early(binding, by_name, values, run_options):
+            events: list[OwnedEvent] = []
+            if may_return_early(binding, by_name, values, run_options, replace=replace):
                 events = leave_queued(binding, run, values)
-        binding.receive(by_name, values, events)
+        binding.receive(by_name, values, events, replace=replace)
 
     def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
         """Those of *results* that have these names."""

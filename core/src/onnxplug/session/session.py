@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,16 +116,23 @@ class InferenceSession:
                 ends it.
         """
         opened = open_model(self._request, extra_outputs, resolved, profile)
-        # closes what is dropped: a session, one that could not be made included, and
-        # one that is alive when the interpreter ends
-        ended = None if extra_outputs else profile
-        self._closer = weakref.finalize(self, close_model, opened.built, ended)
-        self._request = self._request._replace(files=opened.files)
-        self._opened = opened
-        self._runner = ModelRunner(opened.built, profile)
+        self._extra_outputs = extra_outputs
         self._profiling_start = 0 if profile is None else profile.start_time_ns
         self._variants: Variants[InferenceSession] = Variants()
         self._lock = new_lock()
+        self._hold(opened, self._request, profile)
+
+    def _hold(
+        self, opened: OpenedModel, request: SessionRequest, profile: Profile | None
+    ) -> None:
+        """Run *opened*, which is what *request* asks for, from now on."""
+        # closes what is dropped: a session, one that could not be made included, and
+        # one that is alive when the interpreter ends
+        ended = None if self._extra_outputs else profile
+        self._closer = weakref.finalize(self, close_model, opened.built, ended)
+        self._opened = opened
+        self._request = request._replace(files=opened.files)
+        self._runner = ModelRunner(opened.built, profile)
         opened.attach(self)
 
     @property
@@ -497,8 +506,27 @@ class InferenceSession:
         return assigned_subgraphs(self._built.explanation)
 
     def _describe(self, names: Collection[str]) -> list[NodeArg]:
-        graph = self._built.graph
-        return [node_arg(name, graph.value(name).type) for name in names]
+        opened = self._opened
+        return [node_arg(name, opened.declared_type(name)) for name in names]
+
+    def _forget(self, belied: frozenset[Symbol]) -> None:
+        """Make the model anew without names of sizes that do not mean one size."""
+        with self._lock:
+            self._in_use().built.release()  # a closed session makes no other
+            if belied <= self._request.belied:
+                return  # a run in another thread saw it first
+            _log_belied(belied)
+            request = self._request._replace(belied=self._request.belied | belied)
+            before, resolved = self._opened, self._opened.resolved
+            profile = self._runner.profile
+            opened = open_model(request, self._extra_outputs, resolved, profile)
+            self._closer.detach()  # as it would end the profile
+            self._hold(opened, request, profile)
+            try:
+                before.built.close()
+            finally:
+                before.detach(self)
+                opened.attach(self)
 
     def _variant(self, names: Collection[str]) -> InferenceSession:
         """This session with more outputs."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from onnxplug.errors import SessionRefused, UnassignedNode
-from onnxplug.guard import FAILURES, close_after
+from onnxplug.guard import FAILURES, close_after, in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.options import SessionOptions
 from onnxplug.run.build import build_model
 from onnxplug.run.device import device_at
@@ -151,8 +152,7 @@ def _would_last(error: BaseException) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    kind = "" if isinstance(error, _NotCreated) else f"{type(error).__name__}: "
-    return f"{kind}{error}"
+    return str(error) if isinstance(error, _NotCreated) else in_words(error)
 
 
 _LONGEST: Final = 400

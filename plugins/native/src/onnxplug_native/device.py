@@ -71,6 +71,7 @@ class NativeAllocator(ep.Allocator):
         self._info = info
         self._free = structure.function("Free")
         self._is_ordered = structure.has("AllocOnStream")
+        self._taken: set[int] = set()
 
     def empty(
         self,
@@ -98,6 +99,8 @@ class NativeAllocator(ep.Allocator):
             address = self._structure.call("Alloc", nbytes)
         if not address and nbytes:
             raise MemoryError(f"{self._info.name} has no {nbytes} bytes")
+        if address:
+            self._taken.add(address)
         release = self._release
         if isinstance(stream, NativeStream):
             # work that is queued may still use what nobody refers to any more
@@ -105,8 +108,16 @@ class NativeAllocator(ep.Allocator):
         return DeviceArray(address or 0, sizes, dtype.numpy, self._info, release)
 
     def _release(self, address: int) -> None:
-        if address:
-            self._free(self._structure.address, address)
+        try:
+            self._taken.remove(address)
+        except KeyError:  # nothing, or freed by close()
+            return
+        self._free(self._structure.address, address)
+
+    def close(self) -> None:
+        """Free what is left, such as weights of sessions that are closed."""
+        while self._taken:
+            self._free(self._structure.address, self._taken.pop())
 
 
 class NativeTransfer(ep.DataTransfer):
@@ -371,6 +382,7 @@ class NativeContext(ep.DeviceContext):
     def close(self) -> None:
         """Release what the library made."""
         self.transfer.release()
+        self._allocator.close()
         for structure in self._structures:
             self._factory.structure.call("ReleaseAllocator", structure.address)
         for info in self._infos:

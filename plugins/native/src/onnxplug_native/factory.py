@@ -215,6 +215,9 @@ class NativeFactory(ep.EpFactory):
             return ep.Compatibility.UNSUPPORTED
         return _VERDICTS[out.value]
 
+    # as ONNX Runtime does, for which libraries are made
+    keeps_contexts = True
+
     # read of an instance, which knows it once it was asked for devices
     @property
     def memory_spaces(self) -> frozenset[str]:  # type: ignore[override]

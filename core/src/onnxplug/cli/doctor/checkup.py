@@ -23,7 +23,9 @@ from onnxplug.ep import (
     RefusedDevice,
 )
 from onnxplug.errors import EpError, PluginError
+from onnxplug.guard import in_words
 from onnxplug.hardware import discover
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
 from onnxplug.selection.available import no_device
 from onnxplug.selection.devices import hardware_for, judged_devices
@@ -265,7 +267,8 @@ def _diagnose(factory: EpFactory, remedy: str) -> list[Finding]:
                 raise TypeError(f"{finding!r} is no onnxplug.ep.Finding")
     # whatever a plugin raises; its EP may work all the same
     except (Exception, SystemExit) as error:  # noqa: BLE001
+        raise_interruption(error)
         _LOG.debug("%s", error)
-        text = f"it cannot diagnose itself: {type(error).__name__}: {error}"
+        text = f"it cannot diagnose itself: {in_words(error)}"
         return [Finding(level=Level.WARNING, message=text, remedy=remedy)]
     return findings

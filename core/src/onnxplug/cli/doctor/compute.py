@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from onnxplug.ep import EpDevice
+from onnxplug.guard import in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.selection.order import CPU
 
 _TOLERANCE: Final = 1e-3
@@ -73,10 +75,11 @@ def compute(trial: Trial, pair: EpDevice, distribution: str) -> Check:
         detail = "; ".join(reasons) or str(error)
     # whatever a plugin raises, SystemExit too, is what was looked for
     except (Exception, SystemExit) as error:  # noqa: BLE001
+        raise_interruption(error)
         _LOG.debug("%s", error)
         if isinstance(error.__cause__ or error, ImportError):
             remedy = f"install {distribution} again, with all that it needs"
-        detail = f"{type(error).__name__}: {error}"
+        detail = in_words(error)
     else:
         if _is_near(found, trial.expected):
             return Check(op=trial.op, verdict=Verdict.OK)

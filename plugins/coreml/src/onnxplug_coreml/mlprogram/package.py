@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from onnxplug import ep
 from onnxplug_coreml.lowering.program import Program
 from onnxplug_coreml.mlprogram.emitter import Refused, emit, shortened
 from onnxplug_coreml.mlprogram.installation import building

@@ -65,9 +65,11 @@ class _Slot:
 
     def __init__(self, address: int) -> None:
         self.address = address
+        # at the end of the interpreter this may outlive the names of the module
+        self._give_back = arena().give_back
 
     def __del__(self) -> None:
-        arena().give_back(self.address)
+        self._give_back(self.address)
 
 
 def placed(kind: type[_S], *values: Any) -> _S:

@@ -92,7 +92,8 @@ def _callback(entry: Entry) -> Any:
         def call(*arguments: Any) -> int | None:
             try:
                 function(*arguments)
-            except Exception as error:  # noqa: BLE001  # a library is no place for it
+            # a library is no place for it
+            except BaseException as error:  # noqa: BLE001
                 return status_of(error, name)
             return None
 

@@ -87,6 +87,7 @@ def raise_status(address: int | None, what: str) -> None:
 
     Raises:
         OnnxplugError: of the class that belongs to the status's code.
+        BaseException: what interrupted an entry of ours, such as KeyboardInterrupt.
     """
     if not address:
         return
@@ -96,9 +97,12 @@ def raise_status(address: int | None, what: str) -> None:
             f"{what} failed, and returned as its status {address:#x}, which is none"
         )
     status.release()
+    if status.cause is not None and not isinstance(status.cause, Exception):
+        raise status.cause
     kind = ep.status_class(status.code)
     try:
         code = Code(status.code).name
     except ValueError:
         code = str(status.code)
-    raise kind(f"{what} failed ({code}): {status.message or 'it says nothing'}")
+    said = status.message or "it says nothing"
+    raise kind(f"{what} failed ({code}): {said}") from status.cause

@@ -77,6 +77,7 @@ class SimulatedFactory(ep.EpFactory):
         self.spare_memory_spaces = (  # type: ignore[misc]
             frozenset({self.knobs.space}) if self.knobs.spare else frozenset()
         )
+        self.keeps_contexts = self.knobs.keeps_contexts  # type: ignore[misc]
         self.transfer = SimulatedDataTransfer(self.knobs.space)
         self.schedule: Schedule = (
             ThreadedSchedule if self.knobs.schedule == "threaded" else LateSchedule

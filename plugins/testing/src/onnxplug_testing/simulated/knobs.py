@@ -89,6 +89,7 @@ class Knobs:
         own_dtypes: element types that its arrays spell in a way of their own.
         shares: the memory space of another EP to work in; empty: it has its own.
         spare: it makes contexts of that space itself where no other EP owns it.
+        keeps_contexts: its contexts stay open when nothing uses them.
         pinned: it has memory of the host for its copies.
         stacks: it stacks arrays and takes parts of them, for loops of the host's.
         streams: work is deferred; otherwise it is done when a call returns.
@@ -151,6 +152,7 @@ class Knobs:
     on_host: frozenset[ep.DataType] = frozenset()
     own_dtypes: frozenset[ep.DataType] = frozenset()
     shares: str = ""
+    keeps_contexts: bool = False
     spare: bool = False
     pinned: bool = True
     stacks: bool = True
