@@ -153,6 +153,9 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
     ),
     "hardware of no kind": ("tried_on", {"tpu": "a TPU"}, "tried_on .*'tpu'"),
     "hardware in no words": ("tried_on", {ep.DeviceType.GPU: 1}, "tried_on .*: 1}"),
+    "a time in words": ("probe_compile_seconds", "long", "'long'; expected a number"),
+    "no time": ("probe_compile_seconds", 0, "is 0; expected more than 0"),
+    "a time without end": ("probe_compile_seconds", float("inf"), "can wait"),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }
 

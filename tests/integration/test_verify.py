@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,10 +15,9 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.ep import DataType, Probe, RefusalCode
-from onnxplug.errors import EpWarning, LoadCancelled, OptionError, UnassignedNode
+from onnxplug.errors import EpWarning, OptionError, UnassignedNode
 from onnxplug.plugins import PluginRegistry, registry
 from onnxplug.plugins.find import find_plugins
-from onnxplug.verify.check import SECONDS as LIMIT
 from onnxplug.verify.check import known_verdicts
 from onnxplug_testing import Knobs, SimulatedFactory
 
@@ -345,78 +343,6 @@ def test_without_threads_nothing_is_checked(
     session = open_session("y = Add (x, x)")
     assert placed(session) == {"Add": SIMULATED}
     assert not list(cache.glob("verify-*"))
-
-
-def test_a_probe_that_hangs_costs_two_seconds_once(
-    simulated: Verified, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onnxplug.verify.check.SECONDS", LIMIT)
-    assert LIMIT == 2
-    wake = threading.Event()
-
-    hung: list[Any] = []
-
-    def hang(a: Any, b: Any) -> Any:
-        if threading.current_thread().name == "onnxplug-verify":
-            hung.append(a)
-            wake.wait(60)
-        return a + b
-
-    knobs: dict[str, Any] = {
-        "kernels": {"Add": hang}, "probes": [probe("Mul"), *PROBES],
-    }  # fmt: skip
-    factory = simulated(**knobs)
-    started = time.monotonic()
-    with pytest.warns(EpWarning) as told:
-        session = open_session("s = Add (x, x) y = MatMul (s, x)")
-    assert 1.9 < time.monotonic() - started < 10
-    assert placed(session) == {"Add": SIMULATED, "MatMul": SIMULATED}
-    (warning,) = told
-    assert "no time to check these families" in str(warning.message)
-    assert "'add', 'matmul'" in str(warning.message)
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], (X + X) @ X, rtol=1e-6)
-    # what another process would find
-    registry.remove(factory.name)
-    other = SimulatedFactory(Knobs(**knobs))
-    registry.add(other)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        open_session("y = Add (x, x)")
-    assert len(hung) == 1
-    found = known_verdicts(other, *other.supported_devices([]), registry)
-    assert [(each.verdict, each.late) for each in found] == [
-        ("passed", False),
-        ("unverified", True),
-        ("unverified", True),
-    ]
-    assert found[1].detail.startswith("it took longer than the 2 s")
-    assert found[2].detail.startswith("not run within the 2 s")
-    assert "doctor --verify" in found[2].detail
-    end_worker(wake)
-
-
-def test_waiting_ends_when_the_session_is_cancelled(simulated: Verified) -> None:
-    wake = threading.Event()
-    options = onnxplug.SessionOptions()
-
-    def cancel(a: Any, b: Any) -> Any:
-        options.set_load_cancellation_flag(True)
-        wake.wait(60)
-        return a + b
-
-    simulated(kernels={"Add": cancel}, probes=PROBES)
-    started = time.monotonic()
-    with pytest.raises(LoadCancelled):
-        open_session("y = Add (x, x)", sess_options=options)
-    assert time.monotonic() - started < 30
-    end_worker(wake)
-
-
-def end_worker(wake: threading.Event) -> None:
-    wake.set()
-    (worker,) = (t for t in threading.enumerate() if t.name == "onnxplug-verify")
-    worker.join(10)
-    assert not worker.is_alive()
 
 
 def test_threads_check_once(simulated: Verified) -> None:

@@ -166,6 +166,11 @@ class EpFactory(ABC):
     """The hardware on which its makers ran the EP, in words, by kind of device.  On
     what is not in it they never did, which users are told; ``None``: not said."""
 
+    probe_compile_seconds: ClassVar[float] = 5.0
+    """What compiling the :meth:`probes` of a device may take together, creating EPs for
+    them included, before a session goes on without the rest.  Running them has a limit
+    of its own."""
+
     config_entries: ClassVar[Mapping[str, Option]] = {}
     """What users may set besides for a session, by name, as the session config entry
     ``ep.<ep>.<name>``; see ``SessionContext.entries``.  Options can be set so, too, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -35,6 +36,7 @@ def check_declared(factory: EpFactory) -> None:
             "latter"
         )
     _check_tried_on(factory)
+    _check_probe_compile_seconds(factory)
 
 
 def _check_options(ep: str, noun: str, plural: str, declared: object) -> None:
@@ -79,6 +81,19 @@ def _check_tried_on(factory: EpFactory) -> None:
         raise TypeError(
             f"tried_on of {factory.name} is {tried!r}; expected None, or a mapping of "
             "DeviceType to texts"
+        )
+
+
+def _check_probe_compile_seconds(factory: EpFactory) -> None:
+    seconds: object = factory.probe_compile_seconds
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(
+            f"probe_compile_seconds of {factory.name} is {seconds!r}; expected a number"
+        )
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise ValueError(
+            f"probe_compile_seconds of {factory.name} is {seconds!r}; expected more "
+            "than 0, and no more than a thread can wait"
         )
 
 

@@ -14,7 +14,9 @@ from onnxplug.selection import CPU, Origin, ProviderRequest
 from onnxplug.selection.choose import create_ep
 from onnxplug.selection.devices import hardware_for, logger
 from onnxplug.verify import store
+from onnxplug.verify.code import code_digest
 from onnxplug.verify.probes import read_probes, read_versions
+from onnxplug.verify.stopwatch import Phase, Stopwatch
 from onnxplug.verify.trial import judge, unverified
 from onnxplug.verify.verdict import FailedFamilies, FamilyVerdict, Verdict
 from onnxplug.verify.worker import judge_within
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from onnxplug.selection import ChosenEp, SessionContext
 
 SECONDS: Final = 2.0
-"""What the probes of a device may take together when a session is made."""
+"""What running the probes of a device may take together when a session is made."""
+
+TIMEOUTS: Final = 3
+"""So many processes wait for a family that there is no time for."""
 
 
 def verify(ep: ChosenEp, registry: PluginRegistry, options: SessionOptions) -> ChosenEp:
@@ -75,8 +80,9 @@ def run_probes(
     """
     subject = _Subject(factory, device, registry)
     verdicts = []
+    stopwatch = Stopwatch()
     for probe in subject.probes:
-        verdicts.append(subject.judge(probe))
+        verdicts.append(subject.judge(probe, stopwatch))
         yield verdicts[-1]
     _memo(factory, device).verdicts = verdicts
     subject.keep(verdicts)
@@ -168,20 +174,29 @@ class _Subject:
         except PluginError as error:
             self.problem = f"there is no CPU EP to compare with: {error}"
             return
-        record = registry.resolve(factory.name)
-        kind = type(factory)
+        ep, reference = self._facts(factory), self._facts(self._reference)
+        if ep is None or reference is None:
+            return
         self.entry = store.entry_name(
-            {
-                "name": factory.name,
-                "version": factory.version,
-                "class": f"{kind.__module__}.{kind.__qualname__}",
-                "distribution": f"{record.distribution} {record.version}",
-            },
+            ep,
             read_versions(factory, self._device),
-            f"{self._reference.version} {registry.resolve(CPU).version}",
+            reference,
             self._device,
             self.probes,
         )
+
+    def _facts(self, factory: EpFactory) -> dict[str, str] | None:
+        """What tells one EP from another, and what it was before a change; ``None`` if
+        nothing could tell that."""
+        record = self._registry.resolve(factory.name)
+        kind, code = type(factory), code_digest(factory)
+        return code and {
+            "name": factory.name,
+            "version": factory.version,
+            "class": f"{kind.__module__}.{kind.__qualname__}",
+            "distribution": f"{record.distribution} {record.version}",
+            "code": code,
+        }
 
     def find_out(self, options: SessionOptions) -> tuple[Sequence[FamilyVerdict], bool]:
         """What was kept, or else what the probes show in time; whether it is new.
@@ -190,14 +205,28 @@ class _Subject:
             LoadCancelled: *options* say so.
         """
         kept = self.kept()
-        if kept is not None:
+        probes = self.probes if kept is None else self._to_retry(kept)
+        if kept is not None and not probes:
             return kept, False
+        limits = {
+            Phase.COMPILING: self._factory.probe_compile_seconds,
+            Phase.RUNNING: SECONDS,
+        }
         remedy = f"`{_command(self._factory.name)}` sets no limit"
-        verdicts = judge_within(
-            SECONDS, self.probes, self.judge, options.check_load, remedy
-        )
+        found = judge_within(limits, probes, self.judge, options.check_load, remedy)
+        verdicts = _after_retries(kept or (), found)
         self.keep(verdicts)
         return verdicts, True
+
+    def _to_retry(self, kept: Sequence[FamilyVerdict]) -> list[Probe]:
+        """The probes that there was no time for, and those last that took it all."""
+        timeouts = {
+            verdict.family: verdict.timeouts
+            for verdict in kept
+            if verdict.timeouts is not None and verdict.timeouts < TIMEOUTS
+        }
+        late = [probe for probe in self.probes if probe.family in timeouts]
+        return sorted(late, key=lambda probe: timeouts[probe.family])
 
     def kept(self) -> Sequence[FamilyVerdict] | None:
         """What is known without running anything; ``None`` if nothing is."""
@@ -205,13 +234,15 @@ class _Subject:
             return ()
         if self.problem:
             return [unverified(probe, self.problem) for probe in self.probes]
-        return store.load(self.entry)
+        return store.load(self.entry) if self.entry else None
 
-    def judge(self, probe: Probe) -> FamilyVerdict:
+    def judge(self, probe: Probe, stopwatch: Stopwatch) -> FamilyVerdict:
         """Run *probe* and compare."""
         if self.problem:
             return unverified(probe, self.problem)
-        return judge(probe, self._create, self._create_reference, self._registry)
+        return judge(
+            probe, self._create, self._create_reference, self._registry, stopwatch
+        )
 
     def keep(self, verdicts: Sequence[FamilyVerdict]) -> None:
         """Keep *verdicts* for other processes, if these would find the same."""
@@ -238,6 +269,20 @@ class _Subject:
         hardware = hardware_for(self._registry, CPU, discover())
         ep = create_ep(request, self._reference, hardware, context, {})
         return ep._replace(request=None)
+
+
+def _after_retries(
+    kept: Sequence[FamilyVerdict], found: Sequence[FamilyVerdict]
+) -> list[FamilyVerdict]:
+    """*kept* with what was *found* now of its families, and of others behind them."""
+    new = {verdict.family: verdict for verdict in found}
+    verdicts = []
+    for before in kept:
+        now = new.pop(before.family, before)
+        if now is not before and now.timeouts is not None:
+            now = now._replace(timeouts=now.timeouts + (before.timeouts or 0))
+        verdicts.append(now)
+    return [*verdicts, *new.values()]
 
 
 def _complaint(

@@ -15,23 +15,23 @@ from onnxplug.verify.verdict import FamilyVerdict, Verdict
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, Probe
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _DISTRIBUTION: Final = "onnxplug"
 
 
 def entry_name(
     ep: Mapping[str, str],
     engine: Mapping[str, str],
-    reference: str,
+    reference: Mapping[str, str],
     device: EpDevice,
     probes: Sequence[Probe],
 ) -> str:
     """The name of the entry for all that verdicts depend on.
 
     Args:
-        ep: name, versions and origin of the EP.
+        ep: name, versions, origin and code of the EP.
         engine: versions of what it computes with.
-        reference: the CPU EP and its version.
+        reference: the same of the CPU EP.
     """
     from onnxplug import __version__
 
@@ -40,7 +40,7 @@ def entry_name(
         "onnxplug": __version__,
         "ep": dict(ep),
         "engine": dict(engine),
-        "reference": reference,
+        "reference": dict(reference),
         "system": [platform.system(), platform.release(), platform.version()],
         "machine": platform.machine(),
         **lasting_facts(device),
@@ -80,12 +80,12 @@ def _to_json(verdict: FamilyVerdict) -> list[Any]:
         sorted(verdict.operators),
         verdict.verdict,
         verdict.detail,
-        verdict.late,
+        verdict.timeouts,
     ]
 
 
 def _from_json(row: Any) -> FamilyVerdict:
-    family, operators, verdict, detail, late = row
+    family, operators, verdict, detail, timeouts = row
     return FamilyVerdict(
         family,
         frozenset(
@@ -93,7 +93,7 @@ def _from_json(row: Any) -> FamilyVerdict:
         ),
         Verdict(verdict),
         detail,
-        late=late,
+        timeouts=timeouts,
     )
 
 

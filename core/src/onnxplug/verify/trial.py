@@ -17,6 +17,7 @@ from onnxplug.run.results import CHECK_RESULTS
 from onnxplug.selection import SessionContext
 from onnxplug.session.runner import ModelRunner
 from onnxplug.verify.compare import difference
+from onnxplug.verify.stopwatch import Phase
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from onnxplug.plugins import PluginRegistry
     from onnxplug.run.model import BuiltModel
     from onnxplug.selection import ChosenEp
+    from onnxplug.verify.stopwatch import Stopwatch
 
 Create: TypeAlias = "Callable[[SessionContext], ChosenEp]"
 """Creates an EP for a session of its own."""
@@ -42,22 +44,27 @@ class Computed(NamedTuple):
 
 
 def judge(
-    probe: Probe, subject: Create, reference: Create, registry: PluginRegistry
+    probe: Probe,
+    subject: Create,
+    reference: Create,
+    registry: PluginRegistry,
+    stopwatch: Stopwatch,
 ) -> FamilyVerdict:
     """Run *probe* by an EP, and compare with the CPU EP, the *reference*.
 
     Args:
         registry: where owners of devices' memory are looked up.
+        stopwatch: told of each phase.
     """
     try:
-        expected = _compute(probe, reference, registry)
+        expected = _compute(probe, reference, registry, stopwatch)
     except FAILURES as error:
         raise_interruption(error)
         return unverified(
             probe, f"the CPU EP cannot run the probe: {_message(error)}", error
         )
     try:
-        found = _compute(probe, subject, registry)
+        found = _compute(probe, subject, registry, stopwatch)
     except UnassignedNode as error:
         raise_interruption(error)
         reasons = [said for told in error.reasons.values() for said in told]
@@ -86,15 +93,22 @@ def judge(
 
 
 def unverified(
-    probe: Probe, why: str, error: BaseException | None = None, *, late: bool = False
+    probe: Probe,
+    why: str,
+    error: BaseException | None = None,
+    *,
+    timeouts: int | None = None,
 ) -> FamilyVerdict:
     """The verdict on a probe that shows nothing.
 
     Args:
         error: what it came of, if of one; it may not come again.
+        timeouts: how often it was itself what time ran out on; ``None``: there was
+            time for it.
     """
     lasts = error is None or _would_last(error)
-    return _verdict(probe, Verdict.UNVERIFIED, why)._replace(lasts=lasts, late=late)
+    found = _verdict(probe, Verdict.UNVERIFIED, why)
+    return found._replace(lasts=lasts, timeouts=timeouts)
 
 
 def _verdict(probe: Probe, verdict: Verdict, detail: str = "") -> FamilyVerdict:
@@ -105,12 +119,15 @@ class _NotCreated(Exception):
     """The EP could not be created, which says nothing of what it computes."""
 
 
-def _compute(probe: Probe, create: Create, registry: PluginRegistry) -> Computed:
+def _compute(
+    probe: Probe, create: Create, registry: PluginRegistry, stopwatch: Stopwatch
+) -> Computed:
     """What the EP that *create* gives computes alone, its results checked.
 
     Raises:
         Exception: whatever keeps it from that.
     """
+    stopwatch.begin(Phase.COMPILING)
     options = SessionOptions()
     options.add_session_config_entry(CHECK_RESULTS, "1")
     model, _ = load(memoryview(probe.model), options, ())
@@ -125,6 +142,7 @@ def _compute(probe: Probe, create: Create, registry: PluginRegistry) -> Computed
     built = build_model(model, [ep], [], options, (), devices)
     try:
         runner = ModelRunner(built, None)
+        stopwatch.begin(Phase.RUNNING)
         results = runner.run(probe.inputs, None)
     except BaseException as error:
         close_after(error, built.close)

@@ -37,7 +37,8 @@ class FamilyVerdict(NamedTuple):
     Attributes:
         detail: what was wrong, or why it is unverified; empty when it passed.
         lasts: another process would find the same.
-        late: the check ran out of time.
+        timeouts: how often the check ran out of time on this very family; ``None``: it
+            did so neither on this one nor before it came to it.
     """
 
     family: str
@@ -45,7 +46,12 @@ class FamilyVerdict(NamedTuple):
     verdict: Verdict
     detail: str = ""
     lasts: bool = True
-    late: bool = False
+    timeouts: int | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no time for it."""
+        return self.timeouts is not None
 
 
 class FailedFamilies:

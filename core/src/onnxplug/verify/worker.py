@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.verify.stopwatch import Phase, Stopwatch
 from onnxplug.verify.trial import unverified
 
 if TYPE_CHECKING:
@@ -22,34 +22,35 @@ _POLL: Final = 0.05
 
 
 def judge_within(
-    seconds: float,
+    limits: Mapping[Phase, float],
     probes: Sequence[Probe],
-    judge: Callable[[Probe], FamilyVerdict],
+    judge: Callable[[Probe, Stopwatch], FamilyVerdict],
     check: Callable[[], None],
     remedy: str,
 ) -> list[FamilyVerdict]:
     """The verdicts on *probes*; those that there is no time for are unverified.
 
     Args:
+        limits: what each phase of all probes may take together, in seconds.
         check: raises if the caller does not want to wait any more.
         remedy: what to do for those; follows a semicolon.
     """
     judged: queue.SimpleQueue[FamilyVerdict] = queue.SimpleQueue()
     abandoned = threading.Event()
+    stopwatch = Stopwatch()
 
     def work() -> None:
         for probe in probes:
             if abandoned.is_set():
                 return
             try:
-                verdict = judge(probe)
+                verdict = judge(probe, stopwatch)
             # nobody else is there to catch it, and the caller waits
             except BaseException as error:  # noqa: BLE001
                 why = f"the check itself failed: {type(error).__name__}: {error}"
                 verdict = unverified(probe, why)._replace(lasts=False)
             judged.put(verdict)
 
-    deadline = time.monotonic() + seconds
     worker = threading.Thread(target=work, name="onnxplug-verify", daemon=True)
     try:
         worker.start()
@@ -63,7 +64,7 @@ def judge_within(
     verdicts: list[FamilyVerdict] = []
     try:
         while len(verdicts) < len(probes):
-            left = deadline - time.monotonic()
+            phase, left = stopwatch.left(limits)
             try:
                 verdicts.append(judged.get(timeout=max(0.0, min(left, _POLL))))
             except queue.Empty:
@@ -72,10 +73,15 @@ def judge_within(
                     break
     finally:
         abandoned.set()
-    limit = f"the {seconds:g} s that the probes of a device have together; {remedy}"
-    texts = [f"it took longer than {limit}", f"not run within {limit}"]
-    left_over = probes[len(verdicts) :]
-    return verdicts + [
-        unverified(probe, texts[min(number, 1)], late=True)
-        for number, probe in enumerate(left_over)
+    if len(verdicts) == len(probes):
+        return verdicts
+    limit = (
+        f"the {limits[phase]:g} s that {phase} the probes of a device may take "
+        f"together; {remedy}"
+    )
+    reached, *others = probes[len(verdicts) :]
+    return [
+        *verdicts,
+        unverified(reached, f"{phase} it took longer than {limit}", timeouts=1),
+        *(unverified(each, f"not run within {limit}", timeouts=0) for each in others),
     ]
