@@ -397,7 +397,9 @@ def sizes_of(array: Any) -> tuple[int, ...] | None:
     """The shape of what an EP calls an array; ``None`` if it has none."""
     try:
         return tuple(map(operator.index, array.shape))
-    except Exception:  # whatever an object of an EP's raises  # noqa: BLE001
+    # whatever an object of an EP's raises
+    except Exception as error:  # noqa: BLE001
+        raise_interruption(error)
         return None
 
 

@@ -29,6 +29,7 @@ from onnxplug.ep import (
 from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import Check, in_words
+from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.settings import truth
 from onnxplug.run.partition import GraphPartition
 
@@ -129,8 +130,9 @@ class ResultCheck:
                         and (outputs[0] is None or outputs[0] is result)
                     ):
                         return
-                except Exception:  # whatever an array of an EP's raises  # noqa: BLE001
-                    pass
+                # whatever an array of an EP's raises
+                except Exception as error:  # noqa: BLE001
+                    raise_interruption(error)
                 check(inputs, outputs, results)
 
             return check_one_on_device
@@ -176,7 +178,8 @@ class ResultCheck:
                     else:
                         return
         # a list, a map, nothing, or whatever an object of an EP's raises
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
+            raise_interruption(error)
             shapes = None
         self.check_closely(inputs, outputs, results)
         if shapes is not None and not self._always:
