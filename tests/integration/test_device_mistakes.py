@@ -284,61 +284,60 @@ MISTAKES: dict[str, Mistake] = {
     "`data_type` that lies": Mistake(
         method(SimulatedContext, "data_type", lambda s, a: ep.DataType.FLOAT64),
         Found.ALWAYS,
-        "failed in run: Allocator.empty() returned float64[4]; expected float32[4]",
+        "failed in Allocator.empty: it returned float64[4]; expected float32[4]",
     ),
     "`data_type` that names no element type": Mistake(
         method(SimulatedContext, "data_type", lambda s, a: "float32"),
         Found.ALWAYS,
-        "failed in run: DeviceContext.data_type() returned 'float32'; expected a "
-        "DataType",
+        "failed in DeviceContext.data_type: it returned 'float32'; expected a DataType",
     ),
     "an allocator of other shapes": Mistake(
         empty_wrongly(lambda shape, dtype: ((*shape, 1), dtype)),
         Found.ALWAYS,
-        "failed in run: Allocator.empty() returned float32[4, 1]; expected float32[4] "
+        "failed in Allocator.empty: it returned float32[4, 1]; expected float32[4] "
         "in simulated:0",
     ),
     "an allocator of other element types": Mistake(
         empty_wrongly(lambda shape, dtype: (shape, ep.DataType.INT32)),
         Found.ALWAYS,
-        "failed in run: Allocator.empty() returned int32[4]; expected float32[4]",
+        "failed in Allocator.empty: it returned int32[4]; expected float32[4]",
     ),
     "an allocator that gives nothing": Mistake(
         method(SimulatedAllocator, "empty", lambda *args: None),
         Found.ALWAYS,
-        "failed in run: Allocator.empty() returned None; expected float32[4]",
+        "failed in Allocator.empty: it returned None; expected float32[4]",
     ),
     "`create_stream` that gives no stream": Mistake(
         method(SimulatedContext, "create_stream", lambda self: 7),
         Found.ALWAYS,
-        "failed in run: DeviceContext.create_stream() returned 7; expected a Stream, "
+        "failed in DeviceContext.create_stream: it returned 7; expected a Stream, "
         "or None",
     ),
     "`record` that returns nothing": Mistake(
         method(SimulatedStream, "record", lambda self: None),
         Found.ALWAYS,
-        "failed in run: Stream.record() returned None; expected an Event",
+        "failed in Stream.record: it returned None; expected an Event",
     ),
     "`wait` that returns nothing": Mistake(
         method(SimulatedStream, "wait", lambda self, event: None),
         Found.ALWAYS,
-        "failed in run: Stream.wait() returned None; expected True or False",
+        "failed in Stream.wait: it returned None; expected True or False",
         chained_run,
     ),
     "`done` that returns a text": Mistake(
         method(SimulatedEvent, "done", lambda self: "no"),
         Found.ALWAYS,
-        "failed in run: Event.done() returned 'no'; expected True or False",
+        "failed in Event.done: it returned 'no'; expected True or False",
     ),
     "any exception of an event": Mistake(
         method(SimulatedEvent, "done", raises),
         Found.ALWAYS,
-        "failed in run: KeyError: 'lost'",
+        "failed in Event.done: KeyError: 'lost'",
     ),
     "any exception of a stream": Mistake(
         method(SimulatedStream, "record", raises),
         Found.ALWAYS,
-        "failed in run: KeyError: 'lost'",
+        "failed in Stream.record: KeyError: 'lost'",
     ),
     "a context that the EP closes": Mistake(
         results(close_context),
@@ -370,7 +369,7 @@ MISTAKES: dict[str, Mistake] = {
     "`synchronize` of an event that does not wait": Mistake(
         method(SimulatedEvent, "synchronize", lambda self: None),
         Found.CHECKED,
-        "failed in run: Event.synchronize() returned before Event.done() is True",
+        "failed in Event.synchronize: it returned before Event.done() is True",
         is_right=False,
     ),
     "`synchronize` that swallows errors, of a bound output": Mistake(

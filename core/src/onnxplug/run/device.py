@@ -183,6 +183,8 @@ class Device:
         """*array*, which *method* of the context's returned."""
         wrong = self.what_is_wrong(array, shape, dtype)
         if wrong is not None:
+            if sizes_of(array) is not None and not isinstance(array, np.ndarray):
+                self.data_type(array)  # whose failure it is, if it fails
             raise EpError(
                 f"{self.ep} failed in {method}: it returned {wrong}; expected "
                 f"{dtype}{list(shape)} in {self.location}",
