@@ -28,7 +28,8 @@ import numpy as np, onnx, onnxplug
 from onnxplug import ep
 from onnxplug.plugins import registry
 from onnxplug.verify import check
-from onnxplug_testing import Knobs, SimulatedFactory
+from onnxplug_testing import Knobs
+from verified_ep import Factory
 
 check.SECONDS = 60
 runs = []
@@ -42,11 +43,7 @@ def model(text):
         'agraph (float[2] x) => (float[2] y) {{ y = ' + text + ' }}'
     ).SerializeToString()
 
-class Factory(SimulatedFactory):
-    engine = {engine!r}
-    def engine_versions(self, device):
-        return {{"engine": self.engine}}
-
+Factory.engine = {engine!r}
 probe = ep.Probe(
     family="add",
     operators=frozenset({{("", "Add", ep.DataType.FLOAT32)}}),
@@ -68,9 +65,24 @@ print(len(runs), node.ep, node.passed_over[0].reason.code,
 """
 
 
+# what is kept is told by the file of the class, too
+EP = """
+from onnxplug_testing import SimulatedFactory
+
+class Factory(SimulatedFactory):
+    def engine_versions(self, device):
+        return {"engine": self.engine}
+"""
+
+
 @pytest.fixture
-def process() -> Callable[..., list[str]]:
+def process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[str]]:
     """What a fresh process prints: probe runs, the EP, the reason, warnings."""
+
+    (tmp_path / "verified_ep.py").write_text(EP, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def run(**facts: Any) -> list[str]:
         defaults = {"engine": "1", "version": "1", "tolerance": 0, "before": ""}
