@@ -201,6 +201,15 @@ def check_dropped(
     assert_right(binding.copy_outputs_to_cpu(), wanted, f"dropped {seed}")
 
 
+def check_closed(
+    seed: int, session: onnxplug.InferenceSession, oracle: Oracle, feeds: Feeds
+) -> None:
+    """A run of a session that is closed while its work is queued."""
+    binding = run_bound(random.Random(seed), session, feeds, {}, f"first{seed}")
+    session.close()
+    assert_right(binding.copy_outputs_to_cpu(), oracle.run(feeds), f"closed {seed}")
+
+
 def pick(session: onnxplug.InferenceSession, feeds: Feeds) -> dict[str, np.ndarray]:
     return {arg.name: feeds[arg.name] for arg in session.get_inputs()}
 
@@ -234,6 +243,7 @@ def test_random_models_run_right(
                 with pytest.raises(RunCancelled):
                     session.run(None, fed, options)
                 assert_right(session.run(None, fed), wanted, f"cancelled {seed}")
+            check_closed(seed, session, oracle, case.feeds)
     assert on_device > CHUNK
 
 
@@ -361,6 +371,7 @@ def test_a_mistake_of_the_host_shows(
                 check_dropped(seed, session, oracle, case.feeds)
                 check_chain(seed, session, oracle, case.feeds)
                 check_threads(seed, session, oracle, case.feeds)
+                check_closed(seed, session, oracle, case.feeds)
 
     try:
         with monkeypatch.context() as patch:
