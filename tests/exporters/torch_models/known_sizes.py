@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import onnx
 
 import onnxplug
-
-MADE_UP: Final = "unk__"
-"""In names of sizes of which nothing is known."""
+from onnxplug.ep import DataType, TensorType
+from onnxplug.graph.scopes import all_graphs
 
 
 def known_sizes(path: Path) -> tuple[int, int]:
@@ -19,32 +17,26 @@ def known_sizes(path: Path) -> tuple[int, int]:
     sizes, and how many there are, when the model at *path* is prepared to run.
 
     What the exporter has declared of these values is left out.  A value of unknown
-    rank counts as one size.
+    rank counts as one size.  A file that is written tells less: where it is run later,
+    sizes of inputs need not be equal because their names are.
     """
     model = onnx.load(path)
     for holder in (*graphs(model.graph), *model.functions):
         del holder.value_info[:]
-    options = onnxplug.SessionOptions()
-    prepared = path.with_name("prepared.onnx")
-    options.optimized_model_filepath = str(prepared)
-    onnxplug.InferenceSession(model, options)
+    session = onnxplug.InferenceSession(model)
     known = total = 0
-    for graph in graphs(onnx.load(prepared).graph):
-        types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-        for name in (name for node in graph.node for name in node.output if name):
-            type = types.get(name, onnx.TypeProto())
-            if type.WhichOneof("value") not in (None, "tensor_type"):
+    for graph in all_graphs(session._built.graph):
+        for name in (name for node in graph.nodes for name in node.outputs if name):
+            type_ = graph.value(name).type
+            if type_ is None:
+                type_ = TensorType(DataType.FLOAT32, None)
+            if not isinstance(type_, TensorType):
                 continue  # a sequence, say, whose elements may have any size
-            if not type.tensor_type.HasField("shape"):
+            if type_.shape is None:
                 total += 1
                 continue
-            sizes = type.tensor_type.shape.dim
-            total += len(sizes)
-            known += sum(
-                size.HasField("dim_value")
-                or (size.dim_param != "" and MADE_UP not in size.dim_param)
-                for size in sizes
-            )
+            total += len(type_.shape)
+            known += sum(size is not None for size in type_.shape)
     return known, total
 
 
