@@ -190,7 +190,9 @@ class _Subject:
         nothing could tell that."""
         record = self._registry.resolve(factory.name)
         kind, code = type(factory), code_digest(factory)
-        return code and {
+        if code is None:
+            return None
+        return {
             "name": factory.name,
             "version": factory.version,
             "class": f"{kind.__module__}.{kind.__qualname__}",
