@@ -49,11 +49,9 @@ class TorchPartition(ep.CompiledPartition):
         ]
         self._types = [partition.value(name).dtype for name in partition.outputs]
         self._names = tuple(partition.outputs)
-        self._constants = (
-            set()
-            if border.is_host
-            else {_memory(each) for each in program.template if _is_tensor(each)}
-        )
+        self._constants = {
+            _memory(each) for each in program.template if _is_tensor(each)
+        }
         self._compiled = (
             CompiledProgram(torch, program, settings.compile_mode)
             if settings.compile
@@ -87,9 +85,7 @@ class TorchPartition(ep.CompiledPartition):
                     results, self._program.output_forms, self._types, strict=True
                 )
             ]
-            if not self._border.is_host:
-                made = self._unshared(made, given)
-            return self._fill(made, outputs)
+            return self._fill(self._unshared(made, given), outputs)
 
     def _argument(self, tensor: Any, form: str) -> Any:
         if form == "numbers":
@@ -109,16 +105,20 @@ class TorchPartition(ep.CompiledPartition):
         return value if self._border.is_host else value.contiguous()
 
     def _unshared(self, results: list[Any], inputs: Sequence[Any]) -> list[Any]:
-        """*results* on the device, none of them in memory of anything else."""
-        taken = self._constants | {_memory(each) for each in inputs if _is_tensor(each)}
-        apart = []
+        """*results*, none of them in memory of constants, which are for all runs, or, on
+        a device, of anything else."""
+        taken = self._constants.copy()
+        if not self._border.is_host:
+            taken |= {_memory(each) for each in inputs if _is_tensor(each)}
+        unshared = []
         for result in results:
             if _is_tensor(result):
                 if _memory(result) in taken and result.numel():
                     result = result.clone()
-                taken.add(_memory(result))
-            apart.append(result)
-        return apart
+                if not self._border.is_host:
+                    taken.add(_memory(result))
+            unshared.append(result)
+        return unshared
 
     def _fill(
         self, results: Sequence[Any], outputs: Sequence[Any | None]
