@@ -47,7 +47,7 @@ chain (float[n, 3] x, float[n, 3] y) => (float[n, 3] v4) <float[1, 3] k = {1, 2,
 def write_list(tmp_path: Path) -> Callable[..., Path]:
     """Writes what was measured of the example."""
 
-    def write(operators: object, **about: str) -> Path:
+    def write(operators: object, **about: object) -> Path:
         facts = {"ep": EXAMPLE, "vendor": "Example Inc.", "version": "1.2.3"} | about
         table = {"measured with": facts, "lacks": {}, "operators": operators}
         path = tmp_path / "list.json"
@@ -148,6 +148,18 @@ def test_the_list_that_comes_with_the_host_is_used_unless_the_library_is_trusted
     assert not [name for name in entries if "onnxplug" in name]
 
 
+def test_a_library_has_the_options_with_which_it_was_measured(
+    register, write_list, monkeypatch
+) -> None:
+    register()
+    # the library itself suggests one of them otherwise
+    path = write_list({"Mul": MUL}, options={"speed": "slow", "accuracy": "f32"})
+    shipped = measured.Measured.parse(path.read_bytes())
+    monkeypatch.setattr(measured, "_shipped", lambda: (shipped,))
+    (pair,) = [each for each in onnxplug.get_ep_devices() if each.ep_name == EXAMPLE]
+    assert pair.default_options == {"speed": "fast", "accuracy": "f32"}
+
+
 @pytest.mark.parametrize(
     ("operators", "about", "options", "told"),
     [
@@ -157,6 +169,7 @@ def test_the_list_that_comes_with_the_host_is_used_unless_the_library_is_trusted
         ({}, {"ep": "Other"}, {}, "in which Other was measured"),
         ([], {}, {}, "expected a JSON object of objects"),
         ({}, {"version": 3}, {}, "does not say which EP, vendor, version"),
+        ({}, {"options": {"a": 1}}, {}, "'options' of 'measured with' is no object"),
         ({"Mul": []}, {}, {}, "the entry of Mul is no object"),
         ({"Mul": {"types": "float32"}}, {}, {}, "'types' of Mul is 'float32'"),
         ({"Mul": {"refused": [[]]}}, {}, {}, r"'refused' of Mul is \[\[\]\]"),

@@ -68,6 +68,7 @@ def write(library: Library, results: Path, table: Path) -> None:
         "ep": library.ep,
         "vendor": device.ep_vendor,
         "version": device.metadata["version"],
+        "options": dict(device.default_options),
     }
     subject = KNOWN.get(library.ep, Subject)(about=about, refuses=True)
     write_table(results, subject, table)

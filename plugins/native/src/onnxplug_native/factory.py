@@ -66,15 +66,17 @@ class NativeFactory(ep.EpFactory):
         for pair in pairs:
             metadata = {"version": self.version, **pair.metadata.pairs}
             metadata["library_path"] = str(self.library.path)
+            options = pair.options.pairs
             found = measured(self.name, self.vendor)
             if found is not None:
                 metadata["measured_version"] = found.version
+                options = {**found.options, **options}
             yield ep.EpDevice(
                 ep_name=self.name,
                 device=pair.hardware.device,
                 ep_vendor=self.vendor,
                 metadata=metadata,
-                default_options=pair.options.pairs,
+                default_options=options,
             )
         for device in devices:
             if device not in driven:

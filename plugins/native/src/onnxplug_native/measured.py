@@ -12,6 +12,7 @@ import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from onnxplug import ep
@@ -58,6 +59,7 @@ class Measured(NamedTuple):
         version: which version was measured, as the library says it.
         operators: of ONNX's own operators, what was seen to be right.
         int64_bits: in how many bits it computes int64.
+        options: with which it was measured, and is used unless users write others.
     """
 
     ep: str
@@ -65,6 +67,7 @@ class Measured(NamedTuple):
     version: str
     operators: AllowList
     int64_bits: int = 64
+    options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def parse(cls, text: str | bytes) -> Measured:
@@ -83,6 +86,9 @@ class Measured(NamedTuple):
         facts = [about.get(name) for name in ("ep", "vendor", "version")]
         if not _is_texts(facts):
             raise ValueError("'measured with' does not say which EP, vendor, version")
+        options = about.get("options", {})
+        if not isinstance(options, dict) or not _is_texts([*options.values()]):
+            raise ValueError("'options' of 'measured with' is no object of texts")
         if not all(isinstance(why, str) for why in table["lacks"].values()):
             raise ValueError("'lacks' does not say in words why")
         for name, entry in table["operators"].items():
@@ -93,7 +99,7 @@ class Measured(NamedTuple):
         bits = table.get("int64 bits", 64)
         if bits not in (32, 64):
             raise ValueError(f"'int64 bits' is {bits!r}; expected 32 or 64")
-        return cls(ep_name, vendor, version, operators, bits)
+        return cls(ep_name, vendor, version, operators, bits, options)
 
 
 def _check_entry(name: str, entry: object) -> None:
