@@ -11,33 +11,10 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
-CORE: Final = ROOT / "core" / "src" / "onnxplug"
+from .floors import CORE, FLOORS, PAGE, ROOT, written
+
 PLUGINS: Final = ROOT / "plugins"
 THIRD_PARTY: Final = ROOT / "tests" / "third_party"
-
-FLOORS: Final = (
-    {"duration", "escape", "foreign", "forks", "interruption"},
-    {"errors", "ep"},
-    {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
-    {"graph"},
-    {"shapes", "functions", "domains", "layout", "operators", "selection"},
-    {
-        "compatibility",
-        "context_data",
-        "custom_operators",
-        "prepare",
-        "entries",
-        "options",
-        "queries",
-        "process",
-    },
-    {"run"},
-    {"session", "verify"},
-    {"backend", "cli", "__main__"},
-    {"as_onnxruntime"},
-)
-"""A module may import from its own floor and those above it in this list."""
 
 COMPILER: Final = PLUGINS / "cpu" / "src" / "onnxplug_cpu" / "compiler"
 
@@ -119,6 +96,11 @@ def test_core_imports_go_one_way() -> None:
         for other in others - {"onnxplug"}
         if floor_of(room_of(other, "onnxplug")) > floor_of(room_of(name, "onnxplug"))
     ]
+
+
+def test_the_page_has_the_floors_as_they_are() -> None:
+    how = "run python tests/architecture/floors.py"
+    assert PAGE.read_text("utf-8") == written(), how
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.compile import build
 from onnxplug.errors import EpError, EpWarning, UnassignedNode
+from onnxplug.partition.report import EpOutcome
 from onnxplug.plugins import PluginRegistry
-from onnxplug.run import build
-from onnxplug.run.partition.report import EpOutcome
 from onnxplug_cpu.factory import CpuFactory
 from onnxplug_testing import Knobs, SimulatedFactory, Stage, ToyFactory
 from onnxplug_testing.random_models import draw_model

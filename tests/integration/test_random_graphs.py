@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpWarning
-from onnxplug.run.partition.report import Explanation
+from onnxplug.partition.report import Explanation
 from onnxplug_testing import SimulatedExecutionProvider, SimulatedFactory
 
 GRAPHS = 400

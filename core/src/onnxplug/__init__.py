@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RunOptions,
         SessionOptions,
     )
+    from onnxplug.partition.report import Explanation
     from onnxplug.plugins import (
         register_ep_library,
         register_execution_provider_library,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         is_available,
         supported_by_platform,
     )
-    from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import (
         OrtExecutionProviderDevicePolicy,
         get_default_providers,
@@ -94,7 +94,7 @@ _HOME: Final = {
         "SessionOptions",
     ),
     "onnxplug.session.ort_value": ("OrtValue",),
-    "onnxplug.run.partition.report": ("Explanation",),
+    "onnxplug.partition.report": ("Explanation",),
     "onnxplug.plugins": (
         "register_ep_library",
         "register_execution_provider_library",

@@ -9,7 +9,7 @@ import pytest
 
 from onnxplug.ep import DataType, TensorType
 from onnxplug.graph import Graph, Node, Weight
-from onnxplug.run.partition import GraphPartition
+from onnxplug.partition import GraphPartition
 
 MakePartition = Callable[..., GraphPartition]
 

@@ -14,8 +14,8 @@ from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.graph import Attribute, AttributeType, Graph
 from onnxplug.graph.load import load_model
 from onnxplug.layout import NHWC_DOMAIN, channels_first, channels_last, permuted
+from onnxplug.partition import GraphPartition
 from onnxplug.prepare import infer_types
-from onnxplug.run.partition import GraphPartition
 
 FORMS = {
     "Conv <strides = [2, 1], pads = [1, 0, 1, 0]> (x, w)": ("N,H,W,3", "5,3,3,2"),

@@ -11,8 +11,8 @@ import pytest
 from onnxplug.ep import DataType, TensorFacts
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.graph.load import load_model
+from onnxplug.partition import GraphPartition
 from onnxplug.prepare.inline import inline_functions
-from onnxplug.run.partition import GraphPartition
 
 UNTOLD = {
     # sizes that elements tell, in ways that rules do not follow

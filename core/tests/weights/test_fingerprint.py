@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxplug.graph import Weight, origin
 from onnxplug.graph.load import load_model
-from onnxplug.run.partition import GraphPartition
+from onnxplug.partition import GraphPartition
 
 WEIGHTS = np.arange(1 << 16, dtype=np.float32)
 
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys
 from onnxplug.graph import origin
 from onnxplug.graph.load import load_model
-from onnxplug.run.partition import GraphPartition
+from onnxplug.partition import GraphPartition
 
 origin._TICK = 0
 graph = load_model(sys.argv[1]).graph

@@ -16,13 +16,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxplug.compile.load import load
 from onnxplug.ep import WeightSource
 from onnxplug.graph import Model, Weight, origin
 from onnxplug.graph.load import load_model
 from onnxplug.options import SessionOptions
+from onnxplug.partition import GraphPartition
 from onnxplug.prepare.expand import expand_node
-from onnxplug.run.load import load
-from onnxplug.run.partition import GraphPartition
 from onnxplug.session.ort_value import OrtValue
 
 WEIGHTS = np.arange(1 << 19, dtype=np.float32)

@@ -12,7 +12,7 @@ import pytest
 from onnxplug import ep
 from onnxplug.ep import CapturePhase, DataType, Stream, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
-from onnxplug.run.partition import GraphPartition
+from onnxplug.partition import GraphPartition
 from onnxplug_testing import (
     DeviceArray,
     Knobs,

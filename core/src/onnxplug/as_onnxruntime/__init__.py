@@ -45,8 +45,8 @@ _HOME: Final = {
 """Module of this package to the names that it lends to it."""
 
 _ELSEWHERE: Final = {
-    "OrtEpAssignedNode": "onnxplug.run.partition.assigned",
-    "OrtEpAssignedSubgraph": "onnxplug.run.partition.assigned",
+    "OrtEpAssignedNode": "onnxplug.partition.assigned",
+    "OrtEpAssignedSubgraph": "onnxplug.partition.assigned",
 }
 
 _SHARED: Final = frozenset(

@@ -22,7 +22,7 @@ from onnxplug.errors import (
     PluginNotFound,
 )
 from onnxplug.options import RunOptions
-from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
+from onnxplug.partition.assigned import OrtEpAssignedSubgraph
 from onnxplug.selection.order import CPU
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user

@@ -102,7 +102,7 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _list_compiled(*, as_json: bool) -> None:
-    from onnxplug.run.cache import FOLDER, entries
+    from onnxplug.partition.cache import FOLDER, entries
 
     found = list(entries())
     if as_json:

@@ -21,7 +21,7 @@ from onnxplug.cli.text import (
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:
-    from onnxplug.run.partition.report import Explanation, NodePlacement
+    from onnxplug.partition.report import Explanation, NodePlacement
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:

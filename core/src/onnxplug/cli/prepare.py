@@ -21,7 +21,7 @@ from onnxplug.duration import duration
 from onnxplug.escape import escape
 
 if TYPE_CHECKING:
-    from onnxplug.run.ahead import Prepared
+    from onnxplug.specialise.prewarm import Prepared
 
 _EPILOG: Final = """\
 examples:

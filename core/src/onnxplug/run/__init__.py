@@ -1,1 +1,1 @@
-"""Builds what runs a model, and runs it: from a prepared graph to results."""
+"""One run: plans executed, with streams, devices, checks of results, and profiles."""

@@ -17,7 +17,7 @@ from onnxplug.run.plan import Plan, RunPartition
 
 if TYPE_CHECKING:
     from onnxplug.ep import CapturedGraph, Stream
-    from onnxplug.run.compile import CompiledGraph
+    from onnxplug.run.compiled import CompiledGraph
     from onnxplug.run.device import Device
     from onnxplug.run.memory import Memory
     from onnxplug.run.run import Run

@@ -20,7 +20,7 @@ from onnxplug.graph import Node
 from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
-    from onnxplug.run.placement import Placement
+    from onnxplug.run.plan import Placement
 
 _PER_ITEM: Final = 128
 """Bytes of an array beside its elements."""

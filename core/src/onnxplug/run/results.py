@@ -30,8 +30,8 @@ from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import Check, in_words
 from onnxplug.interruption import raise_interruption
+from onnxplug.partition import GraphPartition
 from onnxplug.plugins.settings import truth
-from onnxplug.run.partition import GraphPartition
 
 if TYPE_CHECKING:
     from onnxplug.run.device import Device

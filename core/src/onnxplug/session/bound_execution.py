@@ -11,11 +11,11 @@ from onnxplug.run.plan import RunPartition
 from onnxplug.session.bound_path import BoundPath
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.options import RunOptions
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
     from onnxplug.run.events import OwnedEvent
-    from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import Plan
     from onnxplug.run.run import Run
     from onnxplug.session.io_binding import IOBinding

@@ -9,9 +9,9 @@ from onnxplug.run.aliasing import overlap
 from onnxplug.session.ort_value import OrtValue
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import CapturePhase, OptionValue, Stream
     from onnxplug.run.device import Device
-    from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import RunPartition
     from onnxplug.run.streams import Streams
 

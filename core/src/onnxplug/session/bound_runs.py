@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.errors import EpError
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
-    from onnxplug.run.model import BuiltModel
     from onnxplug.run.streams import Streams
     from onnxplug.session.bound_path import BoundPath
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnxplug.run.model import BuiltModel
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.run.profiling import Profile
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from onnxplug.compile.ep_context.write import ContextSettings, write_compiled
 from onnxplug.errors import Fail, OptionError
-from onnxplug.run.ep_context.write import ContextSettings, write_compiled
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.graph import Model
     from onnxplug.options import SessionOptions
-    from onnxplug.run.model import BuiltModel
 
 
 def write_as_asked(built: BuiltModel, model: Model, options: SessionOptions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from onnxplug.run.model import BuiltModel
+from onnxplug.compile.model import BuiltModel
 from onnxplug.run.plan import RunPartition
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.outputs import DeclaredShapes, own

@@ -8,22 +8,26 @@ from collections.abc import Callable, Sequence
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.compile.ep_context.write import (
+    CompiledModel,
+    ContextSettings,
+    write_compiled,
+)
 from onnxplug.context_data import WriteFunction
 from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
 from onnxplug.interruption import raise_interruption
 from onnxplug.options import GraphOptimizationLevel, SessionOptions
-from onnxplug.run.ep_context.write import CompiledModel, ContextSettings, write_compiled
 from onnxplug.session.compiled_model import default_path
 from onnxplug.session.opening import open_model
 from onnxplug.session.ort_value import OrtValue
 from onnxplug.session.request import SessionRequest, read_options, read_source
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.graph import Model
     from onnxplug.graph.placing import Place
+    from onnxplug.partition.report import Explanation
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.model import BuiltModel
-    from onnxplug.run.partition.report import Explanation
     from onnxplug.selection.request import ProviderEntry
 
 

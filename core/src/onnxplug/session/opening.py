@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxplug.compile.build import build_model
+from onnxplug.compile.load import load
 from onnxplug.ep import EpFactory
 from onnxplug.ep.record import Record
 from onnxplug.errors import OnnxplugError
@@ -15,8 +17,6 @@ from onnxplug.hardware import discover
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
-from onnxplug.run.build import build_model
-from onnxplug.run.load import load
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.selection.choose import EpMaker, close
@@ -25,14 +25,14 @@ from onnxplug.shapes.stated import merged
 from onnxplug.shapes.symbols import SharedSymbols, forget, stated_as
 
 if TYPE_CHECKING:
+    from onnxplug.compile.ep_context.contexts import Contexts
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import MemoryLocation, ModelInfo, ValueType
     from onnxplug.ep.files import Identity
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
+    from onnxplug.partition.report import Explanation
     from onnxplug.run.device import Device
-    from onnxplug.run.ep_context.contexts import Contexts
-    from onnxplug.run.model import BuiltModel
-    from onnxplug.run.partition.report import Explanation
     from onnxplug.selection import ChosenEp
     from onnxplug.selection.policy_choice import PolicyChoice
     from onnxplug.selection.request import ProviderRequest
@@ -181,7 +181,9 @@ def _build(
     disabled = {*options.disabled_passes, *request.disabled}
     device_at = functools.partial(_device_at, registry)
     if not isinstance(resolved, Sequence):
-        from onnxplug.run.policy_eps import PolicyEps  # most sessions have no policy
+        from onnxplug.partition.policy_selection import (
+            PolicyEps,  # most sessions have no policy
+        )
 
         maker = EpMaker(registry, discover(), context)
         eps = PolicyEps(resolved, functools.partial(_make, maker, registry, options))

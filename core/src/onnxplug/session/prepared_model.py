@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from onnxplug.compile.ep_context.files import write_whole
+from onnxplug.compile.load import keep_apart
 from onnxplug.errors import InvalidModel, OptionError
 from onnxplug.graph.export import export_graph
 from onnxplug.graph.placing import WeightsFile, place
-from onnxplug.run.ep_context.files import write_whole
-from onnxplug.run.load import keep_apart
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph, Model

@@ -22,9 +22,9 @@ from onnxplug.session.outputs import DeclaredShapes, own
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.options import RunOptions
     from onnxplug.run.events import OwnedEvent
-    from onnxplug.run.model import BuiltModel
     from onnxplug.run.plan import Plan
     from onnxplug.run.profiling import Profile
     from onnxplug.session.io_binding import IOBinding

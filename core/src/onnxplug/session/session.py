@@ -25,17 +25,17 @@ from onnxplug.shapes.symbols import BeliedSymbols
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
+    from onnxplug.partition.assigned import OrtEpAssignedSubgraph
+    from onnxplug.partition.report import Explanation
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.ahead import Prepared
-    from onnxplug.run.model import BuiltModel
-    from onnxplug.run.partition.assigned import OrtEpAssignedSubgraph
-    from onnxplug.run.partition.report import Explanation
     from onnxplug.run.profiling import Profile
     from onnxplug.selection.request import ProviderEntry, ProviderRequest
     from onnxplug.session.io_binding import IOBinding
     from onnxplug.session.opening import OpenedModel
     from onnxplug.session.ort_value import OrtValue
     from onnxplug.shapes.symbols import Symbol
+    from onnxplug.specialise.prewarm import Prepared
 
 
 _Session = TypeVar("_Session", bound="InferenceSession")
@@ -366,7 +366,7 @@ class InferenceSession:
             EpError, OutOfMemory: an EP failed.
             RunError: the session was closed.
         """
-        from onnxplug.run.ahead import prepare_for
+        from onnxplug.specialise.prewarm import prepare_for
 
         several = [shapes] if isinstance(shapes, Mapping) else list(shapes)
         built = self._in_use().built
@@ -501,7 +501,7 @@ class InferenceSession:
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """The partitions and their nodes, in ONNX Runtime's words."""
-        from onnxplug.run.partition.assigned import assigned_subgraphs
+        from onnxplug.partition.assigned import assigned_subgraphs
 
         return assigned_subgraphs(self._built.explanation)
 

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from onnxplug.compile.build import build_model
+from onnxplug.compile.load import load
 from onnxplug.errors import SessionRefused, UnassignedNode
 from onnxplug.guard import FAILURES, close_after, in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.options import SessionOptions
-from onnxplug.run.build import build_model
 from onnxplug.run.device import device_at
-from onnxplug.run.load import load
 from onnxplug.run.results import CHECK_RESULTS
 from onnxplug.selection import SessionContext
 from onnxplug.session.runner import ModelRunner
@@ -21,9 +21,9 @@ from onnxplug.verify.stopwatch import Phase
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
 
 if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import Probe
     from onnxplug.plugins import PluginRegistry
-    from onnxplug.run.model import BuiltModel
     from onnxplug.selection import ChosenEp
     from onnxplug.verify.stopwatch import Stopwatch
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import onnxplug
-from onnxplug.run.partition.partition import GraphPartition
+from onnxplug.partition.partition import GraphPartition
 from onnxplug_cpu.compiler.schedule import plan
 from onnxplug_cpu.compiler.schedule.operations import rows
 

@@ -1,0 +1,1 @@
+"""What EPs compile by input shapes: made ahead or on a miss, kept, padded, replaced."""
