@@ -206,7 +206,9 @@ def test_arrays_that_are_too_much_together_are_refused(
     providers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = onnxplug.InferenceSession(parse(DOUBLED), providers=providers)
-    monkeypatch.setattr("onnxplug.ep.room.memory_left_on_linux", lambda root: 100 << 20)
+    monkeypatch.setattr(
+        "onnxplug.ep.memory_limit.memory_left_on_linux", lambda root: 100 << 20
+    )
     for _ in range(2):
         # 2, 4, … 64, 128 MiB, which are more than there is
         with pytest.raises(
@@ -232,7 +234,7 @@ def test_a_view_of_much_memory_takes_none(monkeypatch: pytest.MonkeyPatch) -> No
         ),
         providers=ON_ARRAYS,
     )
-    monkeypatch.setattr("onnxplug.ep.room.memory_left_on_linux", lambda root: 0)
+    monkeypatch.setattr("onnxplug.ep.memory_limit.memory_left_on_linux", lambda root: 0)
     (y,) = session.run(
         None, {"x": np.ones(1, np.float32), "n": np.array([2**30], np.int64)}
     )

@@ -200,7 +200,7 @@ def ones(*shape: int, dtype: Any = np.float32) -> Weight:
 
 
 def reasons(budget: Budget) -> dict[str, str]:
-    return {left.node.split(" ")[0]: left.reason for left in budget.left}
+    return {left.node.split(" ")[0]: left.reason for left in budget.skipped}
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_much_work_of_one_node_is_not_begun(parse, counted, node):
     budget = Budget(Limits(work=999_999))
     fold(model.graph, compute, budget)
     assert computed == []
-    assert budget.left
+    assert budget.skipped
 
 
 def test_large_products_by_blas_and_large_copies_are_computed(parse, ops, evaluate):
@@ -344,7 +344,7 @@ def test_what_failed_is_told_and_not_tried_again(parse):
     budget = Budget()
     for _ in range(2):
         report = prepare(model, evaluate=fail, budget=budget)
-        (left,) = report.left("fold")
+        (left,) = report.skipped("fold")
         assert left == ("Neg giving 'y'", "ValueError: broken")
     assert tried == ["Neg"]
 

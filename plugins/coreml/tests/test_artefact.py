@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from onnxplug.ep import DataType
-from onnxplug_coreml.artefact import Artefact, Border, Manifest
+from onnxplug_coreml.artefact import Artefact, Manifest, Signature
 
 MANIFEST = Manifest(
     "model/main",
-    (Border("x", DataType.INT32),),
-    (Border("y", DataType.FLOAT32),),
+    (Signature("x", DataType.INT32),),
+    (Signature("y", DataType.FLOAT32),),
     (("wrong", "Gather: an index is out of bounds"),),
     {"y": 0},
 )

@@ -22,7 +22,7 @@ from onnxplug.escape import escape
 _PREFIX = "onnxplug-"
 
 
-class Kept(NamedTuple):
+class FolderSummary(NamedTuple):
     """What one distribution keeps.
 
     Attributes:
@@ -118,7 +118,7 @@ def _list_compiled(*, as_json: bool) -> None:
         print_json({"folder": FOLDER, "compiled": rows})
         return
     if not found:
-        say("No compiled partitions are kept.")
+        say("No compiled partitions are summary.")
         return
     print_table(
         ("EP", "DEVICE", "MODEL", "NODES", "INPUTS", "SIZE", "USED"),
@@ -200,7 +200,7 @@ def _folders(root: Path) -> Iterator[Path]:
                 yield folder
 
 
-def _look(folder: Path) -> Kept:
+def _look(folder: Path) -> FolderSummary:
     from onnxplug.ep.cache import TAG
 
     statuses = []
@@ -210,7 +210,7 @@ def _look(folder: Path) -> Kept:
                 with contextlib.suppress(FileNotFoundError):  # it is gone already
                     statuses.append(os.lstat(os.path.join(path, name)))
     times = [status.st_mtime for status in statuses]
-    return Kept(
+    return FolderSummary(
         folder,
         len(statuses),
         sum(status.st_size for status in statuses),
@@ -219,13 +219,13 @@ def _look(folder: Path) -> Kept:
     )
 
 
-def _data(kept: Kept) -> dict[str, Any]:
+def _data(summary: FolderSummary) -> dict[str, Any]:
     return {
-        "name": kept.folder.name,
-        "entries": kept.entries,
-        "bytes": kept.nbytes,
-        "oldest": _time(kept.oldest) or None,
-        "newest": _time(kept.newest) or None,
+        "name": summary.folder.name,
+        "entries": summary.entries,
+        "bytes": summary.nbytes,
+        "oldest": _time(summary.oldest) or None,
+        "newest": _time(summary.newest) or None,
     }
 
 

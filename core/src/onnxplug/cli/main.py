@@ -28,10 +28,10 @@ from onnxplug.cli import (
     prepare,
     run,
 )
+from onnxplug.cli.error_reporter import ErrorReporter, LogHandler, failure_data
 from onnxplug.cli.failure import BadCommandLine, CommandFailed, UsageError
 from onnxplug.cli.library import register_libraries
 from onnxplug.cli.text import print_json, say
-from onnxplug.cli.troubles import LogHandler, Troubles, failure_data
 from onnxplug.errors import OnnxplugError, PluginError
 from onnxplug.escape import escape, escape_lines
 
@@ -61,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug or arguments.verbose > 1
         else (logging.WARNING, logging.INFO)[arguments.verbose]
     )
-    troubles = Troubles(arguments.command_name, debug=arguments.debug)
-    with _diagnostics(level, troubles):
-        return _run(arguments, troubles)
+    errors_told = ErrorReporter(arguments.command_name, debug=arguments.debug)
+    with _diagnostics(level, errors_told):
+        return _run(arguments, errors_told)
 
 
-def _run(arguments: argparse.Namespace, troubles: Troubles) -> int:
+def _run(arguments: argparse.Namespace, errors_told: ErrorReporter) -> int:
     try:
         register_libraries(getattr(arguments, "library", []))
         code: int | None = arguments.command(arguments)
@@ -77,15 +77,15 @@ def _run(arguments: argparse.Namespace, troubles: Troubles) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OnnxplugError, CommandFailed, OSError) as error:
-        troubles.fail([error], as_json=arguments.json)
+        errors_told.fail([error], as_json=arguments.json)
         return 2 if isinstance(error, UsageError) else 1
     except ExceptionGroup as group:  # ONNXPLUG_STRICT=1: all broken plugins at once
         if group.split(PluginError)[1] is not None:
             raise
-        troubles.fail(group.exceptions, as_json=arguments.json)
+        errors_told.fail(group.exceptions, as_json=arguments.json)
         return 1
     finally:
-        troubles.close()
+        errors_told.close()
     return code or 0
 
 
@@ -145,17 +145,17 @@ class _Formatter(logging.Formatter):
 
 
 @contextmanager
-def _diagnostics(level: int, troubles: Troubles) -> Iterator[None]:
+def _diagnostics(level: int, errors_told: ErrorReporter) -> Iterator[None]:
     """Send the library's log and warnings to stderr, one line each."""
     logger = logging.getLogger("onnxplug")
     before = logger.level
-    handler = LogHandler(troubles)
+    handler = LogHandler(errors_told)
     handler.setFormatter(_Formatter("onnxplug: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = troubles.show_warning
+            warnings.showwarning = errors_told.show_warning
             yield
     finally:
         logger.setLevel(before)

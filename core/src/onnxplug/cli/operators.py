@@ -18,8 +18,8 @@ from onnxplug.operators import CONTROL_FLOW
 from onnxplug.plugins.domains import SuppliedOperator
 
 
-class Way(NamedTuple):
-    """One way in which an operator is run.
+class Implementation(NamedTuple):
+    """One implementation in which an operator is run.
 
     Attributes:
         runner: the EP's name, or who supplies what the host does instead, ``onnxplug``
@@ -47,15 +47,15 @@ class Version(NamedTuple):
         domain: empty for ONNX's own.
         since: the opset of the domain that brought it.
         until: the last opset that has it; ``None`` for the newest version.
-        ways: those of each EP, the preferred first, and last the host's, which is taken
-            when no EP is; none if nothing runs it.
+        implementations: those of each EP, the preferred first, and last the host's,
+            which is taken when no EP is; none if nothing runs it.
     """
 
     domain: str
     op_type: str
     since: int
     until: int | None
-    ways: tuple[Way, ...]
+    implementations: tuple[Implementation, ...]
 
 
 class Listing(NamedTuple):
@@ -71,7 +71,7 @@ class Listing(NamedTuple):
 
 
 def list_operators(factories: Iterable[EpFactory]) -> Listing:
-    """Every version of every operator, with the ways in which *factories* run it.
+    """Every version of every operator, with what *factories* implement it by.
 
     Raises:
         EpError: an EP failed when it was asked.
@@ -95,8 +95,8 @@ def list_operators(factories: Iterable[EpFactory]) -> Listing:
             schema = schemas.get(number)
             if schema is not None and schema.deprecated:
                 continue
-            ways = [
-                Way(ep, each.tier, each.types)
+            implementations = [
+                Implementation(ep, each.tier, each.types)
                 for ep, said in support.items()
                 for each in said or ()
                 if (each.domain, each.op_type) == (domain, op_type)
@@ -104,11 +104,13 @@ def list_operators(factories: Iterable[EpFactory]) -> Listing:
                 and (each.until is None or number <= each.until)
             ]
             own = None if schema is None else _of_host(schema)
-            ways += [] if own is None else [own]
+            implementations += [] if own is None else [own]
             if schema is None or domain:  # what ONNX defines is not ONNX Runtime's
-                ways += _of_suppliers(supplied[domain, op_type], number)
+                implementations += _of_suppliers(supplied[domain, op_type], number)
             until = None if later is None else later - 1
-            versions.append(Version(domain, op_type, number, until, tuple(ways)))
+            versions.append(
+                Version(domain, op_type, number, until, tuple(implementations))
+            )
     silent = tuple(ep for ep, said in support.items() if said is None)
     return Listing(tuple(versions), silent)
 
@@ -129,16 +131,18 @@ def _known_versions() -> dict[tuple[str, str], dict[int, Any]]:
     return dict(found)
 
 
-def _of_host(schema: Any) -> Way | None:
+def _of_host(schema: Any) -> Implementation | None:
     """How the host itself does with an operator that ONNX defines."""
     if schema.domain == "" and schema.name in CONTROL_FLOW:
-        return Way(HOST, "control flow", by_host=True)
+        return Implementation(HOST, "control flow", by_host=True)
     if schema.has_function or schema.has_context_dependent_function:
-        return Way(HOST, "function", by_host=True)
+        return Implementation(HOST, "function", by_host=True)
     return None
 
 
-def _of_suppliers(offers: Sequence[SuppliedOperator], number: int) -> Iterator[Way]:
+def _of_suppliers(
+    offers: Sequence[SuppliedOperator], number: int
+) -> Iterator[Implementation]:
     """What the host does with version *number* of an operator that is supplied."""
     newest: dict[str, SuppliedOperator] = {}
     for offer in sorted(offers, key=lambda offer: offer.operator.since):
@@ -146,13 +150,15 @@ def _of_suppliers(offers: Sequence[SuppliedOperator], number: int) -> Iterator[W
             newest[offer.supplier] = offer
     for supplier, (operator, _) in newest.items():
         if operator.refused:
-            yield Way(supplier, "refused", reason=operator.refused, by_host=True)
+            yield Implementation(
+                supplier, "refused", reason=operator.refused, by_host=True
+            )
         if operator.rewrite is not None:
-            yield Way(supplier, "rewrite", by_host=True)
+            yield Implementation(supplier, "rewrite", by_host=True)
         if operator.kernel is not None:
-            yield Way(supplier, "kernel", by_host=True)
+            yield Implementation(supplier, "kernel", by_host=True)
         if operator.function is not None:
-            yield Way(supplier, "function", by_host=True)
+            yield Implementation(supplier, "function", by_host=True)
 
 
 def summary(versions: Iterable[Version]) -> Iterator[tuple[str, str, int]]:
@@ -163,8 +169,8 @@ def summary(versions: Iterable[Version]) -> Iterator[tuple[str, str, int]]:
     newest = {(each.domain, each.op_type): each for each in versions}
     counts: dict[tuple[str, str], int] = {}
     for version in newest.values():
-        way = next(iter(version.ways), Way("", ""))
-        key = way.runner, way.tier
+        implementation = next(iter(version.implementations), Implementation("", ""))
+        key = implementation.runner, implementation.tier
         counts[key] = counts.get(key, 0) + 1
     for (runner, tier), count in counts.items():
         yield runner, tier, count

@@ -13,14 +13,14 @@ from onnxplug.cli.text import plural, print_json, print_table, say
 from onnxplug.cli.values import names
 
 if TYPE_CHECKING:
-    from onnxplug.cli.operators import Listing, Version, Way
+    from onnxplug.cli.operators import Implementation, Listing, Version
     from onnxplug.ep import DataType, EpFactory
 
 HEADER: Final = ("OPERATOR", "VERSIONS", "EP", "TIER", "TYPES")
 
 
 class Row(NamedTuple):
-    """One way in which some versions of an operator are run.
+    """One implementation in which some versions of an operator are run.
 
     Attributes:
         versions: the opsets that brought them.
@@ -128,37 +128,52 @@ def _print_ends(listing: Listing, versions: Sequence[Version]) -> None:
 
 
 def rows(versions: Iterable[Version]) -> Iterator[Row]:
-    """The table: a row for each operator and way in which it is run.
+    """The table: a row for each operator and implementation in which it is run.
 
     An operator that onnxplug replaces when no EP takes it has no row for that in
     versions that an EP runs.
     """
-    from onnxplug.cli.operators import Way
+    from onnxplug.cli.operators import Implementation
 
     for (domain, op_type), group in groupby(versions, key=_operator):
-        found: dict[tuple[str, str], tuple[list[int], Way]] = {}
+        found: dict[tuple[str, str], tuple[list[int], Implementation]] = {}
         # the newest first: what is preferred there, and its types, are shown
         for version in reversed(list(group)):
-            for way in ways_shown(version) or [Way("", "")]:
-                since, _ = found.setdefault((way.runner, way.tier), ([], way))
+            for implementation in implementations_shown(version) or [
+                Implementation("", "")
+            ]:
+                since, _ = found.setdefault(
+                    (implementation.runner, implementation.tier), ([], implementation)
+                )
                 since.append(version.since)
-        for (runner, tier), (since, way) in found.items():
-            yield Row(domain, op_type, tuple(sorted(since)), runner, tier, way.types)
+        for (runner, tier), (since, implementation) in found.items():
+            yield Row(
+                domain,
+                op_type,
+                tuple(sorted(since)),
+                runner,
+                tier,
+                implementation.types,
+            )
 
 
-def ways_shown(version: Version) -> list[Way]:
-    """The ways of a version, without the host's where an EP has one."""
-    by_eps = [way for way in version.ways if not way.by_host]
-    return by_eps or list(version.ways)
+def implementations_shown(version: Version) -> list[Implementation]:
+    """The implementations of a version, without the host's where an EP has one."""
+    by_eps = [
+        implementation
+        for implementation in version.implementations
+        if not implementation.by_host
+    ]
+    return by_eps or list(version.implementations)
 
 
 def refusals(versions: Iterable[Version]) -> dict[str, list[str]]:
     """The operators that are refused, by the reason."""
     found: dict[str, list[str]] = {}
     for version in versions:
-        for way in ways_shown(version):
-            if way.reason:
-                found.setdefault(way.reason, []).append(version.op_type)
+        for implementation in implementations_shown(version):
+            if implementation.reason:
+                found.setdefault(implementation.reason, []).append(version.op_type)
     return found
 
 
@@ -232,13 +247,15 @@ def _data(version: Version) -> dict[str, Any]:
         "operator": version.op_type,
         "since": version.since,
         "until": version.until,
-        "ways": [
+        "implementations": [
             {
-                "ep": way.runner,
-                "tier": way.tier,
-                "types": {name: list(map(str, t)) for name, t in way.types.items()},
-                "reason": way.reason,
+                "ep": implementation.runner,
+                "tier": implementation.tier,
+                "types": {
+                    name: list(map(str, t)) for name, t in implementation.types.items()
+                },
+                "reason": implementation.reason,
             }
-            for way in version.ways
+            for implementation in version.implementations
         ],
     }

@@ -252,7 +252,7 @@ class _Builder:
             name: [what for report in reports for what in report.changed(name)]
             for name in reports[0].counts
         }
-        explanation.not_folded = list(reports[-1].left("fold"))
+        explanation.not_folded = list(reports[-1].skipped("fold"))
 
 
 def _user_streams(chosen: Sequence[ChosenEp]) -> dict[MemoryLocation, int]:

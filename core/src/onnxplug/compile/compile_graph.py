@@ -54,8 +54,8 @@ from onnxplug.partition.report import (
 )
 from onnxplug.prepare import why_not_expanded
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit
+from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.profiling import Profile, stage
-from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
     from onnxplug.compile.ep_context.restore import Restorer
@@ -391,8 +391,8 @@ class _Compiler:
                     continue
             compiled = self.done[key]
             limit = compiled.max_concurrent_runs
-            turns = None if limit is None else Turns(limit)
-            units.append(CompiledUnit(partition, candidate, compiled, turns, {}))
+            shared = None if limit is None else ConcurrencyLimit(limit)
+            units.append(CompiledUnit(partition, candidate, compiled, shared, {}))
         return None if declined else units
 
     def _compile_one(

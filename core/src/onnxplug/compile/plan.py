@@ -195,7 +195,7 @@ class _Planner:
                 tuple(inputs),
                 tuple(outputs),
                 home,
-                unit.turns,
+                unit.concurrency_limit,
                 check.doubts,
             )
         )

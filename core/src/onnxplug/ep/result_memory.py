@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.ep.graph import Node, Partition, TensorFacts
-from onnxplug.ep.room import WORTH_ASKING, check_left
+from onnxplug.ep.memory_limit import WORTH_ASKING, check_left
 from onnxplug.ep.types import DataType, TensorType, ValueType
 
 _WRITTEN: Final = frozenset(

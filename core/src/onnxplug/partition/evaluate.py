@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxplug.ep import HOST, Reason
 from onnxplug.graph import Graph, Node
-from onnxplug.graph.alone import alone
+from onnxplug.graph.single_node import single_node_graph
 from onnxplug.guard import FAILURES, in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.partition import Candidate, GraphPartition
@@ -69,4 +69,4 @@ def evaluator(candidates: Sequence[Candidate]) -> Evaluator | None:
 
 def _alone(graph: Graph, node: Node) -> Graph:
     weights = {name: graph.weight(name) for name in node.inputs if name}
-    return alone(graph, node, {name: w for name, w in weights.items() if w})
+    return single_node_graph(graph, node, {name: w for name, w in weights.items() if w})

@@ -14,7 +14,7 @@ from onnxplug.ep import CompiledPartition, Reason, RefusalCode
 from onnxplug.ep.record import Record
 from onnxplug.escape import escape
 from onnxplug.guard import blaming
-from onnxplug.prepare.report import Left
+from onnxplug.prepare.report import Skipped
 
 
 class PassedOver(Record):
@@ -293,7 +293,7 @@ class Explanation:
         self.rewritten: list[Rewritten] = []
         self.laid_out: list[LaidOut] = []
         self.passes: dict[str, list[str]] = {}
-        self.not_folded: list[Left] = []
+        self.not_folded: list[Skipped] = []
         self.not_written: list[NotWritten] = []
         self._sources: list[tuple[int, CompiledPartition, Sequence[int]]] = []
 

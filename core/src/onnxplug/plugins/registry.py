@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
 from onnxplug.plugins.advertised import FoundPlugin
-from onnxplug.plugins.by_hand import RegisteredLibraries
 from onnxplug.plugins.contexts import DeviceContexts
 from onnxplug.plugins.find import GROUP, find_plugins
 from onnxplug.plugins.loader import PluginLoader
+from onnxplug.plugins.manual import RegisteredLibraries
 from onnxplug.plugins.record import PluginRecord
 from onnxplug.plugins.settings import Settings
 from onnxplug.plugins.table import PluginTable
@@ -196,7 +196,7 @@ class PluginRegistry:
         Raises:
             ExceptionGroup: ``ONNXPLUG_STRICT=1``, and a plugin's hook failed.
         """
-        from onnxplug.plugins.offers import policies
+        from onnxplug.plugins.contributions import policies
 
         return policies(self.table)
 
@@ -207,7 +207,7 @@ class PluginRegistry:
             PluginNotFound: none supplies it.
             PluginConflict: two do; neither is believed.
         """
-        from onnxplug.plugins.offers import policy
+        from onnxplug.plugins.contributions import policy
 
         return policy(self.table, name)
 
@@ -220,6 +220,6 @@ class PluginRegistry:
         Raises:
             ExceptionGroup: ``ONNXPLUG_STRICT=1``, and a plugin's hook failed.
         """
-        from onnxplug.plugins.offers import probe_hardware
+        from onnxplug.plugins.contributions import probe_hardware
 
         return probe_hardware(self.table, host)

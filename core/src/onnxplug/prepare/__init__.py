@@ -15,7 +15,7 @@ from onnxplug.graph import Graph, Model, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.attributes import check_attributes
 from onnxplug.prepare.budget import Budget, Limits
-from onnxplug.prepare.report import Left, PassRecord, Report
+from onnxplug.prepare.report import PassRecord, Report, Skipped
 from onnxplug.shapes.stated import is_known
 from onnxplug.suggest import did_you_mean
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PASSES",
     "Budget",
-    "Left",
+    "Skipped",
     "Limits",
     "PassRecord",
     "Report",
@@ -104,7 +104,7 @@ def _fold(task: Task) -> list[str]:
         )
         for node in _nodes(task)
     ):
-        task.budget.left.clear()
+        task.budget.skipped.clear()
         return []
     from onnxplug.prepare.fold import fold
 
@@ -204,7 +204,7 @@ def prepare(
                 continue
             budget.check()
             changed = run(Task(model, evaluate, sizes_changed, budget))
-            left = tuple(budget.left) if name == "fold" else ()
+            left = tuple(budget.skipped) if name == "fold" else ()
             records.append(PassRecord(name, round, tuple(changed), left))
             if name == "infer":
                 sizes_changed = False

@@ -14,7 +14,7 @@ from typing import Final
 from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
-from onnxplug.prepare.report import Left
+from onnxplug.prepare.report import Skipped
 
 
 class Limits(Record):
@@ -57,7 +57,7 @@ class Budget:
         check: called again and again; raises when the session is not wanted any more.
 
     Attributes:
-        left: what the latest folding left as it was, and why.
+        skipped: what the latest folding left as it was, and why.
         failed: nodes that could not be computed, which are not tried again, and why.
     """
 
@@ -66,7 +66,7 @@ class Budget:
     ) -> None:
         self.limits = limits or Limits()
         self.check = check
-        self.left: list[Left] = []
+        self.skipped: list[Skipped] = []
         self.failed: dict[Node, str] = {}
         self._nodes = 0
         self._seconds = 0.0

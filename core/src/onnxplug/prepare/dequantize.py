@@ -14,8 +14,8 @@ from onnxplug.ep import DataType, NodeError, describe
 from onnxplug.ep.arrays import usual_form
 from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node, Weight
-from onnxplug.graph.alone import alone
 from onnxplug.graph.scopes import Names
+from onnxplug.graph.single_node import single_node_graph
 from onnxplug.graph.weight import Maker
 from onnxplug.interruption import raise_interruption
 from onnxplug.operators import DEQUANTIZE
@@ -259,7 +259,9 @@ def _weights(
             name: weights.get(name) or graph.weight(name)
             for name in filter(None, copy.inputs)
         }
-        maker = alone(graph, copy, {n: w for n, w in read.items() if w is not None})
+        maker = single_node_graph(
+            graph, copy, {n: w for n, w in read.items() if w is not None}
+        )
         sizes, dtype = _sizes(graph, node), graph.value(_made_by(node)).dtype
         assert sizes is not None and dtype is not None
         weights[_made_by(copy)] = _weight(maker, dtype, sizes, computes)

@@ -18,7 +18,7 @@ from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.operators import DEQUANTIZE
 from onnxplug.prepare.budget import Budget
 from onnxplug.prepare.constants import make_constant
-from onnxplug.prepare.report import Left
+from onnxplug.prepare.report import Skipped
 from onnxplug.shapes.facts import Facts, NodeCall, Scope, array_of
 from onnxplug.shapes.target import target_in_numbers
 from onnxplug.shapes.values import contents
@@ -93,7 +93,7 @@ def fold(
     """
     budget = budget or Budget()
     budget.measure(graph)
-    budget.left.clear()
+    budget.skipped.clear()
     folded: list[str] = []
     scope = Scope(_NEVER_WRITTEN)
     names = _NewNames(graph)
@@ -188,7 +188,7 @@ class _Folding:
                 budget.failed[node] = str(error)
                 raise
         except NotFolded as error:
-            budget.left.append(Left(describe(node), str(error)))
+            budget.skipped.append(Skipped(describe(node), str(error)))
             return None
         self._keep(node, results)
         return results

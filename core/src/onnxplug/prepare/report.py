@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug.ep.record import Record
 
 
-class Left(Record):
+class Skipped(Record):
     """A node of constants that was not folded.
 
     Attributes:
@@ -25,13 +25,13 @@ class PassRecord(Record):
         round: 1 for the first time that the passes ran; later rounds work on what
             earlier ones left.
         changed: what was changed, described in words: nodes, or names of values.
-        left: what the pass could have changed and did not, if it reports that.
+        skipped: what the pass could have changed and did not, if it reports that.
     """
 
     name: str
     round: int
     changed: tuple[str, ...]
-    left: tuple[Left, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 class Report(Record):
@@ -54,9 +54,9 @@ class Report(Record):
             for what in record.changed
         )
 
-    def left(self, name: str) -> tuple[Left, ...]:
+    def skipped(self, name: str) -> tuple[Skipped, ...]:
         """What the pass *name* left as it was in its last round."""
-        rounds = [record.left for record in self.passes if record.name == name]
+        rounds = [record.skipped for record in self.passes if record.name == name]
         return rounds[-1] if rounds else ()
 
     @property

@@ -130,9 +130,14 @@ class CapturedRun:
         with contextlib.ExitStack() as ends:
             # partitions that may not overlap may not in replays either
             for step in plan.steps:
-                if isinstance(step, RunPartition) and step.turns is not None:
+                if (
+                    isinstance(step, RunPartition)
+                    and step.concurrency_limit is not None
+                ):
                     record = run.record_at(step.location)
-                    ends.enter_context(step.turns.take(stream, record, run.check))
+                    ends.enter_context(
+                        step.concurrency_limit.take(stream, record, run.check)
+                    )
             if self._graph is None:
                 self._graph = self._capture(stream, bound, execute)
             with blaming(self._device.ep, "run", "CapturedGraph.launch"):

@@ -9,7 +9,7 @@ from onnxplug.ep.record import Record
 from onnxplug.graph import Graph
 from onnxplug.guard import Closer
 from onnxplug.partition import Candidate, GraphPartition
-from onnxplug.run.turns import Turns
+from onnxplug.run.concurrency_limit import ConcurrencyLimit
 
 
 class CompiledUnit(Record):
@@ -19,7 +19,7 @@ class CompiledUnit(Record):
         partition: the nodes and their border.
         candidate: the EP; ``None`` for the host.
         compiled: what the EP made; ``None`` for the host.
-        turns: taken while running, when the EP limits concurrent runs.
+        concurrency_limit: taken while running, when the EP limits concurrent runs.
         bodies: the compiled bodies of a node of the host's, by attribute.
         number: the partition's in the report; -1 for the host.
     """
@@ -27,7 +27,7 @@ class CompiledUnit(Record):
     partition: GraphPartition
     candidate: Candidate | None
     compiled: CompiledPartition | None
-    turns: Turns | None
+    concurrency_limit: ConcurrencyLimit | None
     bodies: dict[str, CompiledGraph]
     number: int = -1
 

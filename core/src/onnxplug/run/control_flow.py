@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
-from onnxplug.ep.room import LARGE, check_growth
+from onnxplug.ep.memory_limit import LARGE, check_growth
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node

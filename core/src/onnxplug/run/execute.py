@@ -113,7 +113,7 @@ def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     if (
         not isinstance(step, RunPartition)
         or step.location != HOST
-        or step.turns is not None
+        or step.concurrency_limit is not None
         or not set(step.inputs) <= set(fed)
         or not set(plan.outputs) <= set(step.outputs)
     ):
@@ -141,10 +141,12 @@ def _run_partition(
     outputs = [wanted.get(slot) for slot in step.outputs]
     # captured work runs when it is launched, and takes its turn then
     is_captured = run.is_capturing
-    if step.turns is None or is_captured:
+    if step.concurrency_limit is None or is_captured:
         results = _call(step, arguments, outputs, context)
     else:
-        with step.turns.take(stream, run.record_at(step.location), run.check):
+        with step.concurrency_limit.take(
+            stream, run.record_at(step.location), run.check
+        ):
             try:
                 results = _call(step, arguments, outputs, context)
             except BaseException:

@@ -13,8 +13,8 @@ from onnxplug.ep import MemoryLocation
 from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import GuardedRun
+from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.memory import Hop
-from onnxplug.run.turns import Turns
 
 
 class Placement(NamedTuple):
@@ -39,7 +39,7 @@ class RunPartition(Record):
     Attributes:
         number: that of the partition in the session's report.
         run: the bound method, or native function, of the compiled partition, guarded.
-        turns: taken while running, when the EP limits concurrent runs.
+        concurrency_limit: taken while running, when the EP limits concurrent runs.
         doubts: as of :class:`~onnxplug.run.results.ResultCheck`.
     """
 
@@ -49,7 +49,7 @@ class RunPartition(Record):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     location: MemoryLocation
-    turns: Turns | None
+    concurrency_limit: ConcurrencyLimit | None
     doubts: Sequence[str] | None
     frees: tuple[int, ...] = ()
 

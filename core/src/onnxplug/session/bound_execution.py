@@ -124,7 +124,7 @@ def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath |
     if len(plan.steps) != 1 or built.captures is not None:
         return None
     step = plan.steps[0]
-    if not isinstance(step, RunPartition) or step.turns is not None:
+    if not isinstance(step, RunPartition) or step.concurrency_limit is not None:
         return None
     device = built.memory.device(step.location)
     names = [plan.inputs[slot - 1] for slot in step.inputs]

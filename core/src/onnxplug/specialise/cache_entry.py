@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onnxplug.ep import CompiledPartition
 from onnxplug.errors import RunCancelled, RunError
 from onnxplug.guard import ignoring_failures
+from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.events import recorded
-from onnxplug.run.turns import Turns
 
 if TYPE_CHECKING:
     from onnxplug.ep import Event, RunContext, Stream
 
 
-class Kept:
+class CacheEntry:
     """What was compiled for one set of shapes, and who uses it.
 
     Attributes:
@@ -28,8 +28,8 @@ class Kept:
 
     __slots__ = (
         "_closers",
+        "_concurrency_limit",
         "_ends",
-        "_turns",
         "compiled",
         "is_retired",
         "last_use",
@@ -40,7 +40,7 @@ class Kept:
     def __init__(self, compiled: CompiledPartition) -> None:
         self.compiled = compiled
         limit = compiled.max_concurrent_runs
-        self._turns = None if limit is None else Turns(limit)
+        self._concurrency_limit = None if limit is None else ConcurrencyLimit(limit)
         self._ends: dict[int, tuple[Stream, Event]] = {}
         self._closers: list[Callable[[], None]] = [self._close]
         self.last_use = 0
@@ -54,9 +54,9 @@ class Kept:
         context: RunContext | None,
     ) -> Sequence[Any]:
         if context is None or context.stream is None:
-            if self._turns is None:
+            if self._concurrency_limit is None:
                 return self.compiled.run(inputs, outputs, context)
-            with self._turns.take(None, _nothing, lambda: check(context)):
+            with self._concurrency_limit.take(None, _nothing, lambda: check(context)):
                 return self.compiled.run(inputs, outputs, context)
         return self._run_queued(inputs, outputs, context, context.stream)
 
@@ -70,15 +70,15 @@ class Kept:
         is_captured = context.capture is not None
         if is_captured:
             self.stays = True
-            if self._turns is not None:
+            if self._concurrency_limit is not None:
                 raise RunError(
                     "a partition that is compiled by input shapes, and whose runs may "
                     "not overlap, cannot be captured; turn capturing off"
                 )
-        if self._turns is None:
+        if self._concurrency_limit is None:
             results = self.compiled.run(inputs, outputs, context)
         else:
-            with self._turns.take(
+            with self._concurrency_limit.take(
                 stream, lambda: recorded(stream), lambda: check(context)
             ):
                 try:
@@ -112,7 +112,7 @@ def _nothing() -> Any:
     raise AssertionError("nothing is queued without a stream")
 
 
-class Wanting(Protocol):
+class Cancellable(Protocol):
     """Who wants something: a run, as far as it can be cancelled."""
 
     @property
@@ -120,7 +120,7 @@ class Wanting(Protocol):
         """It is not wanted any more."""
 
 
-def check(context: Wanting | None) -> None:
+def check(context: Cancellable | None) -> None:
     """Raise ``RunCancelled`` if the run of *context* should go no further."""
     if context is not None and context.cancelled:
         raise RunCancelled("the run was cancelled before it finished")
@@ -136,8 +136,8 @@ class Compilation:
         error: how it failed, for all who wait; ``None`` also when it was given up.
     """
 
-    def __init__(self, context: Wanting | None) -> None:
-        self.contexts: list[Wanting | None] = [context]
+    def __init__(self, context: Cancellable | None) -> None:
+        self.contexts: list[Cancellable | None] = [context]
         self.process = os.getpid()
         self.is_done = False
         self.error: Exception | None = None

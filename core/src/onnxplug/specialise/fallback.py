@@ -10,7 +10,7 @@ from onnxplug.guard import guarded
 from onnxplug.partition import Candidate, GraphPartition, ask
 from onnxplug.partition.compile_partition import compile_partition, declined_reason
 from onnxplug.run.context import Context
-from onnxplug.specialise.cache_entry import Kept
+from onnxplug.specialise.cache_entry import CacheEntry
 
 if TYPE_CHECKING:
     from onnxplug.ep import RunContext
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 Places = Sequence[MemoryLocation]
 
 
-def find_standby(
+def find_fallback(
     partition: GraphPartition,
     others: Sequence[Candidate],
     inputs_at: Places,
     outputs_at: Places,
-) -> tuple[Standby | None, str]:
+) -> tuple[Fallback | None, str]:
     """The first EP that runs all of *partition* for any shapes, compiled.
 
     Args:
@@ -48,7 +48,7 @@ def find_standby(
             except Declined as error:
                 why = declined_reason(error.reason)
             else:
-                found = Standby(partition, other, compiled, inputs_at, outputs_at)
+                found = Fallback(partition, other, compiled, inputs_at, outputs_at)
                 # a run that needs no copies has nothing to copy with
                 if not is_on_host or found.needs_no_copies:
                     return found, ""
@@ -80,7 +80,7 @@ def _why_not(partition: GraphPartition, other: Candidate) -> str | Reason | None
     return None
 
 
-class Standby:
+class Fallback:
     """A partition compiled by another EP than its own.
 
     Attributes:
@@ -106,7 +106,7 @@ class Standby:
         self.needs_no_copies = all(
             source == target for source, target in (*self._inputs, *self._outputs)
         )
-        self._kept = Kept(compiled)
+        self._kept = CacheEntry(compiled)
         self._run = guarded(
             other.name, self._kept.run, len(left), _unchecked, partition.nodes[0]
         )

@@ -44,11 +44,11 @@ from onnxplug.partition.report import Specialisations
 from onnxplug.run.profiling import Profile, stage
 from onnxplug.run.streams import PATIENCE
 from onnxplug.specialise.background import Background
-from onnxplug.specialise.cache_entry import Compilation, Kept, Wanting, check
+from onnxplug.specialise.cache_entry import CacheEntry, Cancellable, Compilation, check
 
 if TYPE_CHECKING:
     from onnxplug.ep import RunContext
-    from onnxplug.specialise.fallback import Standby
+    from onnxplug.specialise.fallback import Fallback
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """The shapes of a partition's inputs of which sizes are not known, in order."""
@@ -166,7 +166,7 @@ class SpecialisedPartition(CompiledPartition):
         self._names = tuple(partition.inputs[position] for position in positions)
         self._limit = limit
         self._profile = profile
-        self._kept: dict[Shapes, Kept] = {}
+        self._kept: dict[Shapes, CacheEntry] = {}
         self._compiling: dict[Shapes, Compilation] = {}
         self._changed = threading.Condition(new_rlock())
         self._clock = itertools.count(1)
@@ -176,7 +176,7 @@ class SpecialisedPartition(CompiledPartition):
         self._last_failure = ""
         self._cached: Counter[str] = Counter()
         self._notes: list[str] = []
-        self._standby: Standby | None = None
+        self._fallback: Fallback | None = None
         self._background: Background[Shapes] = Background(self._compile_late, limit)
 
     def serve_by(self, others: Sequence[Candidate]) -> None:
@@ -185,16 +185,16 @@ class SpecialisedPartition(CompiledPartition):
         Raises:
             SessionRefused, LoadCancelled, EpError, OutOfMemory: as of ``compile``.
         """
-        from onnxplug.specialise.fallback import find_standby
+        from onnxplug.specialise.fallback import find_fallback
 
         home, partition = self._candidate.provider.location, self._partition
-        self._standby, why_not = find_standby(
+        self._fallback, why_not = find_fallback(
             partition,
             others,
             self.input_locations or [home] * len(partition.inputs),
             self.output_locations or [home] * len(partition.outputs),
         )
-        if self._standby is None:
+        if self._fallback is None:
             self._notes.append(why_not)
 
     def padded_to(self, buckets: Mapping[str, tuple[int, ...]]) -> CompiledPartition:
@@ -232,13 +232,15 @@ class SpecialisedPartition(CompiledPartition):
         while True:
             found = self._kept.get(shapes)
             if found is None:
-                standby = self._standby
+                fallback = self._fallback
                 # what is captured is what is replayed
-                if standby is not None and (context is None or context.capture is None):
+                if fallback is not None and (
+                    context is None or context.capture is None
+                ):
                     self._background.want(shapes)
                     with self._changed:
                         self._elsewhere += 1
-                    return standby.run(inputs, outputs, context)
+                    return fallback.run(inputs, outputs, context)
                 found = self._compiled(shapes, context, "run")
                 check(context)  # which may have taken long
             try:
@@ -281,7 +283,9 @@ class SpecialisedPartition(CompiledPartition):
             return not isinstance(error.__cause__, Declined)
         return None
 
-    def _compiled(self, shapes: Shapes, context: Wanting | None, by: str) -> Kept:
+    def _compiled(
+        self, shapes: Shapes, context: Cancellable | None, by: str
+    ) -> CacheEntry:
         """What is compiled for *shapes*, here or by another thread that began before.
 
         Raises:
@@ -311,7 +315,7 @@ class SpecialisedPartition(CompiledPartition):
                 raise _again(compilation.error) from compilation.error
 
     def _wait(
-        self, shapes: Shapes, compilation: Compilation, context: Wanting | None
+        self, shapes: Shapes, compilation: Compilation, context: Cancellable | None
     ) -> None:
         words = f"wait until compiled for {self._in_words(shapes)}"
         with stage(self._profile, words, {"provider": self._candidate.name}, "Wait"):
@@ -321,12 +325,12 @@ class SpecialisedPartition(CompiledPartition):
                     if not compilation.is_done:
                         self._changed.wait(PATIENCE)
 
-    def _lead(self, shapes: Shapes, compilation: Compilation, by: str) -> Kept:
+    def _lead(self, shapes: Shapes, compilation: Compilation, by: str) -> CacheEntry:
         """Compile for *shapes*, for all who want it."""
-        retired: list[Kept] = []
-        made: Kept | None = None
+        retired: list[CacheEntry] = []
+        made: CacheEntry | None = None
         try:
-            made = Kept(self._compile(shapes, lambda: compilation.is_unwanted))
+            made = CacheEntry(self._compile(shapes, lambda: compilation.is_unwanted))
             return made
         except FAILURES as error:
             raise_interruption(error)
@@ -396,7 +400,7 @@ class SpecialisedPartition(CompiledPartition):
 
     # what is kept
 
-    def _keep(self, shapes: Shapes, made: Kept) -> list[Kept]:
+    def _keep(self, shapes: Shapes, made: CacheEntry) -> list[CacheEntry]:
         """Keep *made*; what is not kept any more, in which runs may still be."""
         made.last_use = next(self._clock)
         self._kept[shapes] = made
@@ -411,12 +415,12 @@ class SpecialisedPartition(CompiledPartition):
             self._evicted += 1
         return retired
 
-    def _retire(self, each: Kept) -> None:
+    def _retire(self, each: CacheEntry) -> None:
         each.is_retired = True
         if not each.runs:
             self._close_late(each)
 
-    def _close_late(self, each: Kept) -> None:
+    def _close_late(self, each: CacheEntry) -> None:
         """Close it, in a run that is not to fail for that."""
         try:
             each.close_once()
@@ -448,8 +452,8 @@ class SpecialisedPartition(CompiledPartition):
             self._is_closed = True
             kept, self._kept = self._kept, {}
         closers = [(self._candidate.name, each.close_once) for each in kept.values()]
-        if self._standby is not None:
-            closers.append((self._standby.ep, self._standby.close))
+        if self._fallback is not None:
+            closers.append((self._fallback.ep, self._fallback.close))
         close_all(closers)
 
     # saying what happened
@@ -491,7 +495,9 @@ class SpecialisedPartition(CompiledPartition):
                 evicted=self._evicted,
                 failed=self._failed,
                 waits=self._waits,
-                elsewhere={self._standby.ep: self._elsewhere} if self._standby else {},
+                elsewhere={self._fallback.ep: self._elsewhere}
+                if self._fallback
+                else {},
                 last_failure=self._last_failure,
                 cached=dict(self._cached),
                 notes=tuple(self._notes),

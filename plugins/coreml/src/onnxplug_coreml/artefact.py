@@ -19,7 +19,7 @@ _MANIFEST: Final = "manifest.json"
 _MODEL: Final = "model"
 
 
-class Border(NamedTuple):
+class Signature(NamedTuple):
     """An input or output of a model.
 
     Attributes:
@@ -43,8 +43,8 @@ class Manifest(NamedTuple):
     """
 
     model: str
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
     checks: tuple[tuple[str, str], ...]
     nodes: Mapping[str, int]
 
@@ -64,8 +64,8 @@ def describe_program(program: Program, model: str) -> Manifest:
     )
 
 
-def _of_ports(ports: Sequence[Port]) -> tuple[Border, ...]:
-    return tuple(Border(port.value.name, port.value.dtype) for port in ports)
+def _of_ports(ports: Sequence[Port]) -> tuple[Signature, ...]:
+    return tuple(Signature(port.value.name, port.value.dtype) for port in ports)
 
 
 class Artefact:
@@ -161,8 +161,8 @@ class Artefact:
             self._delete()
 
 
-def _borders(rows: Any) -> tuple[Border, ...]:
-    return tuple(Border(str(name), ep.DataType(dtype)) for name, dtype in rows)
+def _borders(rows: Any) -> tuple[Signature, ...]:
+    return tuple(Signature(str(name), ep.DataType(dtype)) for name, dtype in rows)
 
 
 def _require_inside(name: str) -> None:

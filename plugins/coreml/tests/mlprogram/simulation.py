@@ -11,7 +11,7 @@ from unittest import mock
 from mil_interpreter import Interpreter
 
 from onnxplug_coreml import formats, mlprogram
-from onnxplug_coreml.mlprogram.border import Border
+from onnxplug_coreml.mlprogram.signature import Signature
 from onnxplug_coreml.options import Settings
 
 EP = ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram"})
@@ -25,7 +25,7 @@ def simulated() -> Iterator[list[Interpreter]]:
     def load(
         path: Path, settings: Settings
     ) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        border = Border.read(path.parent)
+        border = Signature.read(path.parent)
         interpreter = Interpreter(path)
         loaded.append(interpreter)
         return lambda feeds: border.leave(interpreter(border.enter(feeds)))

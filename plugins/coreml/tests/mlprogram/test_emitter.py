@@ -14,7 +14,7 @@ from mlprogram.primitive_cases import CASES, F32, I32, Case, floats
 from onnxplug.ep.size import named
 from onnxplug_coreml.lowering.primitives import PRIMITIVES
 from onnxplug_coreml.lowering.program import Operation, Port, Program, Range, Value
-from onnxplug_coreml.mlprogram.border import Border
+from onnxplug_coreml.mlprogram.signature import Signature
 
 pytest.importorskip("coremltools", reason="make test-coreml installs it")
 
@@ -30,7 +30,7 @@ def run(
 ) -> tuple[Interpreter, list[Array]]:
     """The package of *program*, and its results as the program has them."""
     interpreter = Interpreter(build_package(program, folder, narrow=narrow))
-    border = Border.of(program)
+    border = Signature.of(program)
     found = border.leave(interpreter(border.enter(feeds)))
     return interpreter, [found[value.name] for value in program.results]
 
@@ -143,7 +143,7 @@ def test_ranges_of_sizes_are_in_the_specification(tmp_path: Path) -> None:
     kinds = [d.WhichOneof("dimension") for d in declared.type.tensorType.dimensions]
     assert kinds == ["unknown", "constant", "unknown"]
     with pytest.raises(ValueError, match=r"'x' is of shape \[9, 3, 70\].*\[1 to 8, 3"):
-        Border.of(program).enter({"x": floats(9, 3, 70), "y": floats(9, 70)})
+        Signature.of(program).enter({"x": floats(9, 3, 70), "y": floats(9, 70)})
 
 
 DYNAMIC: dict[str, tuple[Any, Any]] = {
@@ -205,7 +205,7 @@ def test_a_model_takes_all_sizes_in_its_ranges(name: str, tmp_path: Path) -> Non
     inputs = {"x": (F32, (N, 3, M)), "y": (F32, (1, 1, M))}
     program = program_of(inputs, *steps, ranges={"batch": Range(1, 64)})
     interpreter = Interpreter(build_package(program, tmp_path, narrow=False))
-    border = Border.of(program)
+    border = Signature.of(program)
     for batch, length in ((1, 7), (5, 12)):
         feeds = {"x": floats(batch, 3, length), "y": floats(1, 1, length)}
         found = border.leave(interpreter(border.enter(feeds)))

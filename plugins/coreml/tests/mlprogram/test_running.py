@@ -20,14 +20,14 @@ import pytest
 from onnxplug import ep
 from onnxplug_coreml import mlprogram
 from onnxplug_coreml.mlprogram import running
-from onnxplug_coreml.mlprogram.border import Border, Side
+from onnxplug_coreml.mlprogram.signature import Side, Signature
 from onnxplug_coreml.options import Settings
 
 ct = pytest.importorskip("coremltools", reason="make test-coreml installs it")
 
 compute_device, compute_plan = ct.models.compute_device, ct.models.compute_plan
 
-BORDER = Border(
+BORDER = Signature(
     (
         Side("x", ep.DataType.FLOAT32, ((1, 4), (3, 3))),
         Side("mask", ep.DataType.BOOL, ((3, 3),)),

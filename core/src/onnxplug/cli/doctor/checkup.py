@@ -164,7 +164,7 @@ def _device(data: dict[str, Any]) -> HardwareDevice:
 
 def begin(record: PluginRecord) -> Checkup:
     """What is known of a plugin before it is touched."""
-    reason, remedy = _told(record)
+    reason, remedy = _describe(record)
     return Checkup(
         ep=record.name,
         state=str(record.state),
@@ -244,7 +244,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
     yield checkup
 
 
-def _told(record: PluginRecord) -> tuple[str, str]:
+def _describe(record: PluginRecord) -> tuple[str, str]:
     """Why a plugin is not usable, and what to do; its reason states both."""
     if record.error is not None and record.state is PluginState.FAILED:
         why = f"{type(record.error).__name__}: {record.error}"

@@ -221,7 +221,7 @@ def identity(x: Value) -> Sequence[Result]:
 def reshape(x: Value, *, shape: Shape) -> Sequence[Result]:
     """the elements in order in another shape"""
     before, after = product(x.shape), product(shape)
-    _require(before == after, f"reshape of {_said(x.shape)} to {_said(shape)}")
+    _require(before == after, f"reshape of {_describe(x.shape)} to {_describe(shape)}")
     return [(x.dtype, shape)]
 
 
@@ -235,7 +235,7 @@ def transpose(x: Value, *, permutation: Numbers) -> Sequence[Result]:
 @_primitive
 def broadcast_to(x: Value, *, shape: Shape) -> Sequence[Result]:
     """x repeated, where it has size 1 or no dimension, to a shape"""
-    _require(_broadcast(x.shape, shape) == shape, f"broadcast to {_said(shape)}")
+    _require(_broadcast(x.shape, shape) == shape, f"broadcast to {_describe(shape)}")
     return [(x.dtype, shape)]
 
 
@@ -256,7 +256,9 @@ def concat(*operands: Value, axis: int) -> Sequence[Result]:
             a == b or i == axis
             for i, (a, b) in enumerate(zip(first.shape, other.shape, strict=True))
         )
-        _require(same, f"concat of {_said(first.shape)} and {_said(other.shape)}")
+        _require(
+            same, f"concat of {_describe(first.shape)} and {_describe(other.shape)}"
+        )
     total = sum((each.shape[axis] for each in operands[1:]), first.shape[axis])
     return [(first.dtype, _replaced(first.shape, {axis: total}))]
 
@@ -411,7 +413,8 @@ def matmul(x: Value, y: Value) -> Sequence[Result]:
     _require_same("matmul", x, y)
     _require(min(x.rank, y.rank) >= 2, "matmul of a vector")
     _require(
-        x.shape[-1] == y.shape[-2], f"matmul of {_said(x.shape)} and {_said(y.shape)}"
+        x.shape[-1] == y.shape[-2],
+        f"matmul of {_describe(x.shape)} and {_describe(y.shape)}",
     )
     batch = _broadcast(x.shape[:-2], y.shape[:-2])
     return [(x.dtype, (*batch, x.shape[-2], y.shape[-1]))]
@@ -534,7 +537,8 @@ def _broadcast(one: Shape, other: Shape) -> Shape:
     for a, b in pairs:
         known = isinstance(a, int) and isinstance(b, int)
         _require(
-            not known or a == b or 1 in (a, b), f"{_said(one)} beside {_said(other)}"
+            not known or a == b or 1 in (a, b),
+            f"{_describe(one)} beside {_describe(other)}",
         )
         found.append(broadcast(a, b))
     return tuple(found)
@@ -557,5 +561,5 @@ def _require_index(name: str, indices: Value) -> None:
     _require(indices.dtype is ep.DataType.INT32, f"{name} by {indices.dtype}")
 
 
-def _said(shape: Shape) -> str:
+def _describe(shape: Shape) -> str:
     return f"[{', '.join(map(str, shape))}]"

@@ -11,8 +11,8 @@ from onnxplug import ep
 from onnxplug.ep.size import Extent, Size
 from onnxplug_coreml.lowering.program import Operation, Program, Value
 from onnxplug_coreml.mlprogram import operations
-from onnxplug_coreml.mlprogram.border import border_dtype
 from onnxplug_coreml.mlprogram.registry import EMITTERS
+from onnxplug_coreml.mlprogram.signature import border_dtype
 from onnxplug_coreml.mlprogram.sizes import Sizes, bounds
 
 del operations  # imported for what it registers

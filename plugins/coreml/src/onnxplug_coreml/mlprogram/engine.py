@@ -9,7 +9,6 @@ from typing import NoReturn
 from onnxplug import ep
 from onnxplug_coreml.engine import Runner
 from onnxplug_coreml.lowering.program import Program
-from onnxplug_coreml.mlprogram.border import Border
 from onnxplug_coreml.mlprogram.emitter import Refused
 from onnxplug_coreml.mlprogram.installation import find_bindings
 from onnxplug_coreml.mlprogram.package import build_package
@@ -19,6 +18,7 @@ from onnxplug_coreml.mlprogram.running import (
     compile_package,
     planned_units,
 )
+from onnxplug_coreml.mlprogram.signature import Signature
 from onnxplug_coreml.options import Settings
 
 
@@ -33,7 +33,7 @@ def build(program: Program, settings: Settings, folder: Path) -> Path:
     """
     try:
         package = build_package(program, folder, narrow=settings.narrow)
-        Border.of(program).write(folder)
+        Signature.of(program).write(folder)
         return package if find_bindings() is None else compile_package(package)
     except (ImportError, NoCoreML, Refused) as error:
         _decline(error)
@@ -48,7 +48,7 @@ def load(path: Path, settings: Settings) -> Runner:
         OSError: it cannot be read.
     """
     try:
-        return Predictor(path, Border.read(path.parent), settings)
+        return Predictor(path, Signature.read(path.parent), settings)
     except (ImportError, NoCoreML) as error:
         _decline(error)
 

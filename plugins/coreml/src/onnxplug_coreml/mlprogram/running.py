@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from onnxplug_coreml.mlprogram.border import Border
 from onnxplug_coreml.mlprogram.emitter import INSIDE, shortened
 from onnxplug_coreml.mlprogram.installation import find_bindings
+from onnxplug_coreml.mlprogram.signature import Signature
 from onnxplug_coreml.options import (
     ALL,
     CPU_AND_GPU,
@@ -68,9 +68,9 @@ class Predictor:
         NoCoreML: Core ML does not load it, or is not here.
     """
 
-    def __init__(self, path: Path, border: Border, settings: Settings) -> None:
+    def __init__(self, path: Path, signature: Signature, settings: Settings) -> None:
         tools = _require_bindings()
-        self._border = border
+        self._signature = signature
         self._turn = threading.Lock()
         try:
             self._model = tools.models.CompiledMLModel(
@@ -88,10 +88,10 @@ class Predictor:
             ValueError: a feed is not of a shape that the model was made for.
             RuntimeError: Core ML fails.
         """
-        given = self._border.enter(feeds)
+        given = self._signature.enter(feeds)
         with self._turn:
             found = self._model.predict(given)
-        return self._border.leave(found)
+        return self._signature.leave(found)
 
 
 def planned_units(path: Path, settings: Settings) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _product(
     *,
     by_tiles: bool,
 ) -> np.ndarray[Any, Any]:
-    recorder = Recorder(library.isa, 1, may_split=lambda: by_tiles)
+    recorder = Recorder(library.isa, 1, allow_bf16x3=lambda: by_tiles)
     result = np.empty((len(a), b.shape[1]), np.float32)
     left = View.contiguous(Input(0, a.nbytes), a.dtype, a.shape)
     out = View.contiguous(Output(0, result.nbytes), result.dtype, result.shape)

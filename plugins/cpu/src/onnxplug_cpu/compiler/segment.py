@@ -14,8 +14,8 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.ep.locks import new_lock, new_rlock
+from onnxplug.ep.memory_limit import check_left
 from onnxplug.ep.record import Record
-from onnxplug.ep.room import check_left
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.ir.commands import Check
@@ -55,7 +55,7 @@ class Compiler(Record):
         workers: threads of a run.
         packed: constants in layouts of kernels.
         arenas: memory of runs.
-        may_split, largest_tile: see :class:`~.ir.recorder.Recorder`.
+        allow_bf16x3, largest_tile: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
         tuner: measures schedules; ``None`` if none are.
     """
@@ -64,7 +64,7 @@ class Compiler(Record):
     workers: int
     packed: PackedConstants
     arenas: Arenas
-    may_split: Callable[[], bool] = bool
+    allow_bf16x3: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
     largest_tile: int = 0
     tuner: Tuner | None = None
@@ -103,11 +103,11 @@ class Compiler(Record):
             weights: where packed constants are shared with other sessions.
         """
         library = Library.host()
-        may_split: Callable[[], bool] = bool
+        allow_bf16x3: Callable[[], bool] = bool
         if splits and library.isa.tiles:
             from onnxplug_cpu.compiler.bf16x3_trial import splits_well
 
-            may_split = functools.partial(splits_well, library)
+            allow_bf16x3 = functools.partial(splits_well, library)
         elif splits:
             warn_of_amx()
         workers = threads or default_workers()
@@ -118,7 +118,7 @@ class Compiler(Record):
 
             tuner = Tuner(library, workers)
         return cls(
-            library, workers, {}, arenas, may_split, weights, largest_tile, tuner
+            library, workers, {}, arenas, allow_bf16x3, weights, largest_tile, tuner
         )
 
 
@@ -290,7 +290,7 @@ class Segment:
             compiler.library.isa,
             compiler.workers,
             compiler.packed,
-            compiler.may_split,
+            compiler.allow_bf16x3,
             largest_tile=compiler.largest_tile,
             choose=None if compiler.tuner is None else compiler.tuner.watched(look),
         )

@@ -411,7 +411,7 @@ def test_when_tiles_are_used(
     allowed: bool,
     expected: bool,
 ) -> None:
-    recorder = Recorder(isa, 1, may_split=lambda: allowed)
+    recorder = Recorder(isa, 1, allow_bf16x3=lambda: allowed)
     dtype = np.dtype(np.float32)
     a, out = (recorder.temporary(dtype, (rows, n)) for n in (depth, columns))
     b = recorder.temporary(dtype, (depth, columns))
@@ -423,7 +423,7 @@ def test_when_tiles_are_used(
 
 def test_large_work_is_several_chunks() -> None:
     for workers, least in ((1, 1), (2, 6), (4, 12)):
-        recorder = Recorder(AMX, workers, may_split=lambda: True)
+        recorder = Recorder(AMX, workers, allow_bf16x3=lambda: True)
         dtype = np.dtype(np.float32)
         a, out = (recorder.temporary(dtype, (128, n)) for n in (768, 3072))
         record_matmul(recorder, a, recorder.constant(np.ones((768, 3072), "f4")), out)

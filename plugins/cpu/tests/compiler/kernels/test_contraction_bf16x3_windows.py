@@ -211,7 +211,7 @@ def test_when_tiles_are_used(
     stride: int,
     expected: bool,
 ) -> None:
-    recorder = Recorder(AMX, 1, may_split=lambda: True)
+    recorder = Recorder(AMX, 1, allow_bf16x3=lambda: True)
     size = [(n - 1) * stride + kernel for n in (height, width)]
     image = recorder.temporary(np.dtype(np.float32), (1, *size, depth))
     weights = recorder.constant(np.ones((columns, depth, kernel, kernel), np.float32))
@@ -235,7 +235,7 @@ def test_pixels_are_split_once() -> None:
 
 
 def test_lines_that_do_not_follow_each_other_are_copied_first() -> None:
-    recorder = Recorder(EMULATED[0], 1, may_split=lambda: True)
+    recorder = Recorder(EMULATED[0], 1, allow_bf16x3=lambda: True)
     image = recorder.temporary(np.dtype(np.float32), (40, 40, 64))
     weights = recorder.constant(np.ones((1, 1, 64, 64), np.float32))
     out = recorder.temporary(np.dtype(np.float32), (1, 1, 4, 40, 64))
@@ -260,7 +260,7 @@ def test_products_take_as_few_tiles_as_hold_their_rows(rows: int, tiles: int) ->
     with counted() as count:
         interpreter = Interpreter(count.isa)
         recorder = interpreter.recorder
-        recorder.may_split = lambda: True
+        recorder.allow_bf16x3 = lambda: True
         a = interpreter.input(np.ones((rows, 96), np.float32))
         out = interpreter.output(np.float32, (rows, 80))
         b = recorder.constant(np.ones((96, 80), np.float32))

@@ -54,7 +54,7 @@ def computed(
         return schedule, ""
 
     recorder.choose = choose
-    recorder.may_split = lambda: splits
+    recorder.allow_bf16x3 = lambda: splits
     a = windows(interpreter.input(image), kernel, (1, 1), (1, 1))
     b = filters(recorder.constant(weights))
     out = interpreter.output(np.float32, (*a.shape[:4], columns))

@@ -332,7 +332,7 @@ def test_reading_weights_matters_more_to_wide_registers() -> None:
 
 def test_tiles_of_bfloat16_are_preferred() -> None:
     recorder = Interpreter(AMX).recorder
-    recorder.may_split = lambda: True
+    recorder.allow_bf16x3 = lambda: True
     assert not best_tile(recorder, 4, 64, (1, 56, 56, 64))
-    recorder.may_split = lambda: False
+    recorder.allow_bf16x3 = lambda: False
     assert best_tile(recorder, 4, 64, (1, 56, 56, 64)) == 4

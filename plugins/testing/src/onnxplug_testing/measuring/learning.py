@@ -38,7 +38,7 @@ class Subject:
             trials tell nothing.
         lacks: element types that do not count, with the reason.
         left_out: operators that are not taken at all, with the reason.
-        by_hand: combinations of features that are refused whatever was measured.
+        manual: combinations of features that are refused whatever was measured.
         int64_bits: in how many bits it computes int64; extremes are not tried.
         widens: it computes 16-bit types in 32 bits, and narrows at the end.
     """
@@ -47,7 +47,7 @@ class Subject:
     refuses: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    by_hand: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
+    manual: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
     int64_bits: int = 64
     widens: bool = False
 
@@ -202,7 +202,7 @@ def learn(trials: list[Trial], subject: Subject) -> dict[str, Any] | None:
     if not good:
         return None
     bad = {facts for facts, right, _ in trials if not right}
-    rules = list(subject.by_hand.get(trials[0][2]["op"], ()))
+    rules = list(subject.manual.get(trials[0][2]["op"], ()))
     cores: set[frozenset[str]] = set()
     while True:
         entry = _entry(good, rules, trials)

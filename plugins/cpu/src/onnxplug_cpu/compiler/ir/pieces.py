@@ -140,7 +140,7 @@ class Alias(Record):
     offset: int
 
 
-class Wish(Record):
+class PackRequest(Record):
     """A packed constant that a piece reads.
 
     Attributes:
@@ -289,7 +289,7 @@ class Piece:
         commands: in order.
         checks: what to look at after a run.
         roles: the stand-ins, and the roles of the values whose buffers they stand for.
-        wishes: packed constants by what stands for them.
+        pack_requests: packed constants by what stands for them.
         aliases: values that are seen in a buffer.
 
     Attributes:
@@ -303,13 +303,13 @@ class Piece:
         commands: Sequence[Command],
         checks: Sequence[Check],
         roles: dict[Buffer, int],
-        wishes: dict[Buffer, Wish],
+        pack_requests: dict[Buffer, PackRequest],
         aliases: Sequence[Alias],
     ) -> None:
         self.commands = tuple(commands)
         self.checks = tuple(checks)
         self.roles = roles
-        self.wishes = wishes
+        self.pack_requests = pack_requests
         self.aliases = tuple(aliases)
         self.laid = Laid(self.commands)
         self.sources = [roles.get(buffer, buffer) for buffer in self.laid.buffers]

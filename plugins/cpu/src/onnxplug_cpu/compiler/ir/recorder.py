@@ -40,28 +40,29 @@ identity from being used again.
 Filling: TypeAlias = "Callable[[Recorder, View, Address], None]"
 """Records the commands that write the packed form of a constant."""
 
-Way = TypeVar("Way", bound="tuple[Any, ...]")
+Candidate = TypeVar("Candidate", bound="tuple[Any, ...]")
 
 
 class Choose(Protocol):
-    """Finds the fastest of some ways to compute the same."""
+    """Finds the fastest of some candidates to compute the same."""
 
     def __call__(
         self,
-        ways: Sequence[Way],
-        record: Callable[[Recorder, Way], None],
+        candidates: Sequence[Candidate],
+        record: Callable[[Recorder, Candidate], None],
         read: Sequence[Buffer],
-    ) -> tuple[Way, str]:
-        """The fastest way.
+    ) -> tuple[Candidate, str]:
+        """The fastest candidate.
 
         Args:
-            ways: NamedTuples of one class; the first is that to be compared with, and
-                the others differ from it in some fields, which may be combined.
-            record: records the commands of a way, over the same buffers in each.
+            candidates: NamedTuples of one class; the first is that to be compared
+                with, and the others differ from it in some fields, which may be
+                combined.
+            record: records the commands of a candidate, over the same buffers in each.
             read: what was computed just before, and is in caches.
 
         Returns:
-            One of the ways, or a combination of some, and what is to be said of it.
+            One of the candidates, or a combination of some, and what is said of it.
         """
 
 
@@ -74,10 +75,10 @@ class Recorder:
         commands: what was recorded.
         checks: what to look at after a run.
         nodes: indices of the nodes that are being recorded.
-        may_split: whether products of float32 may be computed from bfloat16 terms;
+        allow_bf16x3: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
         largest_tile: of transforms that convolutions may be computed by; 0 for none.
-        choose: measures ways to compute the same; ``None`` if nothing is measured.
+        choose: measures candidates; ``None`` if nothing is measured.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Recorder:
         isa: Isa,
         workers: int,
         packed: PackedConstants | None = None,
-        may_split: Callable[[], bool] = bool,
+        allow_bf16x3: Callable[[], bool] = bool,
         *,
         largest_tile: int = 0,
         choose: Choose | None = None,
@@ -95,7 +96,7 @@ class Recorder:
         self.commands: list[Command] = []
         self.checks: list[Check] = []
         self.nodes: tuple[int, ...] = ()
-        self.may_split = may_split
+        self.allow_bf16x3 = allow_bf16x3
         self.largest_tile = largest_tile
         self.choose = choose
         self._packed = {} if packed is None else packed
@@ -185,7 +186,7 @@ class Recorder:
             self.isa,
             self.workers,
             self._packed,
-            self.may_split,
+            self.allow_bf16x3,
             largest_tile=self.largest_tile,
             choose=self.choose,
         )

@@ -1,11 +1,11 @@
-"""Measures ways to compute the same, and keeps which was the fastest.
+"""Measures candidates, which compute the same, and keeps which was the fastest.
 
 A network runs each of its kernels with caches that are full of other things, and what
 is fastest with warm caches often is not then.  So before each measurement as much
 memory is read as the caches hold, and then what the layer before would have written.
-The ways are measured in turn, by the threads of the session: all of them, then those
-that are not far behind, and at last only the fastest and the first, which says what is
-gained: the best of many measurements is also the luckiest.
+The candidates are measured in turn, by the threads of the session: all of them, then
+those that are not far behind, and at last only the fastest and the first, which says
+what is gained: the best of many measurements is also the luckiest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Word,
     Words,
 )
-from onnxplug_cpu.compiler.ir.recorder import Choose, Recorder, Way
+from onnxplug_cpu.compiler.ir.recorder import Candidate, Choose, Recorder
 from onnxplug_cpu.compiler.runtime.arena import ALIGNMENT, Arenas, allocate, round_up
 from onnxplug_cpu.compiler.runtime.program import Program
 from onnxplug_cpu.compiler.runtime.time_slices import Part
@@ -48,39 +48,39 @@ MOST_EVICTED: Final = 64 << 20
 """Bytes that are read at most to fill the caches with something else."""
 
 _GAIN: Final = 1.03
-"""How much faster than the first way another has to be to be chosen."""
+"""How much faster than the first candidate another has to be to be chosen."""
 
 _BEHIND: Final = 1.1
-"""How much slower than the fastest a way may be to be measured again."""
+"""How much slower than the fastest a candidate may be to be measured again."""
 
 _LONG: Final = 0.25
-"""Seconds after which ways are not measured another time."""
+"""Seconds after which candidates are not measured another time."""
 
 _ROUNDS: Final = (2, 3, 7)
-"""How often ways are measured: all, those not far behind, the last two."""
+"""How often candidates are measured: all, those not far behind, the last two."""
 
 _FILL: Final = 0x3C
 """Bytes that are small numbers of every type of floats."""
 
 
 class Choice(NamedTuple):
-    """What was measured of some ways.
+    """What was measured of some candidates.
 
     Attributes:
-        way: the fields of the fastest that are not those of the first.
+        changes: the fields of the fastest that are not those of the first.
         first, best: what the two took, in ns.
     """
 
-    way: dict[str, Any]
+    changes: dict[str, Any]
     first: int
     best: int
 
     @property
     def text(self) -> str:
-        """What is to be said of it; nothing if the first way is the fastest."""
-        if not self.way:
+        """What is to be said of it; nothing if the first candidate is the fastest."""
+        if not self.changes:
             return ""
-        fields = " ".join(f"{name}={value}" for name, value in self.way.items())
+        fields = " ".join(f"{name}={value}" for name, value in self.changes.items())
         return (
             f"autotune chose {fields}: {self.first / max(self.best, 1):.2f} times as "
             f"fast as by default ({self.first / 1e3:.0f} → {self.best / 1e3:.0f} µs)"
@@ -92,7 +92,7 @@ class _BudgetSpent(Exception):
 
 
 class Tuner:
-    """Finds the fastest ways for one session.
+    """Finds the fastest candidates for one session.
 
     Args:
         library: has the machine code, and keeps choices for later sessions and
@@ -118,7 +118,7 @@ class Tuner:
     @property
     def counts(self) -> dict[str, int]:
         """How many schedules were asked for, by what became of them."""
-        other = sum(bool(choice.way) for choice in tuple(self.measured.values()))
+        other = sum(bool(choice.changes) for choice in tuple(self.measured.values()))
         counts = {"measured schedules": len(self.measured), "of them changed": other}
         if self.unmeasured:
             counts["schedules left as there was no time"] = len(self.unmeasured)
@@ -128,53 +128,53 @@ class Tuner:
         """:meth:`choose`, with *look* called between measurements."""
 
         def choose(
-            ways: Sequence[Way],
-            record: Callable[[Recorder, Way], None],
+            candidates: Sequence[Candidate],
+            record: Callable[[Recorder, Candidate], None],
             read: Sequence[Buffer],
-        ) -> tuple[Way, str]:
-            return self.choose(ways, record, read, look)
+        ) -> tuple[Candidate, str]:
+            return self.choose(candidates, record, read, look)
 
         return choose
 
     def choose(
         self,
-        ways: Sequence[Way],
-        record: Callable[[Recorder, Way], None],
+        candidates: Sequence[Candidate],
+        record: Callable[[Recorder, Candidate], None],
         read: Sequence[Buffer],
         look: Callable[[], None] = lambda: None,
-    ) -> tuple[Way, str]:
+    ) -> tuple[Candidate, str]:
         """As :class:`~..ir.recorder.Choose` says.
 
         Args:
             look: called between measurements; it may raise.
         """
-        first = ways[0]
+        first = candidates[0]
         commands = self._commands(first, record)
         name = self._name(commands)
         with _lock:
-            found = self._known(name, ways)
+            found = self._known(name, candidates)
             if found is None and name not in self.unmeasured:
                 began = time.perf_counter()
                 try:
-                    found = self._measured(ways, record, read, look)
+                    found = self._measured(candidates, record, read, look)
                 except _BudgetSpent:
                     self.unmeasured.add(name)
                 finally:
                     self._left -= time.perf_counter() - began
                 if found is not None:
                     # another process may have been first: then all do the same
-                    found = self._stored(name, ways) or found
+                    found = self._stored(name, candidates) or found
                     self.library.remember(name, json.dumps(found).encode())
         if found is None:
             return first, ""
         chosen[name] = self.measured[name] = found
-        return first._replace(**found.way), found.text  # type: ignore[attr-defined]
+        return first._replace(**found.changes), found.text  # type: ignore[attr-defined]
 
     def _commands(
-        self, way: Way, record: Callable[[Recorder, Way], None]
+        self, candidate: Candidate, record: Callable[[Recorder, Candidate], None]
     ) -> list[Command]:
         recorder = Recorder(self.library.isa, self._workers)
-        record(recorder, way)
+        record(recorder, candidate)
         return recorder.commands
 
     def _name(self, commands: Sequence[Command]) -> str:
@@ -183,18 +183,18 @@ class Tuner:
         what = (model_name(), self._workers, _described(commands))
         return f"autotune {fingerprint(repr(what)).hex()}"
 
-    def _known(self, name: str, ways: Sequence[Way]) -> Choice | None:
+    def _known(self, name: str, candidates: Sequence[Candidate]) -> Choice | None:
         found = self.measured.get(name) or chosen.get(name)
-        return self._stored(name, ways) if found is None else found
+        return self._stored(name, candidates) if found is None else found
 
-    def _stored(self, name: str, ways: Sequence[Way]) -> Choice | None:
+    def _stored(self, name: str, candidates: Sequence[Candidate]) -> Choice | None:
         content = self.library.recall(name)
-        return None if content is None else _read(content, ways)
+        return None if content is None else _read(content, candidates)
 
     def _measured(
         self,
-        ways: Sequence[Way],
-        record: Callable[[Recorder, Way], None],
+        candidates: Sequence[Candidate],
+        record: Callable[[Recorder, Candidate], None],
         read: Sequence[Buffer],
         look: Callable[[], None],
     ) -> Choice:
@@ -206,21 +206,23 @@ class Tuner:
                 raise _BudgetSpent
 
         check()
-        first = ways[0]
-        different: dict[str, tuple[Way, list[Command]]] = {}
-        for way in ways:
-            commands = self._commands(way, record)
-            different.setdefault(_described(commands), (way, commands))
+        first = candidates[0]
+        different: dict[str, tuple[Candidate, list[Command]]] = {}
+        for candidate in candidates:
+            commands = self._commands(candidate, record)
+            different.setdefault(_described(commands), (candidate, commands))
         if len(different) == 1:
             return Choice({}, 0, 0)
         bench = Bench(self.library, self._workers, [*different.values()], read, check)
-        bench.measure(bench.ways, 1)  # which takes misses of the TLB and of branches
+        bench.measure(
+            bench.candidates, 1
+        )  # which takes misses of the TLB and of branches
         bench.forget()
-        bench.measure(bench.ways, _ROUNDS[0])
+        bench.measure(bench.candidates, _ROUNDS[0])
         bench.measure(bench.within(_BEHIND), _ROUNDS[1])
         faster = bench.within(bench.taken(first) / bench.taken(bench.fastest) / _GAIN)
         together = _combined(first, faster)
-        if together not in ways:
+        if together not in candidates:
             commands = self._commands(together, record)
             if _described(commands) not in different:
                 bench.add(together, commands)
@@ -235,7 +237,7 @@ class Tuner:
 
 
 class Bench:
-    """Measures ways to compute the same with cold caches.
+    """Measures candidates to compute the same with cold caches.
 
     All that they read and write is in an array of its own, behind what is read to fill
     the caches.
@@ -243,20 +245,20 @@ class Bench:
     Args:
         library: has the machine code.
         workers: threads.
-        ways: two or more, with their commands, of which the first two show what is
-            there before and afterwards: the buffers of both.
-        read: those that are in caches when a way begins.
+        candidates: two or more, with their commands, of which the first two show what
+            is there before and afterwards: the buffers of both.
+        read: those that are in caches when a candidate begins.
         check: called between measurements; it may raise.
 
     Attributes:
-        ways: those that can be measured.
+        candidates: those that can be measured.
     """
 
     def __init__(
         self,
         library: Library,
         workers: int,
-        ways: Sequence[tuple[Any, Sequence[Command]]],
+        candidates: Sequence[tuple[Any, Sequence[Command]]],
         read: Sequence[Buffer],
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -267,7 +269,7 @@ class Bench:
         self._cold = min(max(2 * library.isa.l2, library.isa.l3), MOST_EVICTED)
         self._end = _SUMS_BYTES + round_up(self._cold, _PAGE)
         self._places: dict[Buffer, int] = {}
-        (_, one), (_, other) = ways[:2]
+        (_, one), (_, other) = candidates[:2]
         common = {*_buffers(one)} & {*_buffers(other)} | {*read}
         for buffer in common:
             self._places[buffer] = self._end
@@ -276,18 +278,18 @@ class Bench:
         self._before += [_reading(self._places[b], b.nbytes) for b in read if b.nbytes]
         self._programs: dict[Any, tuple[Program, np.ndarray[Any, Any]]] = {}
         self._taken: dict[Any, list[int]] = {}
-        most = max(self._laid(commands)[1] for _, commands in ways)
+        most = max(self._laid(commands)[1] for _, commands in candidates)
         self._array = _filled(most)
-        for way, commands in ways:
-            self.add(way, commands)
+        for candidate, commands in candidates:
+            self.add(candidate, commands)
 
     @property
-    def ways(self) -> list[Any]:
+    def candidates(self) -> list[Any]:
         """Those that can be measured."""
         return list(self._programs)
 
-    def add(self, way: Any, commands: Sequence[Command]) -> None:
-        """Let *way* be measured, too."""
+    def add(self, candidate: Any, commands: Sequence[Command]) -> None:
+        """Let *candidate* be measured, too."""
         laid, nbytes = self._laid(commands)
         if len(self._array) < nbytes + _CHUNK:
             self._array = _filled(nbytes)
@@ -300,8 +302,8 @@ class Bench:
             arenas=self._arenas,
             look=self._check,
         )
-        self._programs[way] = program, self._array
-        self._taken[way] = []
+        self._programs[candidate] = program, self._array
+        self._taken[candidate] = []
 
     def _laid(self, commands: Sequence[Command]) -> tuple[list[Command], int]:
         """The commands over the array, and its bytes; what only they use lies where
@@ -319,16 +321,16 @@ class Bench:
         ]
         return moved, end
 
-    def measure(self, ways: Sequence[Any], rounds: int) -> None:
-        """Measure *ways* in turn, so many times, or less often if they take long."""
+    def measure(self, candidates: Sequence[Any], rounds: int) -> None:
+        """Measure *candidates* in turn, *rounds* times, or less if they take long."""
         began = time.perf_counter()
         for done in range(rounds):
             if done and time.perf_counter() - began > _LONG:
                 break
-            for way in ways:
+            for candidate in candidates:
                 self._check()
-                program, array = self._programs[way]
-                taken = self._parts(len(program.commands), self._taken[way])
+                program, array = self._programs[candidate]
+                taken = self._parts(len(program.commands), self._taken[candidate])
                 program.run_in_parts([], [array], taken, _nothing)
 
     def _parts(self, commands: int, taken: list[int]) -> Callable[[], Iterator[Part]]:
@@ -345,20 +347,22 @@ class Bench:
         for taken in self._taken.values():
             taken.clear()
 
-    def taken(self, way: Any) -> int:
-        """The least that *way* took, in ns."""
-        return min(self._taken[way])
+    def taken(self, candidate: Any) -> int:
+        """The least that *candidate* took, in ns."""
+        return min(self._taken[candidate])
 
     def within(self, share: float) -> list[Any]:
-        """Ways that took at most *share* times what the fastest took, fastest first."""
-        least = {way: min(taken) for way, taken in self._taken.items() if taken}
+        """Candidates that took at most *share* times the least, the fastest first."""
+        least = {
+            candidate: min(taken) for candidate, taken in self._taken.items() if taken
+        }
         most = share * min(least.values())
-        found = [way for way, taken in least.items() if taken <= most]
+        found = [candidate for candidate, taken in least.items() if taken <= most]
         return sorted(found, key=least.__getitem__)
 
     @property
     def fastest(self) -> Any:
-        """The way that took least."""
+        """The candidate that took least."""
         return self.within(1.0)[0]
 
 
@@ -366,24 +370,24 @@ def _nothing(part: Part) -> None:
     """What there is to do between parts."""
 
 
-def _combined(first: Way, faster: Iterable[Way]) -> Way:
+def _combined(first: Candidate, faster: Iterable[Candidate]) -> Candidate:
     """What differs from *first* in all that *faster* differ in, with the earliest one's
     value of each field."""
     fields: dict[str, Any] = {}
-    for way in faster:
-        fields = _difference(first, way) | fields
+    for candidate in faster:
+        fields = _difference(first, candidate) | fields
     return first._replace(**fields)  # type: ignore[attr-defined, no-any-return]
 
 
-def _difference(first: Way, other: Way) -> dict[str, Any]:
+def _difference(first: Candidate, other: Candidate) -> dict[str, Any]:
     names = first._fields  # type: ignore[attr-defined]
     values = zip(names, first, other, strict=True)
     return {name: value for name, usual, value in values if value != usual}
 
 
-def _read(content: bytes, ways: Sequence[Way]) -> Choice | None:
-    """A choice that was kept; ``None`` if it is none of these ways, or of what combines
-    them."""
+def _read(content: bytes, candidates: Sequence[Candidate]) -> Choice | None:
+    """A choice that was kept; ``None`` if it is none of these candidates, or of what
+    combines them."""
     try:
         fields, *taken = json.loads(content)
         fields = {
@@ -394,7 +398,7 @@ def _read(content: bytes, ways: Sequence[Way]) -> Choice | None:
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     for name, value in fields.items():
-        found = [getattr(way, name, None) for way in ways]
+        found = [getattr(candidate, name, None) for candidate in candidates]
         # of the same type, as what is equal need not be
         if not any(value == one and type(value) is type(one) for one in found):
             return None

@@ -46,14 +46,14 @@ def layout_name(
 def _call(command: Command, places: dict[Buffer, str]) -> str:
     names = command.kernel.words
     words = ",".join(
-        f"{name}={_said(word, places)}"
+        f"{name}={_describe(word, places)}"
         for name, word in zip(names, command.words, strict=True)
         if name not in DIVIDING
     )
     return f"{command.kernel.key}({words})"
 
 
-def _said(word: Word, places: dict[Buffer, str]) -> str:
+def _describe(word: Word, places: dict[Buffer, str]) -> str:
     match word:
         case Address(buffer, offset):
             if buffer not in places and isinstance(buffer, Temporary):
@@ -62,6 +62,6 @@ def _said(word: Word, places: dict[Buffer, str]) -> str:
         case Code(kernel):
             return kernel.key
         case Words(words):
-            return f"[{','.join(_said(each, places) for each in words)}]"
+            return f"[{','.join(_describe(each, places) for each in words)}]"
         case number:
             return str(number)

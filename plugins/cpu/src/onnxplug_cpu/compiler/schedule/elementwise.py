@@ -48,7 +48,7 @@ def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
         plan.recorder,
         built.chain,
         operand_views(plan, built),
-        [plan.target(name, apart=True) for name in outputs],
+        [plan.target(name, padded_rows=True) for name in outputs],
         label=label_of(group.calls),
     )
 

@@ -51,14 +51,14 @@ class Placement:
         self.recorder = recorder
         self.written: set[str] = set()
 
-    def place(self, name: str, *, apart: bool = False) -> View:
+    def place(self, name: str, *, padded_rows: bool = False) -> View:
         """A new place for a value.
 
-        With *apart* there may be gaps between rows, for a product that wants them.
+        With *padded_rows* there may be gaps between rows, for products that want them.
         """
-        return self._place(name, self.known(name), apart, MOST_VIEWS)
+        return self._place(name, self.known(name), padded_rows, MOST_VIEWS)
 
-    def _place(self, name: str, value: Abstract, apart: bool, views: int) -> View:
+    def _place(self, name: str, value: Abstract, padded_rows: bool, views: int) -> View:
         order = self.orders.get(name)
         if order is not None and not _is_in_order(order, value.shape):
             return self._in_order(order, value, self.halos.get(name))
@@ -72,10 +72,12 @@ class Placement:
             reader = readers[0]
             follower = reader.outputs[0]
             if follower is not None:
-                through = self._place_through(reader, follower, value, apart, views - 1)
+                through = self._place_through(
+                    reader, follower, value, padded_rows, views - 1
+                )
                 if through is not None:
                     return through
-        if apart and self._multiplies(name):
+        if padded_rows and self._multiplies(name):
             return left_factor(self.recorder, value.dtype, value.shape)
         return self.recorder.temporary(value.dtype, value.shape)
 
@@ -100,15 +102,17 @@ class Placement:
         return whole.slice(first, size).transpose(inverse)
 
     def _place_through(
-        self, reader: Call, name: str, value: Abstract, apart: bool, views: int
+        self, reader: Call, name: str, value: Abstract, padded_rows: bool, views: int
     ) -> View | None:
         """The place of what only *reader*, a view, reads; in the order it gives."""
         follower = self.known(name)
         if name in self.orders:
             return None
         if reader.traits.reshapes:
-            if self._ends_in_output(name) or (apart and self._multiplies(name)):
-                place = self._place(name, follower, apart, views).reshape(value.shape)
+            if self._ends_in_output(name) or (padded_rows and self._multiplies(name)):
+                place = self._place(name, follower, padded_rows, views).reshape(
+                    value.shape
+                )
                 # behind it a last axis of size 1 may have been moved
                 return place if place and _has_rows(place) else None
             return None
@@ -118,7 +122,9 @@ class Placement:
             perm = permutation(reader, len(value.shape))
             if perm and perm[-1] == len(perm) - 1:
                 inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
-                return self._place(name, follower, apart, views).transpose(inverse)
+                return self._place(name, follower, padded_rows, views).transpose(
+                    inverse
+                )
         return None
 
     def _multiplies(self, name: str) -> bool:

@@ -17,7 +17,14 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Halo, Piece, Place, Placed, Wish, Work
+from onnxplug_cpu.compiler.ir.pieces import (
+    Halo,
+    PackRequest,
+    Piece,
+    Place,
+    Placed,
+    Work,
+)
 from onnxplug_cpu.compiler.ir.recorder import PackedConstants, Recorder
 from onnxplug_cpu.compiler.ir.views import View, c_strides
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
@@ -295,31 +302,31 @@ class Planner:
         elif type(stand_in) is Flag:
             buffer = Flag()
         elif type(stand_in) is Packed:
-            buffer = self._granted(piece, piece.wishes[stand_in], part)
+            buffer = self._granted(piece, piece.pack_requests[stand_in], part)
         else:
             buffer = stand_in  # a constant that the piece has
         own[stand_in] = buffer
         return buffer
 
-    def _granted(self, piece: Piece, wish: Wish, part: Part) -> Packed:
+    def _granted(self, piece: Piece, request: PackRequest, part: Part) -> Packed:
         """The packed constant that a piece wants."""
-        source: Buffer | None = wish.source
+        source: Buffer | None = request.source
         before = 0
-        role = piece.roles.get(wish.source)
+        role = piece.roles.get(request.source)
         if role is not None:
             slot = part.slots[role]
             source, before = self._buffers[slot], self._offsets[slot]
         assert isinstance(source, Constant)
-        layout = _layout_from(before, wish.layout)
+        layout = _layout_from(before, request.layout)
         found = self._packed.get((_key_of(source), layout))
         if found is not None:
             return found[1]
         if source.key is not None:
             source = source.another()  # whose content goes when it is packed
-        offset = before + wish.offset
-        view = View(source, offset, wish.dtype, wish.shape, wish.strides)
+        offset = before + request.offset
+        view = View(source, offset, request.dtype, request.shape, request.strides)
         address = self.recorder.packed(
-            view, layout, wish.nbytes, wish.record, wish.accepts
+            view, layout, request.nbytes, request.record, request.accepts
         )
         assert isinstance(address.buffer, Packed)
         return address.buffer
@@ -389,9 +396,9 @@ class Planner:
         """What is known of the call's outputs, also of those that nobody wants."""
         return self._inferred.results[self._plans.inference.places[call]]
 
-    def _target(self, name: str, slot: int, apart: bool) -> Place:
+    def _target(self, name: str, slot: int, padded_rows: bool) -> Place:
         """Where a value is to be written; the same each time in one plan."""
-        wanted = target_number(slot, apart)
+        wanted = target_number(slot, padded_rows)
         place = self._targets.get(wanted)
         if place is not None:
             return place
@@ -400,22 +407,22 @@ class Planner:
         within: list[tuple[str, int, int, str]] = []
         while place is None and (whole := structure.wholes.get(name)) is not None:
             within.append((name, slot, wanted, whole))
-            name, slot, apart = whole, self._plans.slots[whole], False
-            wanted = target_number(slot, apart)
+            name, slot, padded_rows = whole, self._plans.slots[whole], False
+            wanted = target_number(slot, padded_rows)
             self._share(wanted)
             place = self._targets.get(wanted)
         if place is None:
-            place = self._targets[wanted] = self._place_alone(name, slot, apart)
+            place = self._targets[wanted] = self._place_alone(name, slot, padded_rows)
         for name, slot, wanted, whole in reversed(within):
             place = self._targets[wanted] = self._place_within(name, slot, whole)
         return place
 
-    def _place_alone(self, name: str, slot: int, apart: bool) -> Place:
+    def _place_alone(self, name: str, slot: int, padded_rows: bool) -> Place:
         """The place of a value that lies in no other."""
         structure = self._structure
         if structure.latest is None:  # and maybe there will never be another plan
-            return self._place_anew(name, slot, apart)
-        wanted = target_number(slot, apart)
+            return self._place_anew(name, slot, padded_rows)
+        wanted = target_number(slot, padded_rows)
         target = structure.target(wanted)
         written = self._placement.written
         known = not written or written.isdisjoint(target.chain)
@@ -423,7 +430,7 @@ class Planner:
         found = target.find(key) if known else None
         if found is None:
             before = written.copy()
-            place = self._place_anew(name, slot, apart)
+            place = self._place_anew(name, slot, padded_rows)
             wrote = written - before
             buffer, output = self._buffers[slot], None
             assert buffer is not None
@@ -453,8 +460,8 @@ class Planner:
                 written.update(also)
         return place
 
-    def _place_anew(self, name: str, slot: int, apart: bool) -> Place:
-        view = self._placement.place(name, apart=apart)
+    def _place_anew(self, name: str, slot: int, padded_rows: bool) -> Place:
+        view = self._placement.place(name, padded_rows=padded_rows)
         place = self._take(slot, view, self._placement.halo(name))
         self._made[slot] = view.buffer
         return place

@@ -41,7 +41,7 @@ def record_product(
         view.broadcast_to(product.shape if name == product.addend else shape)
         for name, view in zip(built.operands, operand_views(plan, built), strict=True)
     ]
-    targets = [plan.target(name, apart=True) for name in outputs]
+    targets = [plan.target(name, padded_rows=True) for name in outputs]
     # with an epilogue it is not written to, and takes no memory
     alone = not built.chain.steps and outputs == [result]
     tile = targets[0] if alone else plan.recorder.temporary(F32, product.shape)

@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.commands import (
     Packed,
     Temporary,
 )
-from onnxplug_cpu.compiler.ir.pieces import Alias, Piece, Place, Wish
+from onnxplug_cpu.compiler.ir.pieces import Alias, PackRequest, Piece, Place
 from onnxplug_cpu.compiler.ir.recorder import Filling, Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.groups import record_group
@@ -60,7 +60,7 @@ class Recording:
         self.lasts = True
         self.recorders: list[_PieceRecorder] = []
         self.recorder: Recorder = _PieceRecorder(self, planner.recorder)
-        self.wishes: dict[Buffer, Wish] = {}
+        self.pack_requests: dict[Buffer, PackRequest] = {}
         self._asked: set[State | Question] = set()
         self._roles: dict[Buffer, int] = {}
         self._made: dict[str, View] = {}
@@ -92,7 +92,7 @@ class Recording:
             self.recorder.commands,
             self.recorder.checks,
             self._roles,
-            self.wishes,
+            self.pack_requests,
             self._aliases,
         )
 
@@ -150,10 +150,10 @@ class Recording:
             view = self._made[name] = self._seen(role, place)
         return view
 
-    def target(self, name: str, *, apart: bool = False) -> View:
+    def target(self, name: str, *, padded_rows: bool = False) -> View:
         """Where to write a value."""
         role = self.part.roles[name]
-        place = self._ask(TARGET, role, apart)
+        place = self._ask(TARGET, role, padded_rows)
         view = self._made[name] = self._seen(role, place)
         if place.halo is not None:
             self._record_halo(view, place)
@@ -249,7 +249,7 @@ class _PieceRecorder(Recorder):
             given.isa,
             given.workers,
             {},
-            given.may_split,
+            given.allow_bf16x3,
             largest_tile=given.largest_tile,
             choose=given.choose,
         )
@@ -257,7 +257,7 @@ class _PieceRecorder(Recorder):
         recording.recorders.append(self)
 
     def close(self) -> None:
-        """Forget the plan, as wishes may keep this recorder."""
+        """Forget the plan, as pack_requests may keep this recorder."""
         self._recording = None
 
     def packed(
@@ -273,7 +273,7 @@ class _PieceRecorder(Recorder):
             raise TypeError("only constants are packed")
         stand_in = Packed(nbytes)
         assert self._recording is not None
-        self._recording.wishes[stand_in] = Wish(
+        self._recording.pack_requests[stand_in] = PackRequest(
             source.buffer,
             source.offset,
             source.dtype,

@@ -87,7 +87,9 @@ class Part:
         self.memo = memo
         self.getters: dict[int, Callable[[list[Any]], Any]] = {}
         self.targets = [
-            target_number(slot, apart) for slot in self.made for apart in (False, True)
+            target_number(slot, padded_rows)
+            for slot in self.made
+            for padded_rows in (False, True)
         ]
 
     @classmethod
@@ -106,9 +108,9 @@ class Part:
         return getter
 
 
-def target_number(slot: int, apart: bool) -> int:
-    """The number of the target of a value where rows may be *apart* or not."""
-    return 2 * slot + apart
+def target_number(slot: int, padded_rows: bool) -> int:
+    """The number of the target of a value with *padded_rows* or without."""
+    return 2 * slot + padded_rows
 
 
 def slot_of(number: int) -> int:

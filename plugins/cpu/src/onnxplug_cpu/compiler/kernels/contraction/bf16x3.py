@@ -179,7 +179,7 @@ def best(
     share = _share_of_fma(copied, _SPLIT_CYCLES + _COPY_CYCLES)
     if share <= _CLEARLY * least and _may_be_used(recorder, copied):
         found = copied
-    return found if found is not None and recorder.may_split() else None
+    return found if found is not None and recorder.allow_bf16x3() else None
 
 
 def _may_be_used(recorder: Recorder, contraction: Contraction) -> bool:

@@ -87,7 +87,7 @@ def best_tile(
     images, lines, pixels, columns = shape
     if min(depth, columns) < LEAST_CHANNELS or depth > MOST_CHANNELS or 0 in shape:
         return 0
-    if recorder.isa.tiles and recorder.may_split():
+    if recorder.isa.tiles and recorder.allow_bf16x3():
         return 0
     products = TAPS * TAPS * images * lines * pixels * depth * columns
     ways = [

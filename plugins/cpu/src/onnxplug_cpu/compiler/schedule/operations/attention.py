@@ -28,7 +28,7 @@ def _record(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     q, k, v = (plan.view(name) for name in names if name is not None)
-    out = plan.target(output, apart=True)
+    out = plan.target(output, padded_rows=True)
     rank = len(q.shape)
     k = k.transpose((*range(rank - 2), rank - 1, rank - 2))
     mask = None
@@ -141,7 +141,7 @@ def _record_operator(plan: Plan, call: Call) -> None:
     output = call.outputs[0]
     assert output is not None
     batch, count, queries, _ = heads.q
-    out = plan.target(output, apart=True)
+    out = plan.target(output, padded_rows=True)
     if len(out.shape) == 3:
         apart = out.reshape((batch, queries, count, heads.v[3]))
         assert apart is not None

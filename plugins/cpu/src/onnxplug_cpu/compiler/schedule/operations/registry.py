@@ -40,12 +40,12 @@ class Plan(Protocol):
     def view(self, name: str) -> View:
         """Where a value is."""
 
-    def target(self, name: str, *, apart: bool = False) -> View:
+    def target(self, name: str, *, padded_rows: bool = False) -> View:
         """Where to write a value: a new array, its elements in the order of its axes,
         or, around convolutions, in another one if the operator's traits say that it
         takes any.
 
-        With *apart* there may be gaps between rows, for a product that wants them.
+        With *padded_rows* there may be gaps between rows, for products that want them.
         """
 
     def around(self, name: str) -> tuple[View, tuple[int, ...]] | None:

@@ -75,7 +75,7 @@ def _record_norm(plan: Plan, call: Call) -> None:
     record_norm(
         plan.recorder,
         _reshaped(x, rows),
-        _reshaped(plan.target(output, apart=axis == len(x.shape) - 1), rows),
+        _reshaped(plan.target(output, padded_rows=axis == len(x.shape) - 1), rows),
         epsilon=float(call.attributes["epsilon"]),
         centered=call.op_type == "LayerNormalization",
         scale=_parameter(plan, call.input(1), rows, x.shape[axis:]),

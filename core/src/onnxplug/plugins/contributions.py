@@ -18,35 +18,37 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_Offers: TypeAlias = "dict[str, list[tuple[PluginRecord, SelectionPolicy]]]"
+_Contributions: TypeAlias = "dict[str, list[tuple[PluginRecord, SelectionPolicy]]]"
 
 
 def policies(table: PluginTable) -> dict[str, SelectionPolicy]:
     """See :meth:`onnxplug.plugins.PluginRegistry.policies`."""
-    offers = _policy_offers(table)
+    contributions = _policy_contributions(table)
     return {
-        name: offers[name][0][1] for name in sorted(offers) if len(offers[name]) < 2
+        name: contributions[name][0][1]
+        for name in sorted(contributions)
+        if len(contributions[name]) < 2
     }
 
 
 def policy(table: PluginTable, name: str) -> SelectionPolicy:
     """See :meth:`onnxplug.plugins.PluginRegistry.policy`."""
-    offers = _policy_offers(table)
-    if name not in offers:
+    contributions = _policy_contributions(table)
+    if name not in contributions:
         raise PluginNotFound(
             f"no loaded plugin supplies a selection policy named {name!r}."
-            f"{nearest(name, offers)}\n"
-            f"Policies of plugins: {', '.join(sorted(offers)) or 'none'}.",
+            f"{nearest(name, contributions)}\n"
+            f"Policies of plugins: {', '.join(sorted(contributions)) or 'none'}.",
             plugin=name,
         )
-    if len(offers[name]) > 1:
-        owners = " and ".join(str(record) for record, _ in offers[name])
+    if len(contributions[name]) > 1:
+        owners = " and ".join(str(record) for record, _ in contributions[name])
         raise PluginConflict(
             f"{owners} both supply a selection policy named {name!r}, so neither "
             f"is used; keep one of them out with {BLOCK}",
             plugin=name,
         )
-    return offers[name][0][1]
+    return contributions[name][0][1]
 
 
 def probe_hardware(table: PluginTable, host: Host | None) -> list[HardwareDevice]:
@@ -57,12 +59,12 @@ def probe_hardware(table: PluginTable, host: Host | None) -> list[HardwareDevice
     return found
 
 
-def _policy_offers(table: PluginTable) -> _Offers:
-    offers: _Offers = {}
+def _policy_contributions(table: PluginTable) -> _Contributions:
+    contributions: _Contributions = {}
     for record, supplied in _ask_loaded(table, Library.policies):
         for name, function in supplied.items():
-            offers.setdefault(name, []).append((record, function))
-    return offers
+            contributions.setdefault(name, []).append((record, function))
+    return contributions
 
 
 def _ask_loaded(

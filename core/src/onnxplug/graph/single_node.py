@@ -8,7 +8,7 @@ from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.scopes import outermost
 
 
-def alone(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
+def single_node_graph(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
     """A graph of a copy of *node* of *graph*, whose inputs are *weights*."""
     copy = Node(
         node.op_type,
@@ -18,7 +18,7 @@ def alone(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
         domain=node.domain,
         name=node.name,
     )
-    alone = Graph(
+    graph_ = Graph(
         graph.name,
         inputs=(),
         outputs=[name for name in node.outputs if name],
@@ -27,5 +27,5 @@ def alone(graph: Graph, node: Node, weights: Mapping[str, Weight]) -> Graph:
         opset_imports=graph.opset_imports,
     )
     root = outermost(graph)
-    alone.plugins, alone.domains = root.plugins, root.domains
-    return alone
+    graph_.plugins, graph_.domains = root.plugins, root.domains
+    return graph_

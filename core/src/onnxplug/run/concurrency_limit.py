@@ -1,4 +1,4 @@
-"""Turns at a partition whose EP limits how many of its runs may overlap."""
+"""Limits how many runs of a partition may overlap, where its EP says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnxplug.run.events import OwnedEvent
 
 
-class Turns:
+class ConcurrencyLimit:
     """Lets so many runs of a partition overlap, the work that they queue included.
 
     Args:

@@ -21,7 +21,7 @@ _OF_PLUGINS: Final = (EpError, NodeError, PluginError)
 """Errors that may have a plugin's exception behind them."""
 
 
-class Troubles:
+class ErrorReporter:
     """What goes wrong while a command runs.
 
     Attributes:
@@ -82,9 +82,9 @@ class Troubles:
 class LogHandler(logging.StreamHandler[TextIO]):
     """Shows the log on stderr, and collects the errors that it is about."""
 
-    def __init__(self, troubles: Troubles) -> None:
+    def __init__(self, errors_told: ErrorReporter) -> None:
         super().__init__()
-        self._troubles = troubles
+        self._troubles = errors_told
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show *record*."""

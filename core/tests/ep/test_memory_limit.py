@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxplug.ep import room
-from onnxplug.ep.room import (
+from onnxplug.ep import memory_limit
+from onnxplug.ep.memory_limit import (
     check_growth,
     check_left,
     check_room,
@@ -137,12 +137,12 @@ def test_what_is_left_is_what_the_tightest_group_has_left(
 
 
 def test_what_is_filled_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room.sys, "platform", "linux")
-    monkeypatch.setattr(room, "memory_in_all", lambda: 100 * GIB)
-    monkeypatch.setattr(room, "memory_left_on_linux", lambda root: 1000)
-    check_left(room.WORTH_ASKING - 1)
+    monkeypatch.setattr(memory_limit.sys, "platform", "linux")
+    monkeypatch.setattr(memory_limit, "memory_in_all", lambda: 100 * GIB)
+    monkeypatch.setattr(memory_limit, "memory_left_on_linux", lambda root: 1000)
+    check_left(memory_limit.WORTH_ASKING - 1)
     with pytest.raises(MemoryError, match="1,000 are left"):
-        check_left(room.WORTH_ASKING)
+        check_left(memory_limit.WORTH_ASKING)
     with pytest.raises(MemoryError, match="in all"):
         check_left(101 * GIB)
 
@@ -154,9 +154,9 @@ def test_requests_beyond_all_memory_are_refused() -> None:
 
 
 def test_what_grows_must_be_able_to_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room.sys, "platform", "linux")
-    monkeypatch.setattr(room, "memory_in_all", lambda: 100 * GIB)
-    monkeypatch.setattr(room, "memory_left_on_linux", lambda root: 10 * GIB)
+    monkeypatch.setattr(memory_limit.sys, "platform", "linux")
+    monkeypatch.setattr(memory_limit, "memory_in_all", lambda: 100 * GIB)
+    monkeypatch.setattr(memory_limit, "memory_left_on_linux", lambda root: 10 * GIB)
     check_growth(9 * GIB)
     with pytest.raises(MemoryError, match="are left"):
         check_growth(11 * GIB)

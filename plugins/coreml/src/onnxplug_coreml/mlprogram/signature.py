@@ -68,14 +68,14 @@ class Side(NamedTuple):
         return result if self.sizes else result.reshape(())
 
 
-class Border(NamedTuple):
+class Signature(NamedTuple):
     """All inputs and outputs of a model."""
 
     inputs: tuple[Side, ...]
     outputs: tuple[Side, ...]
 
     @staticmethod
-    def of(program: Program) -> Border:
+    def of(program: Program) -> Signature:
         """The model's that is built of *program*."""
 
         def sides(values: Sequence[Value]) -> tuple[Side, ...]:
@@ -88,7 +88,7 @@ class Border(NamedTuple):
                 for value in values
             )
 
-        return Border(
+        return Signature(
             sides([port.value for port in program.inputs]), sides(program.results)
         )
 
@@ -98,7 +98,7 @@ class Border(NamedTuple):
         (folder / _FILE).write_text(text, encoding="utf-8")
 
     @staticmethod
-    def read(folder: Path) -> Border:
+    def read(folder: Path) -> Signature:
         """What :meth:`write` wrote.
 
         Raises:
@@ -112,7 +112,7 @@ class Border(NamedTuple):
             )
         except (RecursionError, TypeError) as error:
             raise ValueError(f"{_FILE} is damaged: {error!r}") from error
-        return Border(inputs, outputs)
+        return Signature(inputs, outputs)
 
     def enter(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """*feeds* as the model takes them."""
