@@ -16,7 +16,7 @@ PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
 FLOORS: Final = (
     {"duration", "escape", "foreign", "forks", "interruption"},
-    {"errors", "ep"},
+    {"errors", "ep", "authoring"},
     {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
     {"graph"},
     {"shapes", "functions", "domains", "layout", "operators", "selection"},

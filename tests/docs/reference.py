@@ -1,6 +1,8 @@
 """Writes the reference of public names, from their signatures and docstrings.
 
-    python tests/docs/reference.py    # writes api.md, spi.md, operators.md
+    python tests/docs/reference.py
+
+writes ``api.md``, ``spi.md``, ``authoring.md`` and ``operators.md``.
 
 The page of operators is what ``onnxplug ops --ep cpu`` lists.  A test compares the
 pages with what this would write.
@@ -14,6 +16,7 @@ import enum
 import importlib
 import inspect
 import itertools
+import pkgutil
 import re
 import typing
 from collections.abc import Iterable, Iterator
@@ -124,6 +127,9 @@ PAGES = {
 OPERATORS = "operators.md"
 """The page of operators."""
 
+AUTHORING = "authoring.md"
+"""The page of what helps authors of EPs, a section for each module."""
+
 HOOKS = """\
 A plugin's module, named by an entry point of the group
 `onnxplug.execution_providers` or `onnxplug.domains`, implements these, each marked with
@@ -148,6 +154,25 @@ def write(name: str) -> str:
         texts.append(f"## {title}")
         texts.append(hooks() if title == "Hooks" else "")
         texts += [entry(module, each) for each in names]
+    return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def write_authoring() -> str:
+    """The text of the page of ``onnxplug.authoring``: its head, and its modules."""
+    package = importlib.import_module("onnxplug.authoring")
+    present = (FOLDER / AUTHORING).read_text("utf-8")
+    texts = [present.partition("\n## ")[0].rstrip("\n")]
+    for found in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"onnxplug.authoring.{found.name}")
+        texts += [f"## {found.name}", first_sentence(module)]
+        own = [
+            name
+            for name, value in vars(module).items()
+            if name[0] != "_" and getattr(value, "__module__", "") == module.__name__
+            # one that remembers its results, too
+            and (inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)))
+        ]
+        texts += [entry(module, name) for name in own]
     return "\n\n".join(filter(None, texts)) + "\n"
 
 
@@ -186,6 +211,8 @@ def hooks() -> str:
 def entry(module: ModuleType, name: str) -> str:
     """What the page says of one public name."""
     value = getattr(module, name)
+    if not inspect.isclass(value):
+        value = inspect.unwrap(value)
     heading = f"### {name}"
     if value is not Any and inspect.isclass(value):
         return "\n\n".join(filter(None, [heading, *of_class(name, value)]))
@@ -385,4 +412,5 @@ def table(rows: Iterable[str]) -> str:
 if __name__ == "__main__":
     for each in PAGES:
         (FOLDER / each).write_text(write(each), "utf-8")
+    (FOLDER / AUTHORING).write_text(write_authoring(), "utf-8")
     (FOLDER / OPERATORS).write_text(write_operators(), "utf-8")

@@ -61,6 +61,11 @@ def test_the_page_of_operators_is_what_the_command_lists() -> None:
         pytest.fail(f"{writer.OPERATORS} differs from what is installed; run {HOW}")
 
 
+def test_the_page_for_authors_agrees_with_the_code() -> None:
+    written = (ROOT / "docs/reference" / writer.AUTHORING).read_text("utf-8")
+    assert written == writer.write_authoring(), f"run {HOW}"
+
+
 def test_the_page_of_an_ep_says_what_it_never_ran_on() -> None:
     """As its factory does, which ``onnxplug eps`` and ``doctor`` ask."""
     pages = {path.stem: path for path in (ROOT / "docs/reference/eps").glob("*.md")}

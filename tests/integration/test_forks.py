@@ -98,7 +98,7 @@ assert importlib.import_module("inner").complete
 def test_locks_that_others_held_are_free_in_the_child() -> None:
     run(
         """
-from onnxplug.ep.locks import new_lock, new_rlock
+from onnxplug.authoring.locks import new_lock, new_rlock
 
 locks = [new_lock(), new_rlock(), new_rlock()]
 held, go_on = threading.Event(), threading.Event()

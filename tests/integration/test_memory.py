@@ -207,7 +207,7 @@ def test_arrays_that_are_too_much_together_are_refused(
 ) -> None:
     session = onnxplug.InferenceSession(parse(DOUBLED), providers=providers)
     monkeypatch.setattr(
-        "onnxplug.ep.memory_limit.memory_left_on_linux", lambda root: 100 << 20
+        "onnxplug.authoring.memory_limit.memory_left_on_linux", lambda root: 100 << 20
     )
     for _ in range(2):
         # 2, 4, … 64, 128 MiB, which are more than there is
@@ -234,7 +234,9 @@ def test_a_view_of_much_memory_takes_none(monkeypatch: pytest.MonkeyPatch) -> No
         ),
         providers=ON_ARRAYS,
     )
-    monkeypatch.setattr("onnxplug.ep.memory_limit.memory_left_on_linux", lambda root: 0)
+    monkeypatch.setattr(
+        "onnxplug.authoring.memory_limit.memory_left_on_linux", lambda root: 0
+    )
     (y,) = session.run(
         None, {"x": np.ones(1, np.float32), "n": np.array([2**30], np.int64)}
     )

@@ -123,7 +123,7 @@ def spoil(path: Path) -> None:
 
 
 def forge(path: Path) -> None:
-    from onnxplug.ep.entries import Cache
+    from onnxplug.authoring.entries import Cache
 
     Cache("onnxplug").store(path.stem, b'[["add", "?"]]')
 

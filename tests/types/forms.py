@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.arrays import is_extension
+from onnxplug.authoring.arrays import is_extension
 
 from .formats import Array
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar, cast
 
-from onnxplug.ep.locks import has_lock, new_rlock
+from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.ep.weights import WeightSource
 
 _Made = TypeVar("_Made")

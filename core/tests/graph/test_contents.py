@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxplug.ep import files
+from onnxplug.authoring import files
 from onnxplug.errors import (
     ExternalDataError,
     InvalidModel,

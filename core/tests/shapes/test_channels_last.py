@@ -9,8 +9,8 @@ import onnx
 import onnx.parser
 import pytest
 
+from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug.ep import DataType, TensorFacts, TensorType
-from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.graph import Attribute, AttributeType, Graph
 from onnxplug.graph.load import load_model
 from onnxplug.layout import NHWC_DOMAIN, channels_first, channels_last, permuted

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug.ep import DataType, TensorFacts
-from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.graph.load import load_model
 from onnxplug.partition import GraphPartition
 from onnxplug.prepare.inline import inline_functions

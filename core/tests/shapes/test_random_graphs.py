@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxplug.ep.generated import GENERATED
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep.size import Extent, Size, names_in, substituted
 from onnxplug.graph import Graph
 from onnxplug.graph.export import export_graph, node_to_proto

@@ -70,7 +70,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from onnxplug.ep.cache import cache_root
+    from onnxplug.authoring.cache import cache_root
 
     if arguments.compiled:
         _list_compiled(as_json=arguments.json)
@@ -148,7 +148,7 @@ def _shapes(inputs: Any) -> str:
 def _clear(arguments: argparse.Namespace) -> None:
     import shutil
 
-    from onnxplug.ep.cache import cache_root, require_own_way
+    from onnxplug.authoring.cache import cache_root, require_own_way
 
     root = cache_root()
     if root.is_dir():
@@ -183,8 +183,8 @@ def _folders(root: Path) -> Iterator[Path]:
 
     No others are touched, whatever ``ONNXPLUG_CACHE_DIR`` is.
     """
-    from onnxplug.ep.cache import TAG, TAG_TEXT
-    from onnxplug.ep.files import NO_LINK, open_regular
+    from onnxplug.authoring.cache import TAG, TAG_TEXT
+    from onnxplug.authoring.files import NO_LINK, open_regular
 
     if not root.is_dir():
         return
@@ -201,7 +201,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def _look(folder: Path) -> FolderSummary:
-    from onnxplug.ep.cache import TAG
+    from onnxplug.authoring.cache import TAG
 
     statuses = []
     for path, _, names in os.walk(folder):  # which follows no links

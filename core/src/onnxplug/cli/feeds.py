@@ -321,7 +321,7 @@ def _as_type(array: NDArray[Any], item: NodeArg) -> NDArray[Any]:
 def _read_npy(path: Path) -> NDArray[Any]:
     import numpy as np
 
-    from onnxplug.ep.files import opened
+    from onnxplug.authoring.files import opened
 
     try:
         with opened(path) as file:
@@ -333,7 +333,7 @@ def _read_npy(path: Path) -> NDArray[Any]:
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     import numpy as np
 
-    from onnxplug.ep.files import opened
+    from onnxplug.authoring.files import opened
 
     try:
         with opened(path) as file, np.load(file, allow_pickle=False) as archive:

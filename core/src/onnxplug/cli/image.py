@@ -131,7 +131,7 @@ def read_picture(
         raise MissingPackage("pillow", f"reading the picture {escape(path)}") from None
     import numpy as np
 
-    from onnxplug.ep.files import opened
+    from onnxplug.authoring.files import opened
 
     damaged = (OSError, ValueError, SyntaxError, OverflowError, MemoryError)
     with opened(path) as file:
@@ -196,7 +196,7 @@ def read_labels(path: str | None, metadata: Mapping[str, str]) -> list[str]:
 
 
 def _read_text(path: Path) -> str:
-    from onnxplug.ep.files import read_file
+    from onnxplug.authoring.files import read_file
 
     try:
         return read_file(path).decode()

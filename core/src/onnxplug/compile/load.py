@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.arrays import as_texts
 from onnxplug.entries import RELEASED_ONLY
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import as_texts
 from onnxplug.errors import InvalidModel, OptionError, OutOfMemory, UnknownOutput
 from onnxplug.graph import Graph, Model, Weight
 from onnxplug.graph.load import load_model
@@ -20,8 +20,8 @@ from onnxplug.options import SessionOptions
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.authoring.files import Identity
     from onnxplug.compile.ep_context.contexts import Contexts
-    from onnxplug.ep.files import Identity
 
 
 def load(

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.locks import new_lock
 from onnxplug.compile.plan import make_plan
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.ep.locks import new_lock
 from onnxplug.errors import EpError
 from onnxplug.guard import Closer, close_all
 from onnxplug.partition.report import Explanation

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from onnxplug.authoring.liveness import last_uses
 from onnxplug.compile.placement import Placements
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.ep.liveness import last_uses
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import RunFunction, guarded
 from onnxplug.partition.report import CopyPlacement, Explanation

@@ -1,4 +1,4 @@
-"""The service provider interface (SPI): all that a plugin imports.
+"""The service provider interface (SPI): what a plugin is written against.
 
 An EP is an :class:`EpFactory`, which lists the devices it can drive and creates an
 :class:`ExecutionProvider` per session, which claims nodes of a :class:`Graph` and
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep.cache import cache_directory
+from onnxplug.authoring.cache import cache_directory
 from onnxplug.ep.capability import (
     CapabilityReport,
     ComputeCapability,

@@ -9,14 +9,14 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from onnxplug.ep.arrays import check_bound
+from onnxplug.authoring.arrays import check_bound
+from onnxplug.authoring.liveness import last_uses
+from onnxplug.authoring.memory_limit import WORTH_ASKING
+from onnxplug.authoring.record import Record
 from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
-from onnxplug.ep.liveness import last_uses
-from onnxplug.ep.memory_limit import WORTH_ASKING
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
-from onnxplug.ep.record import Record
 from onnxplug.ep.result_memory import are_large, check_results, large_results
 from onnxplug.ep.types import DataType, TensorType, named_sizes
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 
 if TYPE_CHECKING:
     from random import Random

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.authoring.bounds import OutOfBounds
+from onnxplug.authoring.memory_limit import WORTH_ASKING, check_left
 from onnxplug.ep.graph import Node, Partition, TensorFacts
-from onnxplug.ep.memory_limit import WORTH_ASKING, check_left
 from onnxplug.ep.types import DataType, TensorType, ValueType
 
 _WRITTEN: Final = frozenset(

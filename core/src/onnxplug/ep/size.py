@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from onnxplug.ep.generated import GENERATED
-from onnxplug.ep.record import Record
+from onnxplug.authoring.generated import GENERATED
+from onnxplug.authoring.record import Record
 
 MOST_TERMS: Final = 16
 """Terms above which a size is not worth following."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 
 class AttributeType(IntEnum):

@@ -11,7 +11,7 @@ import mmap
 import os
 from typing import Final
 
-from onnxplug.ep.files import Identity, read_descriptor
+from onnxplug.authoring.files import Identity, read_descriptor
 from onnxplug.errors import InvalidModel
 from onnxplug.graph.origin import Origin
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.arrays import usual_form
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import usual_form
 from onnxplug.errors import ExternalDataError
 from onnxplug.graph.contents import Contents
 from onnxplug.graph.folder import ModelFolder

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.files import NO_LINK, open_regular
+from onnxplug.authoring.files import NO_LINK, open_regular
 from onnxplug.errors import InvalidModel
 from onnxplug.graph.contents import Contents
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug.ep import SparseTensor, ValueInfo, ValueType
 from onnxplug.ep import TensorType as Tensor
-from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.escape import escape
 from onnxplug.graph.attribute import Attribute, AttributeType
@@ -24,8 +24,8 @@ from onnxplug.graph.weight import Weight
 if TYPE_CHECKING:
     import numpy as np
 
+    from onnxplug.authoring.files import Identity
     from onnxplug.ep import Domain
-    from onnxplug.ep.files import Identity
     from onnxplug.graph.folder import ModelFolder
     from onnxplug.plugins import PluginRegistry
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.files import open_regular
+from onnxplug.authoring.files import open_regular
 from onnxplug.errors import (
     EmptyModel,
     InvalidModel,

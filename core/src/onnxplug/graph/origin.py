@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, Final
 
-from onnxplug.ep.files import Identity
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.files import Identity
+from onnxplug.authoring.locks import new_lock
 from onnxplug.ep.weights import WeightSource
 
 _TICK: Final = 100_000_000

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, SparseTensor
-from onnxplug.ep.record import Record
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from onnxplug.authoring.arrays import usual_form
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import usual_form
 from onnxplug.ep.weights import WeightSource
 from onnxplug.graph.origin import Origin
 from onnxplug.graph.size import tensor_nbytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     CapabilityReport,
     ComputeCapability,
@@ -18,7 +19,6 @@ from onnxplug.ep import (
     RefusalCode,
     describe,
 )
-from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.partition.contract import Contraction

@@ -2,8 +2,8 @@
 
 An entry is found by all that its content depends on: one of another version, device or
 option is never found, and deleted in time, as the least used are.  Whatever else may
-be wrong with one, :mod:`onnxplug.ep.entries` finds; then the partition is compiled, and
-the entry written anew.
+be wrong with one, :mod:`onnxplug.authoring.entries` finds; then the partition is
+compiled, and the entry written anew.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from onnxplug.authoring.cache import cache_root
+from onnxplug.authoring.entries import Cache, fingerprint, size_limit
 from onnxplug.ep import CompiledPartition, Declined
-from onnxplug.ep.cache import cache_root
 from onnxplug.ep.devices import lasting_facts
-from onnxplug.ep.entries import Cache, fingerprint, size_limit
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.selection.compatibility import compatibility_info
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.duration import duration, is_duration
 from onnxplug.ep import Reason, RefusalCode
-from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.graph.size import value_nbytes
 from onnxplug.guard import blaming

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.operators import DEQUANTIZE
 from onnxplug.partition.assign import Assignment, Claim
 from onnxplug.partition.contract import Contraction

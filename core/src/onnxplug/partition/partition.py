@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from onnxplug.authoring.locks import new_lock
 from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
-from onnxplug.ep.locks import new_lock
 
 if TYPE_CHECKING:
     from onnxplug import ep

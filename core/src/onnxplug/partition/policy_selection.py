@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.errors import EpError, PluginError
 from onnxplug.partition import Candidate
 from onnxplug.partition.outcomes import commonest

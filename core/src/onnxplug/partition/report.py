@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import CompiledPartition, Reason, RefusalCode
-from onnxplug.ep.record import Record
 from onnxplug.escape import escape
 from onnxplug.guard import blaming
 from onnxplug.prepare.report import Skipped

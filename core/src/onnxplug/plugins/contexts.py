@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.ep import MemoryLocation
-from onnxplug.ep.locks import has_lock, new_rlock
 from onnxplug.errors import EpError, PluginError
 from onnxplug.guard import blaming, close_all
 from onnxplug.plugins.record import PluginState

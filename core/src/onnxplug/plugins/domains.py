@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.ep.locks import new_lock, new_rlock
+from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.errors import (
     OnnxplugError,
     OutOfMemory,

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 _USUAL_FINDERS: Final = (
     "_frozen_importlib_external",

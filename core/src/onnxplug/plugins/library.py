@@ -10,8 +10,8 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.locks import new_rlock
 from onnxplug.ep import SPI_VERSION, EpFactory, HardwareDevice, Host
-from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import PluginLoadError
 from onnxplug.guard import FAILURES
 from onnxplug.interruption import raise_interruption

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from onnxplug.authoring.locks import new_rlock
 from onnxplug.ep import EpFactory
-from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import (
     LibraryInUse,
     PluginConflict,

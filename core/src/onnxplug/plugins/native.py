@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from onnxplug.ep.files import opened
+from onnxplug.authoring.files import opened
 
 _Data: TypeAlias = bytes | mmap.mmap
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug.errors import PluginBlocked, PluginConflict, PluginNotFound
 from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.group import group_plugins

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from onnxplug.ep.files import read_file
+from onnxplug.authoring.files import read_file
 from onnxplug.errors import (
     OptionError,
     PluginIncompatible,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph, Model, Node
 from onnxplug.graph.scopes import all_graphs

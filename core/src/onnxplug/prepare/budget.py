@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.report import Skipped

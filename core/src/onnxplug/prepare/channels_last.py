@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import TensorType
-from onnxplug.ep.record import Record
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, all_graphs, outermost
 from onnxplug.layout import (

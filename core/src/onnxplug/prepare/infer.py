@@ -10,9 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 
+from onnxplug.authoring.bounds import MOST_ELEMENTS
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import ValueType
-from onnxplug.ep.bounds import MOST_ELEMENTS
-from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs

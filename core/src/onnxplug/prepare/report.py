@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 
 class Skipped(Record):

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, TensorType
-from onnxplug.ep.record import Record
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, made_in_bodies
 from onnxplug.graph.snapshot import Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import CompiledPartition
-from onnxplug.ep.record import Record
 from onnxplug.graph import Graph
 from onnxplug.guard import Closer
 from onnxplug.partition import Candidate, GraphPartition

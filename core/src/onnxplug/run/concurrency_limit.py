@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from onnxplug.ep.locks import new_rlock
+from onnxplug.authoring.locks import new_rlock
 from onnxplug.guard import ignoring_failures
 from onnxplug.run.streams import PATIENCE
 

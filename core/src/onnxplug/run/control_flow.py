@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from onnxplug.authoring.memory_limit import LARGE, check_growth
 from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
-from onnxplug.ep.memory_limit import LARGE, check_growth
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.escape import escape
 from onnxplug.graph import Node

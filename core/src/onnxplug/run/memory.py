@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.arrays import check_bound
+from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, DataType, MemoryLocation
-from onnxplug.ep.arrays import check_bound
-from onnxplug.ep.record import Record
 from onnxplug.errors import EpError, OutputMismatch, RunError
 
 if TYPE_CHECKING:

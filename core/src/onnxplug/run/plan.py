@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import MemoryLocation
-from onnxplug.ep.record import Record
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import GuardedRun
 from onnxplug.run.concurrency_limit import ConcurrencyLimit

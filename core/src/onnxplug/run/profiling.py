@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from onnxplug.ep.locks import new_lock
-from onnxplug.ep.record import Record
+from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
 
 MAX_EVENTS: Final = 1_000_000

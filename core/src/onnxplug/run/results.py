@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
     MapType,
@@ -26,7 +27,6 @@ from onnxplug.ep import (
     describe,
     named_sizes,
 )
-from onnxplug.ep.record import Record
 from onnxplug.errors import EpError
 from onnxplug.guard import Check, in_words
 from onnxplug.interruption import raise_interruption

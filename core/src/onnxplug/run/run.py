@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onnxplug.authoring.locks import has_lock
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.ep.locks import has_lock
 from onnxplug.errors import RunCancelled
 from onnxplug.guard import blaming
 from onnxplug.options import RunOptions

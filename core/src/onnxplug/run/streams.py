@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.locks import has_lock, new_rlock
+from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, blaming
 from onnxplug.interruption import raise_interruption

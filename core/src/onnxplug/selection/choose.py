@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     HOST,
     EpDevice,
@@ -18,7 +19,6 @@ from onnxplug.ep import (
     Reason,
     RefusalCode,
 )
-from onnxplug.ep.record import Record
 from onnxplug.errors import (
     EpError,
     OnnxplugError,

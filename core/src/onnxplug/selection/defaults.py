@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug.selection.request import (
     Origin,
     ProviderEntry,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.warn import warn_user
 

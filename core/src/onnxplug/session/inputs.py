@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.arrays import as_text, as_texts, is_masked, usual_form
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -24,7 +25,6 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
-from onnxplug.ep.arrays import as_text, as_texts, is_masked, usual_form
 from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.escape import escape

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from onnxplug.authoring.arrays import check_bound, has_element_twice
 from onnxplug.ep import HOST, DataType, MemoryLocation
-from onnxplug.ep.arrays import check_bound, has_element_twice
 from onnxplug.errors import (
     InputError,
     InvalidArgument,

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxplug.authoring.record import Record
 from onnxplug.compile.build import build_model
 from onnxplug.compile.load import load
 from onnxplug.ep import EpFactory
-from onnxplug.ep.record import Record
 from onnxplug.errors import OnnxplugError
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
@@ -25,10 +25,10 @@ from onnxplug.shapes.stated import merged
 from onnxplug.shapes.symbols import SharedSymbols, forget, stated_as
 
 if TYPE_CHECKING:
+    from onnxplug.authoring.files import Identity
     from onnxplug.compile.ep_context.contexts import Contexts
     from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import MemoryLocation, ModelInfo, ValueType
-    from onnxplug.ep.files import Identity
     from onnxplug.graph import Graph, Model
     from onnxplug.options import SessionOptions
     from onnxplug.partition.report import Explanation

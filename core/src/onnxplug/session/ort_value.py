@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from onnxplug.ep import (
-    HOST,
-    DataType,
-    MemoryLocation,
-    SparseTensor,
-    TensorType,
-    bounds,
-)
-from onnxplug.ep.arrays import is_masked, usual_form
-from onnxplug.ep.locks import new_rlock
+from onnxplug.authoring import bounds
+from onnxplug.authoring.arrays import is_masked, usual_form
+from onnxplug.authoring.locks import new_rlock
+from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, TensorType
 from onnxplug.errors import (
     InvalidArgument,
     OnnxplugError,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.memory_limit import check_room
 from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
-from onnxplug.ep.memory_limit import check_room
 from onnxplug.errors import ModelWarning, OutOfMemory
 from onnxplug.run.aliasing import parts
 from onnxplug.warn import warn_user

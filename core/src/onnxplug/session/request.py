@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug.errors import InvalidArgument, OptionTypeError
 from onnxplug.graph.load import in_memory
 from onnxplug.options import SessionOptions
 
 if TYPE_CHECKING:
-    from onnxplug.ep.files import Identity
+    from onnxplug.authoring.files import Identity
     from onnxplug.plugins import PluginRegistry
     from onnxplug.shapes.symbols import Symbol
 

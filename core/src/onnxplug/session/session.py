@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug.errors import EPFail, InvalidArgument, RunError
 from onnxplug.guard import close_after
 from onnxplug.options import RunOptions, SessionOptions

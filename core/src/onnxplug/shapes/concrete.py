@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.bounds import MOST_ELEMENTS
 from onnxplug.ep import TensorFacts
-from onnxplug.ep.bounds import MOST_ELEMENTS
 from onnxplug.graph import Node
 from onnxplug.shapes.facts import (
     COUNTS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug.ep import DataType, OptionalType, SequenceType, TensorType
-from onnxplug.ep.bounds import normal_axis
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (
     UNKNOWN,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from onnxplug.authoring.bounds import OutOfBounds, normal_axis
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import DataType, SequenceType
-from onnxplug.ep.bounds import OutOfBounds, normal_axis
-from onnxplug.ep.generated import GENERATED
 from onnxplug.ep.size import Extent
 from onnxplug.graph import Graph, Node
 from onnxplug.shapes.attention import attended, softmax_dtype

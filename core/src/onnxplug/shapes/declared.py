@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import NoReturn
 
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import Dimension, TensorType, ValueType, describe
-from onnxplug.ep.generated import GENERATED
 from onnxplug.ep.size import Extent
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape

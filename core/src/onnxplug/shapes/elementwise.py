@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import normal_axes, normal_axis
 from onnxplug.ep.size import broadcast
 from onnxplug.shapes.facts import Fact, NodeCall, Shape, Value
 

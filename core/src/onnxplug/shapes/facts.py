@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.authoring.bounds import (
+    MOST_ELEMENTS,
+    OutOfBounds,
+    at_least,
+    normal_axis,
+    sizes,
+)
+from onnxplug.authoring.generated import GENERATED
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -14,9 +23,6 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
-from onnxplug.ep.bounds import MOST_ELEMENTS, OutOfBounds, at_least, normal_axis, sizes
-from onnxplug.ep.generated import GENERATED
-from onnxplug.ep.record import Record
 from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TEXT,

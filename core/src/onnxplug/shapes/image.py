@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from onnxplug.authoring.bounds import at_least, normal_axes
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import at_least, normal_axes
 from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.bounds import OutOfBounds
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import (
     InferTypes,
     ValueType,
 )
-from onnxplug.ep.bounds import OutOfBounds
-from onnxplug.ep.generated import GENERATED
 from onnxplug.errors import InvalidModel, ModelError
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from onnxplug.authoring.bounds import at_least, normal_axis, sizes
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import at_least, normal_axis, sizes
 from onnxplug.ep.size import Extent, exact_quotient, is_natural, maximum, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import (

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug.ep import DataType
-from onnxplug.ep.bounds import (
+from onnxplug.authoring.bounds import (
     MOST_ELEMENTS,
     OutOfBounds,
     at_least,
@@ -16,6 +15,7 @@ from onnxplug.ep.bounds import (
     permutation,
     sliced_range,
 )
+from onnxplug.ep import DataType
 from onnxplug.ep.size import (
     Extent,
     broadcast,

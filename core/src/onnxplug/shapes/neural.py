@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from onnxplug.authoring.bounds import at_least, normal_axes
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import at_least, normal_axes
 from onnxplug.ep.size import Extent, broadcast
 from onnxplug.shapes.elementwise import Rule, broadcast_shapes
 from onnxplug.shapes.facts import NodeCall, Shape, Value

@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Final
 
+from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
-from onnxplug.ep.bounds import OutOfBounds
 from onnxplug.errors import ModelError
 from onnxplug.interruption import raise_interruption
 from onnxplug.layout import NHWC_DOMAIN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from onnxplug.authoring.bounds import MOST_ELEMENTS
 from onnxplug.ep import DataType, TensorType, ValueType, named_sizes
-from onnxplug.ep.bounds import MOST_ELEMENTS
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.part import part_of
 from onnxplug.shapes.inference import infer_symbolically

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -14,7 +15,6 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
-from onnxplug.ep.generated import GENERATED
 
 
 class Contradiction(Exception):

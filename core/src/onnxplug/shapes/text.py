@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from onnxplug.authoring.bounds import at_least
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import at_least
 from onnxplug.shapes.elementwise import Rule, broadcast_shapes
 from onnxplug.shapes.facts import NodeCall, Value
 

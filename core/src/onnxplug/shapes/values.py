@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from onnxplug.authoring.bounds import sliced_range
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import sliced_range
 from onnxplug.ep.size import (
     MOST_FOLLOWED,
     MOST_TERMS,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from onnxplug.authoring.bounds import OutOfBounds, at_least
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import OutOfBounds, at_least
 from onnxplug.ep.size import Extent, is_natural, minimum, product, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value, check_known

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from onnxplug.ep.locks import new_rlock
+from onnxplug.authoring.locks import new_rlock
 
 Key = TypeVar("Key", bound=Hashable)
 

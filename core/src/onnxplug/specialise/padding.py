@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, CompiledPartition, MemoryLocation, Partition, fill_bound
-from onnxplug.ep.record import Record
 from onnxplug.ep.types import TensorType
 from onnxplug.errors import EpError, OptionError
 from onnxplug.partition import GraphPartition

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from onnxplug.authoring.bounds import OutOfBounds, normal_axis
 from onnxplug.ep import DataType, Dimension, describe
-from onnxplug.ep.bounds import OutOfBounds, normal_axis
 from onnxplug.ep.size import Size, names_in, product
 from onnxplug.graph import Graph, Node
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.authoring.locks import new_rlock
 from onnxplug.entries import PAD, SERVE, buckets
 from onnxplug.ep import (
     CompiledPartition,
@@ -27,7 +28,6 @@ from onnxplug.ep import (
     ValueLocations,
     describe,
 )
-from onnxplug.ep.locks import new_rlock
 from onnxplug.errors import (
     EpError,
     LoadCancelled,

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug.errors import EpError, PluginError
 from onnxplug.hardware import discover
 from onnxplug.plugins.settings import VERIFY

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnxplug.ep.entries import fingerprint
+from onnxplug.authoring.entries import fingerprint
 
 if TYPE_CHECKING:
     from types import ModuleType

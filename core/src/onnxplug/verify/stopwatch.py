@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from enum import StrEnum
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 
 
 class Phase(StrEnum):

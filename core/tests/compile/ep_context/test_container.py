@@ -10,8 +10,8 @@ import zlib
 
 import pytest
 
+from onnxplug.authoring.checksum import Checksum
 from onnxplug.compile.ep_context.container import MAGIC, Damaged, Entry, pack, unpack
-from onnxplug.ep.checksum import Checksum
 
 
 def entry(name: str, data: bytes) -> Entry:

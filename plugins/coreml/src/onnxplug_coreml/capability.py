@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug import ep
-from onnxplug.ep.generated import GENERATED
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep.size import names_in
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.call import RULES, Call

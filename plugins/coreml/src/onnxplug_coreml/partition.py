@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.arrays import check_bound, usual_form
+from onnxplug.authoring.arrays import check_bound, usual_form
 from onnxplug_coreml.artefact import Artefact, Manifest
 from onnxplug_coreml.engine import Runner
 

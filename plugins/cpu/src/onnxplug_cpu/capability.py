@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.arrays import reference
 from onnxplug_kernels import UnsupportedAttribute, WrongInputs, find_kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 
 _lock = new_lock()
 _entered: list[Any] = []

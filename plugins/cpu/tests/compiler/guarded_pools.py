@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.ir.commands import Input, Output
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.ir.commands import Input, Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View

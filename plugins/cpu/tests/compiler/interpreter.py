@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.codegen.emit import Module
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.ir.commands import (

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import onnxplug
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.ir.commands import Buffer, Output
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View

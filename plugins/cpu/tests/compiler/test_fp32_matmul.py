@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug.errors import OptionError
 from onnxplug_cpu.compiler import bf16x3_trial as trial
 from onnxplug_cpu.compiler.bf16x3_trial import splits_well

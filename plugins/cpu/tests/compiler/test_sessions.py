@@ -311,7 +311,7 @@ def test_a_cache_that_cannot_be_written_is_read(
     # root may write all the same, so say that the disk does not take it
     preparation = """
 import os
-from onnxplug.ep import entries
+from onnxplug.authoring import entries
 def refuse(*arguments, **named):
     if arguments[1] & (os.O_WRONLY | os.O_RDWR):
         raise PermissionError(30, "read-only file system")

@@ -11,7 +11,7 @@ import math
 import operator as operators
 from typing import Any, Final
 
-from onnxplug.ep.bounds import at_least
+from onnxplug.authoring.bounds import at_least
 from onnxplug_kernels.arrays import element_dtype, require_extent
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import PORTABLE, operator

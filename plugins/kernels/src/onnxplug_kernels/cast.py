@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.arrays import is_extension
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import is_extension
 from onnxplug_kernels.arrays import element_dtype
 from onnxplug_kernels.registry import operator
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from onnxplug.ep.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug_kernels.arrays import in_computing_dtype, require_extent
 from onnxplug_kernels.registry import operator
 

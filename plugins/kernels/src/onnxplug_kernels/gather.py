@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep.bounds import MOST_ELEMENTS, normal_axis, sizes
+from onnxplug.authoring.bounds import MOST_ELEMENTS, normal_axis, sizes
 from onnxplug_kernels.arrays import extremes, in_computing_dtype
 from onnxplug_kernels.namespaces.standard import UFUNCS
 from onnxplug_kernels.registry import operator

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.bounds import sizes
 from onnxplug.ep import DataType
-from onnxplug.ep.bounds import sizes
 from onnxplug_kernels.arrays import element_dtype, numbers, require_rank
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.namespaces import namespace_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import (
+from onnxplug.authoring.bounds import (
     at_least,
     normal_axes,
     normal_axis,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least, normal_axes, normal_axis
+from onnxplug.authoring.bounds import at_least, normal_axes, normal_axis
 from onnxplug_kernels.arrays import (
     element_dtype,
     mean_of,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import lt
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.arrays import mean_of, numbers
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator

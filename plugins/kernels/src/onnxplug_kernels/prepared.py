@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

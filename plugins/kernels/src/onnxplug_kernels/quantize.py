@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, normal_axis
+from onnxplug.authoring.bounds import at_least, normal_axis
 from onnxplug_kernels.arrays import element_dtype, require_extent
 from onnxplug_kernels.cast import convert
 from onnxplug_kernels.conv import check_channels, kernel_of

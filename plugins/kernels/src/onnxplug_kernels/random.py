@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.arrays import element_dtype, require_rank
 from onnxplug_kernels.registry import operator
 

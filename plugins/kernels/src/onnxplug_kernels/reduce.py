@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from onnxplug.ep.bounds import normal_axes, normal_axis
+from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug_kernels.arrays import in_computing_dtype, numbers
 from onnxplug_kernels.registry import operator
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.arrays import require_rank
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import PORTABLE, operator

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.ep.bounds import normal_axes
-from onnxplug.ep.bounds import sizes as checked_sizes
+from onnxplug.authoring.bounds import normal_axes
+from onnxplug.authoring.bounds import sizes as checked_sizes
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.registry import PORTABLE, operator

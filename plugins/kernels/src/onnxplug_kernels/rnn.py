@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onnxplug.ep.bounds import at_least
+from onnxplug.authoring.bounds import at_least
 from onnxplug_kernels.registry import PORTABLE, operator
 
 Activation = Callable[[Any], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.ep.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug_kernels.arrays import element_dtype, numbers
 from onnxplug_kernels.registry import operator
 

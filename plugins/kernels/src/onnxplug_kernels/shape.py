@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, normal_axes, normal_axis, sizes
+from onnxplug.authoring.bounds import at_least, normal_axes, normal_axis, sizes
 from onnxplug_kernels.arrays import numbers
 from onnxplug_kernels.registry import operator
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, normal_axis, sizes
+from onnxplug.authoring.bounds import at_least, normal_axis, sizes
 from onnxplug_kernels.arrays import element_dtype
 from onnxplug_kernels.registry import PORTABLE, operator
 

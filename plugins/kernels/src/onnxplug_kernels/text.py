@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least
+from onnxplug.authoring.bounds import at_least
 from onnxplug_kernels.patterns import check_patterns, compile_re2, encoded
 from onnxplug_kernels.prepared import prepared_once
 from onnxplug_kernels.registry import operator

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 
 
 @dataclass(frozen=True, slots=True)

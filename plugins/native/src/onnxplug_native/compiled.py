@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.ep.arrays import usual_form
+from onnxplug.authoring.arrays import usual_form
 from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.arrays import usual_form
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.locks import new_lock
 from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import MAX_RANK, Value

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.interface.host import api_base, asked_in_vain
 from onnxplug_native.interface.status import raise_status

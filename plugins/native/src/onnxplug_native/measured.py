@@ -1,7 +1,7 @@
 """Which nodes of a library are refused: those that it was not seen to compute rightly.
 
 Libraries take nodes that they compute wrongly, and say nothing of it.  For those that
-were measured there is an allow-list (:mod:`onnxplug.ep.allow_list`), written by
+were measured there is an allow-list (:mod:`onnxplug.authoring.allow_list`), written by
 ``tools/measure_operators.py``; others are taken at their word.
 """
 
@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from onnxplug import ep
-from onnxplug.ep.allow_list import AllowList
-from onnxplug.ep.files import read_file
-from onnxplug.ep.ranges import Ranges
+from onnxplug.authoring.allow_list import AllowList
+from onnxplug.authoring.files import read_file
+from onnxplug.authoring.ranges import Ranges
 
 PREFIX: Final = "onnxplug."
 """What names of options begin with that are the host's, and not the library's."""

@@ -12,8 +12,8 @@ from importlib import resources
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug.ep.allow_list import AllowList
-from onnxplug.ep.ranges import Ranges
+from onnxplug.authoring.allow_list import AllowList
+from onnxplug.authoring.ranges import Ranges
 from onnxplug_openvino.channels import Channels
 
 CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})

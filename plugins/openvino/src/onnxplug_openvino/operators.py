@@ -32,7 +32,7 @@ def _types(
     """The element types of each type variable.
 
     Args:
-        signatures: the types of inputs, as ``onnxplug.ep.features`` writes them.
+        signatures: the types of inputs, as ``onnxplug.authoring.features`` writes them.
     """
     formal = [each.type_str for each in schema.inputs]
     found: dict[str, set[str]] = {}

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from onnxplug.authoring.files import read_file
 from onnxplug.ep import DeviceType, EpDevice, Option, OptionError, OptionValue
-from onnxplug.ep.files import read_file
 
 PRECISIONS: Final = ("FP32", "FP16", "BF16", "ACCURACY")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.arrays import usual_form
+from onnxplug.authoring.arrays import usual_form
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import to_tensor
 

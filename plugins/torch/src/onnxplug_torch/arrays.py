@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.arrays import is_extension
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import is_extension
 from onnxplug_torch.dtypes import torch_dtype
 
 _CARRIERS: Final = {1: np.dtype(np.uint8), 2: np.dtype(np.int16)}

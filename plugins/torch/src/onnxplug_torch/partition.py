@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.arrays import check_bound
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import check_bound
 from onnxplug_torch.border import Border
 from onnxplug_torch.compilation import CompiledProgram
 from onnxplug_torch.dtypes import data_type

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onnxplug import ep
+from onnxplug.authoring.liveness import last_uses
 from onnxplug.ep import DataType
-from onnxplug.ep.liveness import last_uses
 from onnxplug_torch import shapes
 from onnxplug_torch.arrays import to_tensor
 from onnxplug_torch.capability import find_function

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxplug import __version__
+from onnxplug.authoring import cache
 from onnxplug.cli.doctor.checkup import Checkup, examine
 from onnxplug.cli.doctor.domains import DomainCheckup, conflicts, examine_domain
 from onnxplug.cli.doctor.isolate import (
@@ -22,7 +23,7 @@ from onnxplug.cli.doctor.isolate import (
 )
 from onnxplug.cli.library import register_libraries
 from onnxplug.cli.progress import Progress
-from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, cache
+from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
 from onnxplug.interruption import raise_interruption

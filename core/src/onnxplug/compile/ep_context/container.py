@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import OptionValue
-from onnxplug.ep.record import Record
 
 MAGIC: Final = b"\x8bONNXEPC"
 """What containers begin with; the first byte begins no character of UTF-8."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.checksum import Checksum
+from onnxplug.authoring.record import Record
 from onnxplug.compile.ep_context.container import MAGIC, Damaged, Entry, unpack
 from onnxplug.compile.ep_context.node import ContextNode
-from onnxplug.ep.checksum import Checksum
-from onnxplug.ep.record import Record
 from onnxplug.errors import ContextError
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.operators import is_ep_context

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from onnxplug.authoring.checksum import Checksum
+from onnxplug.authoring.entries import fingerprint
 from onnxplug.compile.ep_context.container import Entry
 from onnxplug.compile.ep_context.signature import signature
 from onnxplug.ep import (
@@ -15,8 +17,6 @@ from onnxplug.ep import (
     RefusalCode,
     describe,
 )
-from onnxplug.ep.checksum import Checksum
-from onnxplug.ep.entries import fingerprint
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.interruption import raise_interruption

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.record import Record
 from onnxplug.compatibility import INFO
 from onnxplug.compile.ep_context.container import Entry, pack
 from onnxplug.compile.ep_context.files import write_whole
@@ -14,8 +16,6 @@ from onnxplug.compile.ep_context.rewrite import rewritten
 from onnxplug.compile.ep_context.serialise import Entries, infos_by_ep, serialise
 from onnxplug.compile.load import keep_apart
 from onnxplug.context_data import OrtEpContextData, WriteFunction
-from onnxplug.ep.locks import new_lock
-from onnxplug.ep.record import Record
 from onnxplug.errors import Fail, ModelError, OptionError
 from onnxplug.graph import Node
 from onnxplug.graph.export import export_graph

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.locks import new_lock
-from onnxplug.ep.record import Record
+from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
 from onnxplug_cpu.compiler.schedule.constants import Constants

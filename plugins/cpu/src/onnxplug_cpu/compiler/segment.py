@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.ep.locks import new_lock, new_rlock
-from onnxplug.ep.memory_limit import check_left
-from onnxplug.ep.record import Record
+from onnxplug.authoring.locks import new_lock, new_rlock
+from onnxplug.authoring.memory_limit import check_left
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.ir.commands import Check

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, step_form
 from onnxplug_cpu.compiler.schedule.operations.registry import find_operation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx.reference.ops.op_gathernd import _gather_nd_impl
 
-from onnxplug.ep.bounds import OutOfBounds
+from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.gather import (
     record_gather,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from onnxplug import ep
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 from onnxplug_cpu.compiler.codegen.emit import F32, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.runtime import jit

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least
+from onnxplug.authoring.bounds import at_least
 from onnxplug_kernels.microsoft.product import matmul_integer_to_float
 from onnxplug_kernels.registry import operator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels import resize
 from onnxplug_kernels.arrays import numbers
 from onnxplug_kernels.gather import require_in_range

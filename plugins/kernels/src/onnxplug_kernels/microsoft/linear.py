@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from onnxplug.ep.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug_kernels.elementwise import as_array
 from onnxplug_kernels.quantize import quantize_steps
 from onnxplug_kernels.registry import operator

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep.bounds import normal_axes
+from onnxplug.authoring.bounds import normal_axes
 from onnxplug_kernels.microsoft.linear import (
     dequantized,
     quantized,

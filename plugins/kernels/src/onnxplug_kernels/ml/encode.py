@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.gather import as_int64, require_in_range
 from onnxplug_kernels.ml.scores import label_array, labels_at
 from onnxplug_kernels.prepared import attribute_array, prepared_once

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import MOST_ELEMENTS, sizes
+from onnxplug.authoring.bounds import MOST_ELEMENTS, sizes
 
 LESS_EQUAL, LESS, GREATER_EQUAL, GREATER, EQUAL, NOT_EQUAL, MEMBER = range(7)
 """How a node compares a feature with its threshold, numbered as ``TreeEnsemble``."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.bounds import at_least
+from onnxplug.authoring.bounds import at_least
 from onnxplug_kernels.ml.scores import (
     class_labels,
     feature_rows,

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.arrays import is_extension
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import is_extension
 from onnxplug_kernels.erf import FLOAT32_COEFFICIENTS, erf
 from onnxplug_kernels.namespaces.standard import Standard, scattered
 

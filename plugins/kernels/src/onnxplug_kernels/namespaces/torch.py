@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.arrays import is_extension
 from onnxplug.ep import DataType
-from onnxplug.ep.arrays import is_extension
 from onnxplug_kernels.namespaces.standard import Standard
 
 _CREATING: Final = ("arange", "asarray", "empty", "eye", "full", "ones", "zeros")

@@ -3,5 +3,5 @@
 :mod:`.variations` makes models of one node from the backend suite's cases,
 :mod:`.trials` tries them in processes of their own, and :mod:`.learning` tells by
 which features of nodes what is right differs from what is not
-(:mod:`onnxplug.ep.features`).
+(:mod:`onnxplug.authoring.features`).
 """

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug.ep import features as words
-from onnxplug.ep.allow_list import AllowList
+from onnxplug.authoring import features as words
+from onnxplug.authoring.allow_list import AllowList
 
 _NOT_TRIED: Final = {"no answer", "harness"}
 _RANDOM: Final = frozenset(

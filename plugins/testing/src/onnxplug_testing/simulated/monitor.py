@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from onnxplug.ep.locks import new_rlock
+from onnxplug.authoring.locks import new_rlock
 
 
 class Monitor:

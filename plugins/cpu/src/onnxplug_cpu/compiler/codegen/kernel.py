@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.types import I64, PTR, Type
 
 if TYPE_CHECKING:

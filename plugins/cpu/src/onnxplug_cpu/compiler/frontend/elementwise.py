@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
-from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import (
     Abstract,
     Call,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 
 class Traits(Record):

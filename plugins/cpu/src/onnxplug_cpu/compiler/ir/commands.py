@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep.locks import new_rlock
-from onnxplug.ep.record import Record
+from onnxplug.authoring.locks import new_rlock
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import OutOfBounds, sizes
-from onnxplug.ep.bounds import permutation as checked_permutation
+from onnxplug.authoring.bounds import OutOfBounds, sizes
+from onnxplug.authoring.bounds import permutation as checked_permutation
 from onnxplug_cpu.compiler.ir.commands import Address, Buffer
 
 

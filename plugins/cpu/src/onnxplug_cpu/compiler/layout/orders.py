@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from onnxplug.ep.bounds import permutation
+from onnxplug.authoring.bounds import permutation
 from onnxplug_cpu.compiler.frontend.call import Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import (

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep.memory_limit import check_left
+from onnxplug.authoring.memory_limit import check_left
 from onnxplug_cpu.compiler.ir.commands import Block
 
 ALIGNMENT: Final = 64

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onnxplug.ep.entries import fingerprint
-from onnxplug.ep.locks import new_rlock
+from onnxplug.authoring.entries import fingerprint
+from onnxplug.authoring.locks import new_rlock
 from onnxplug_cpu.compiler.codegen.emit import Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import (

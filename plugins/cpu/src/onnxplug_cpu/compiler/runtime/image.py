@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 _HEADER: Final = struct.Struct("<II")
 _MOST_ALIGNED: Final = 1 << 16  # the largest page of any processor

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from onnxplug import ep
-from onnxplug.ep.entries import Cache, fingerprint
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.entries import Cache, fingerprint
+from onnxplug.authoring.locks import new_lock
 from onnxplug_cpu import __version__
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
 from onnxplug_cpu.compiler.runtime.code_memory import CodeMemory

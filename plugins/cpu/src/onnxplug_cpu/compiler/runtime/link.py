@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.ir.commands import (
     MAX_CHUNKS,
     Buffer,

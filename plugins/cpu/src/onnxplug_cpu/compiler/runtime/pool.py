@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxplug.authoring.locks import new_lock
 from onnxplug.ep import raise_interruption
-from onnxplug.ep.locks import new_lock
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel
 from onnxplug_cpu.compiler.codegen.types import I1, I32, I64, PTR, Type
 from onnxplug_cpu.compiler.ir.commands import MAX_CHUNKS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep.arrays import usual_form
+from onnxplug.authoring.arrays import usual_form
 from onnxplug_cpu.compiler.ir.commands import (
     Block,
     Buffer,

@@ -11,7 +11,7 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Value

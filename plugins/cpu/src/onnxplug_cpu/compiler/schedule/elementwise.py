@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm, element_of, scalar_of
 from onnxplug_cpu.compiler.frontend.fusion import Group

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.bounds import sizes
+from onnxplug.authoring.record import Record
 from onnxplug.ep import raise_interruption
-from onnxplug.ep.bounds import sizes
-from onnxplug.ep.record import Record
 from onnxplug_cpu.compiler.frontend.call import (
     Abstract,
     Call,

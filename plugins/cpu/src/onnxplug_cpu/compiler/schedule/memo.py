@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.ir.pieces import Piece
 
 FORM: Final = 0

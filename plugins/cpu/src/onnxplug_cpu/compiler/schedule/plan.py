@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
-from onnxplug.ep.locks import new_lock
+from onnxplug.authoring.locks import new_lock
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.ir.commands import Buffer

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.ir.pieces import Work
 
 

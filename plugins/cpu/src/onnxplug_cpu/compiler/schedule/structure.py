@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
 from onnxplug_cpu.compiler.frontend.facts import Facts, Question

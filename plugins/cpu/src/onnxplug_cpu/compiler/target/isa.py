@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from onnxplug import ep
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 LANES = 16
 """Lanes of the f32 vectors that kernels are written in, on every processor.

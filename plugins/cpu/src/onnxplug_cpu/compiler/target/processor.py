@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 _X86_64, _AARCH64 = "x86-64", "aarch64"
 _ARCHITECTURES: Final = {

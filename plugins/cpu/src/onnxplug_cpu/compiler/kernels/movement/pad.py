@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together

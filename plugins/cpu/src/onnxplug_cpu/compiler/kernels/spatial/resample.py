@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.codegen.emit import F32, I8, I32, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Word

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.ep.bounds import sizes
+from onnxplug.authoring.bounds import sizes
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.elementwise import Finish

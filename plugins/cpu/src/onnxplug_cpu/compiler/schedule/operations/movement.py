@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxplug.ep.bounds import normal_axes, normal_axis
+from onnxplug.authoring.bounds import normal_axes, normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, integer, integers
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.movement.copy import (

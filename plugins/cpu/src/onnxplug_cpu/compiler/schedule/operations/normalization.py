@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from onnxplug.ep.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.operations.registry import (

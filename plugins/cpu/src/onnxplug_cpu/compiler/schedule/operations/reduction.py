@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxplug.ep.bounds import normal_axes
+from onnxplug.authoring.bounds import normal_axes
 from onnxplug_cpu.compiler.frontend.call import Call, integers
 from onnxplug_cpu.compiler.kernels.reduction.commands import KINDS, record_reduce
 from onnxplug_cpu.compiler.schedule.operations.registry import (

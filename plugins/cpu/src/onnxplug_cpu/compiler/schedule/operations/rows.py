@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from onnxplug.ep.bounds import normal_axis
+from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm

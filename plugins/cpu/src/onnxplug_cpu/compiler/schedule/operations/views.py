@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnxplug.ep.bounds import normal_axes, normal_axis, sliced_range
-from onnxplug.ep.bounds import permutation as checked_permutation
+from onnxplug.authoring.bounds import normal_axes, normal_axis, sliced_range
+from onnxplug.authoring.bounds import permutation as checked_permutation
 from onnxplug_cpu.compiler.frontend.call import (
     Call,
     NotCompiled,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 
 class Place(Record):

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 
 from onnxplug import ep
-from onnxplug.ep import entries as module
-from onnxplug.ep.entries import Cache, fingerprint, size_limit
+from onnxplug.authoring import entries as module
+from onnxplug.authoring.entries import Cache, fingerprint, size_limit
 
 DAY = 24 * 60 * 60
 posix = pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
@@ -395,7 +395,7 @@ def test_what_others_put_there_stays(open_cache) -> None:
 
 WRITER = """
 import sys, time
-from onnxplug.ep.entries import Cache
+from onnxplug.authoring.entries import Cache
 cache, end = Cache("made-up"), time.time() + 1
 while time.time() < end:
     for name in "abc":

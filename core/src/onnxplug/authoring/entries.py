@@ -15,7 +15,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.cache import SIZE, CacheFolder
+from onnxplug.authoring.cache import SIZE, CacheFolder
 from onnxplug.errors import OptionError
 from onnxplug.interruption import raise_interruption
 
@@ -235,7 +235,7 @@ def _map(file: int, size: int) -> mmap.mmap:
 
 def _digest(name: str, parts: Sequence[bytes | memoryview]) -> bytes:
     if sum(map(len, parts)) > _LARGE:
-        from onnxplug.ep.checksum import Checksum
+        from onnxplug.authoring.checksum import Checksum
 
         views = [memoryview(part) for part in parts]
         content = Checksum(*views).digits().encode()

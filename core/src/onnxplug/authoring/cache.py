@@ -15,7 +15,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.files import NO_LINK, open_regular
+from onnxplug.authoring.files import NO_LINK, open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onnxplug import ep
-from onnxplug.ep import cache
-from onnxplug.ep.cache import TAG, TAG_TEXT, CacheFolder, cache_root
+from onnxplug.authoring import cache
+from onnxplug.authoring.cache import TAG, TAG_TEXT, CacheFolder, cache_root
 
 posix = pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="about XDG")
@@ -317,7 +317,7 @@ def test_names_serve_where_there_are_no_folders_to_hold(tmp_path, monkeypatch) -
 def test_programs_that_are_started_do_not_have_the_folder() -> None:
     program = """
 import os, sys
-from onnxplug.ep.cache import CacheFolder
+from onnxplug.authoring.cache import CacheFolder
 folder = CacheFolder("made-up")
 child = os.fork()
 if not child:  # a fork has it

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxplug.ep import memory_limit
-from onnxplug.ep.memory_limit import (
+from onnxplug.authoring import memory_limit
+from onnxplug.authoring.memory_limit import (
     check_growth,
     check_left,
     check_room,

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep.bounds import MOST_ELEMENTS
-from onnxplug.ep.record import Record
+from onnxplug.authoring.bounds import MOST_ELEMENTS
+from onnxplug.authoring.record import Record
 from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from onnxplug.authoring.features import features
 from onnxplug.ep.capability import Reason, RefusalCode
-from onnxplug.ep.features import features
 from onnxplug.ep.graph import Graph, Node
 
 _CODES: Final = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final
 
-from onnxplug.ep.record import Record
+from onnxplug.authoring.record import Record
 
 _READ: Final = (
     os.O_RDONLY

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from onnxplug.authoring.allow_list import AllowList
 from onnxplug.ep import RefusalCode
-from onnxplug.ep.allow_list import AllowList
 
 LIST = AllowList({}, "an engine", {"float64": "for which it has 32 bits"})
 

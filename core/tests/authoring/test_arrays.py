@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug.ep.arrays import (
+from onnxplug.authoring.arrays import (
     as_text,
     as_texts,
     has_element_twice,

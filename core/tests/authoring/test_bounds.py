@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from onnxplug.ep.bounds import (
+from onnxplug.authoring.bounds import (
     OutOfBounds,
     at_least,
     normal_axes,
