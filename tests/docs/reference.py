@@ -168,7 +168,8 @@ def write_authoring() -> str:
         own = [
             name
             for name, value in vars(module).items()
-            if name[0] != "_" and getattr(value, "__module__", "") == module.__name__
+            if name[0] != "_"
+            and getattr(value, "__module__", "") == module.__name__
             # one that remembers its results, too
             and (inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)))
         ]

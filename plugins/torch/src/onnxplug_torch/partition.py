@@ -105,8 +105,8 @@ class TorchPartition(ep.CompiledPartition):
         return value if self._border.is_host else value.contiguous()
 
     def _unshared(self, results: list[Any], inputs: Sequence[Any]) -> list[Any]:
-        """*results*, none of them in memory of constants, which are for all runs, or, on
-        a device, of anything else."""
+        """*results*, none of them in memory of constants, which are for all runs; on a
+        device of nothing else either."""
         taken = self._constants.copy()
         if not self._border.is_host:
             taken |= {_memory(each) for each in inputs if _is_tensor(each)}
