@@ -43,6 +43,11 @@ def raise_for_a_reason(number: int, frame: FrameType | None) -> NoReturn:
         raise Timeout from error
 
 
+def handle_by_name(number: int | str, frame: FrameType | None) -> NoReturn:
+    number = signal.Signals(int(number)).name
+    raise Timeout(number)
+
+
 class Handler:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         sys.exit(3)
@@ -56,6 +61,7 @@ class Handler:
 
 HANDLERS: list[Callable[..., Any]] = [
     handle,
+    handle_by_name,
     wrap,
     functools.partial(handle_with, "late"),
     replace_and_raise,
@@ -150,7 +156,10 @@ def not_the_frame_before() -> None:
 
 
 def no_number() -> None:
-    takes_its_caller("3", sys._getframe())  # type: ignore[arg-type]
+    def looks_at(frame: Any) -> NoReturn:
+        raise OSError
+
+    looks_at(sys._getframe())
 
 
 def fails() -> NoReturn:

@@ -253,6 +253,49 @@ def test_what_was_compiled_for_a_session_goes_with_it(
         registry.remove(factory.name)
 
 
+MISFIT = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["" : 21]>
+    agraph (float[n] x, float[m] z) => (float[k] y) { y = Add (x, z) }
+    """
+)
+PAIR = onnx.parser.parse_model(
+    """
+    <ir_version: 10, opset_import: ["" : 21]>
+    agraph (float[n] x, float[m] z) => (seq(float[n]) y)
+    { y = SequenceConstruct (x, z) }
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "fails"), [(PAIR, False), (MISFIT, True)], ids=["a list", "a failure"]
+)
+def test_a_run_keeps_no_input_until_garbage_is_collected(
+    model: onnx.ModelProto, fails: bool
+) -> None:
+    on_arrays = [("CPUExecutionProvider", {"compile": False})]
+    session = onnxplug.InferenceSession(model, providers=on_arrays)
+    z = np.ones(5, np.float32)
+
+    def run() -> weakref.ref[Any]:
+        x = np.ones(7, np.float32)
+        if fails:
+            with pytest.raises(onnxplug.errors.NodeError):
+                session.run(None, {"x": x, "z": z})
+        else:
+            session.run(None, {"x": x, "z": z})
+        return weakref.ref(x)
+
+    run()
+    gc.collect()
+    gc.disable()
+    try:
+        assert run()() is None
+    finally:
+        gc.enable()
+
+
 def test_an_output_named_twice_is_given_twice() -> None:
     session = onnxplug.InferenceSession(MODEL)
     one, other = session.run(["y", "y"], {"x": X})

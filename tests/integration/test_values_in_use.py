@@ -151,6 +151,28 @@ def test_what_does_not_fit_in_place_is_refused_and_nothing_changes(
     np.testing.assert_array_equal(value.numpy(), X)
 
 
+def test_what_does_not_fit_later_is_refused_as_in_the_first_run(
+    simulated: MakeSimulated,
+) -> None:
+    dtypes = frozenset({ep.DataType.FLOAT32, ep.DataType.BOOL})
+    simulated(ops=frozenset({"Compress"}), dtypes=dtypes, max_concurrent_runs=None)
+    model = parse(
+        "(float[N] x, bool[N] c) => (float[M] y) { y = Compress <axis = 0> (x, c) }"
+    )
+    session = onnxplug.InferenceSession(model, providers=[SIMULATED])
+    value, kept = on_device(X), on_device(np.ones(4, bool))
+    binding = bound(session, value, value)
+    binding.bind_ortvalue_input("c", kept)
+    for _ in range(2):  # the second time with nothing to look up
+        session.run_with_iobinding(binding)
+    kept.update_inplace(np.array([True, False, True, False]))
+    for _ in range(2):
+        with pytest.raises(OutputMismatch, match=r"output 'y' is float32\[2\].*\[4\]"):
+            session.run_with_iobinding(binding)
+        assert value.shape() == [4]
+    np.testing.assert_array_equal(value.numpy(), X)
+
+
 # dropped, changed, shared
 
 

@@ -21,6 +21,7 @@ from onnxplug.errors import EpWarning, LoadCancelled
 from onnxplug.plugins import registry
 from onnxplug.verify.check import SECONDS as LIMIT
 from onnxplug.verify.check import TIMEOUTS, known_verdicts
+from onnxplug.verify.code import code_digest
 from onnxplug_testing import Knobs, SimulatedFactory
 
 SIMULATED = "SimulatedExecutionProvider"
@@ -280,6 +281,45 @@ def test_code_that_changed_is_checked_again(
     assert verdicts(PROBES[1:2], "a + b") == [("passed", None)]
     assert verdicts(PROBES[1:2]) == [("passed", None)]
     assert verdicts(PROBES[1:2], "a - b + 1") == [("failed", None)]
+
+
+def test_the_code_is_every_file_of_the_package_links_included(
+    edited: Path, tmp_path: Path
+) -> None:
+    def digest() -> str | None:
+        from edited_ep.plugin import EditedFactory  # type: ignore[import-not-found]
+
+        return code_digest(EditedFactory(()))
+
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "table.json").write_text("1", "utf-8")
+    (edited / "kernels.py").write_text(kernels("a + b"), "utf-8")
+    (edited / "tables").symlink_to(linked)
+    (edited / "around").symlink_to(edited)
+    (edited / ".#lock").symlink_to("nobody@nowhere")
+    first = digest()
+    assert first is not None and digest() == first
+    (linked / "table.json").write_text("12", "utf-8")
+    assert digest() != first
+
+
+def test_a_module_in_a_namespace_has_the_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "edited_ep" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "plugin.py").write_text("class Factory: pass", "utf-8")
+    (folder / "beside.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    from edited_ep.inner.plugin import Factory  # type: ignore[import-not-found]
+
+    first = code_digest(Factory())
+    (folder / "beside.py").write_text("x = 1", "utf-8")
+    assert first != code_digest(Factory())
+    Factory.__module__ = None
+    assert code_digest(Factory()) is None
+    forget()
 
 
 def test_of_code_without_a_file_nothing_is_kept(

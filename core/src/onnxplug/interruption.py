@@ -3,16 +3,17 @@
 Python calls a handler between two instructions of whatever the main thread does, so
 what the handler raises, ``SystemExit`` or a service's own ``Timeout``, goes through the
 code of an EP as if that had raised it.  In the traceback the handler's frame differs
-from every other: it was called with the number of the signal and the very frame that it
-interrupted, which is its caller.  No list of handlers is asked: one that set another in
-its place before it raised is known all the same, and so is what wraps one.
+from every other: it was called with the very frame that it interrupted, which is its
+caller.  No list of handlers is asked: one that set another in its place before it
+raised is known all the same, and so is what wraps one.
 
-A handler that is not written in Python leaves no frame, and is not known.
+Not known are a handler that is not written in Python, which leaves no frame, and one
+that binds its parameter for the frame anew.  What comes of an exception that was kept,
+and that a handler raised long ago, is taken for that.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from types import FrameType
 
@@ -41,6 +42,8 @@ def interruption(error: BaseException) -> BaseException | None:
     """What a signal handler raised: *error*, or what it came of since it was caught by
     the code that calls this; ``None``: *error* is nobody's but its own."""
     callers = set(_callers(error))
+    # whose locals, once they were read, would hold what it caught until it ends
+    catching = error.__traceback__ and error.__traceback__.tb_frame
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -53,7 +56,7 @@ def interruption(error: BaseException) -> BaseException | None:
         if trace is not None and trace.tb_frame in callers:
             continue
         while trace is not None:
-            if _is_handler(trace.tb_frame):
+            if trace.tb_frame is not catching and _is_handler(trace.tb_frame):
                 return each
             trace = trace.tb_next
         pending += (each.__context__, each.__cause__)
@@ -81,7 +84,5 @@ def _is_handler(frame: FrameType) -> bool:
     given = [values.get(name) for name in code.co_varnames[:count]]
     if code.co_flags & inspect.CO_VARARGS:
         given += values.get(code.co_varnames[count + code.co_kwonlyargcount], ())
-    return any(
-        after is interrupted and isinstance(number, int)
-        for number, after in itertools.pairwise(given)
-    )
+    # what was the signal's number may be its name by now
+    return any(each is interrupted for each in given[1:])

@@ -501,6 +501,19 @@ def test_nothing_is_written_unless_all_bound_arrays_fit(
     np.testing.assert_array_equal(wrong, np.zeros_like(wrong))
 
 
+@pytest.mark.parametrize("form", ["strided", "misaligned"])
+def test_a_kernel_gets_only_arrays_without_gaps(
+    into: Callable[..., KernelSequence], form: str
+) -> None:
+    if form == "strided":
+        target = np.zeros(4, np.float32)[::2]
+    else:
+        target = np.zeros(9, np.uint8)[1:].view(np.float32)
+    into().run([X, X], [None, target], None)
+    assert seen == [None]
+    np.testing.assert_array_equal(target, [0, 0])
+
+
 def test_numpy_does_not_convert_to_a_bound_array(
     into: Callable[..., KernelSequence],
 ) -> None:

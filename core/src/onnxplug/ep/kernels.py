@@ -79,7 +79,8 @@ class KernelExecutionProvider(ExecutionProvider):
         If it has a parameter called *out* and makes a single output, it is given by
         that name the array which the caller of the session bound to the output, and
         else nothing.  The array has the shape that the graph states and, if it is
-        numpy's, the element type; it shares no memory with an input.  The function
+        numpy's, the element type, without gaps, aligned and in the order of C; it
+        shares no memory with an input.  The function
         fills and returns it; where its result is of another shape or element type all
         the same, it leaves the array as it is and returns a new one.  Ufuncs of numpy's
         are called so, too.  What other functions return is copied there.
@@ -269,7 +270,8 @@ class KernelSequence(CompiledPartition):
         """The bound arrays that kernels may fill, by the slots of their outputs.
 
         There are none if any bound array is not of the stated element type and shape,
-        or the shape is not known: nothing is written until all are seen to fit.
+        or has gaps, or the shape is not known: nothing is written until all are seen to
+        fit.
         """
         names, value = self._partition.outputs, self._partition.value
         sizes = named_sizes(
@@ -282,7 +284,7 @@ class KernelSequence(CompiledPartition):
                 continue
             type_ = value(name).type
             shape = type_.shape_for(sizes) if isinstance(type_, TensorType) else None
-            if shape != tuple(bound.shape) or not _has_dtype(bound, value(name).dtype):
+            if shape != tuple(bound.shape) or not _is_usual(bound, value(name).dtype):
                 return {}
             slots[slot] = bound
         return slots
@@ -346,12 +348,14 @@ class KernelSequence(CompiledPartition):
         }
 
 
-def _has_dtype(array: Any, dtype: DataType | None) -> bool:
-    """Whether an array of numpy's is of *dtype*; others are for kernels to judge."""
+def _is_usual(array: Any, dtype: DataType | None) -> bool:
+    """Whether an array of numpy's is of *dtype*, without gaps, aligned and in the order
+    of C; others are for kernels to judge."""
     import numpy as np
 
     return dtype is not None and (
-        not isinstance(array, np.ndarray) or array.dtype == dtype.numpy
+        not isinstance(array, np.ndarray)
+        or (array.dtype == dtype.numpy and array.flags.carray)
     )
 
 

@@ -148,4 +148,5 @@ def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath |
         device,
         [binding.inputs[name] for name in names],
         [binding.outputs[name].value for name in plan.graph.outputs],
+        plan.graph.outputs,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.run.aliasing import overlap
 from onnxplug.session.ort_value import OrtValue
+from onnxplug.session.outputs import check_bound_output
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
@@ -48,8 +49,10 @@ class BoundPath:
         device: Device,
         inputs: Sequence[OrtValue],
         outputs: Sequence[OrtValue | None],
+        names: Sequence[str],
     ) -> None:
-        """*inputs* and *outputs* are the step's, of the binding's *version*."""
+        """*inputs* and *outputs*, which have *names*, are the step's, of the binding's
+        *version*."""
         self._version = version
         self._built = built
         self._step = step
@@ -57,6 +60,7 @@ class BoundPath:
         self._device = device
         self._inputs = inputs
         self._outputs = outputs
+        self._names = names
         self._given = [value for value in outputs if value is not None]
         # what is an input is read until the run ends, and has another array then
         arrays = [value.raw for value in inputs]
@@ -107,6 +111,11 @@ class BoundPath:
     ) -> list[OrtValue]:
         device, outputs = self._device, []
         taken = list(taken)
+        for name, value, result in zip(
+            self._names, self._outputs, results, strict=True
+        ):
+            if value is not None and result is not value.raw:
+                check_bound_output(name, result, value.raw, device)
         for value, result in zip(self._outputs, results, strict=True):
             if value is not None and result is value.raw:
                 outputs.append(value)

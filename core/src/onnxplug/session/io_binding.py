@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from onnxplug.authoring.arrays import check_bound, has_element_twice
+from onnxplug.authoring.arrays import has_element_twice
 from onnxplug.ep import HOST, DataType, MemoryLocation
 from onnxplug.errors import (
     InputError,
     InvalidArgument,
-    OutputMismatch,
     UnknownOutput,
 )
 from onnxplug.escape import escape
@@ -23,7 +22,7 @@ from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.aliasing import overlap
 from onnxplug.session.bound_runs import BoundRuns
 from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
-from onnxplug.session.outputs import own
+from onnxplug.session.outputs import check_bound_output, own
 
 if TYPE_CHECKING:
     from onnxplug.run.device import Device
@@ -297,7 +296,7 @@ class IOBinding:
             if results[name] is not target
         }
         for name, result in unfilled.items():
-            _check_bound(name, result, bound[name], self.outputs[name].device)
+            check_bound_output(name, result, bound[name], self.outputs[name].device)
         taken = [*inputs, *bound.values()]
         new = [name for name in self.outputs if name not in bound]
         on_host = [name for name in new if self.outputs[name].device is None]
@@ -403,24 +402,6 @@ class IOBinding:
     def belongs_to(self, session: Described) -> bool:
         """Whether the binding was made by *session*."""
         return self._session is session
-
-
-def _check_bound(name: str, result: Any, bound: Any, device: Device | None) -> None:
-    """Check that *bound* can take *result*, both on *device* if it is there.
-
-    Raises:
-        OutputMismatch: it differs in shape or element type.
-    """
-    if device is None or not (hasattr(result, "shape") and hasattr(bound, "shape")):
-        check_bound(f"output {name!r}", result, bound)
-        return
-    given = device.data_type(bound)
-    wrong = device.what_is_wrong(result, bound.shape, given)
-    if wrong is not None:
-        raise OutputMismatch(
-            f"output {name!r} is {wrong}, and the array bound to it is "
-            f"{given}{list(bound.shape)}; bind one like the output"
-        )
 
 
 def _copy(result: Any, device: Device | None) -> Any:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from sys import getrefcount
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.arrays import check_bound
 from onnxplug.authoring.memory_limit import check_room
 from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
-from onnxplug.errors import ModelWarning, OutOfMemory
+from onnxplug.errors import ModelWarning, OutOfMemory, OutputMismatch
 from onnxplug.run.aliasing import parts
 from onnxplug.warn import warn_user
+
+if TYPE_CHECKING:
+    from onnxplug.run.device import Device
 
 
 class DeclaredShapes:
@@ -157,3 +161,23 @@ def _root(value: Any) -> Any:
 
 def _owns_memory(root: Any) -> bool:
     return type(root) is np.ndarray and root.flags.owndata
+
+
+def check_bound_output(
+    name: str, result: Any, bound: Any, device: Device | None
+) -> None:
+    """Check that *bound* can take *result*, both on *device* if it is there.
+
+    Raises:
+        OutputMismatch: it differs in shape or element type.
+    """
+    if device is None or not (hasattr(result, "shape") and hasattr(bound, "shape")):
+        check_bound(f"output {name!r}", result, bound)
+        return
+    given = device.data_type(bound)
+    wrong = device.what_is_wrong(result, bound.shape, given)
+    if wrong is not None:
+        raise OutputMismatch(
+            f"output {name!r} is {wrong}, and the array bound to it is "
+            f"{given}{list(bound.shape)}; bind one like the output"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -23,25 +24,23 @@ def code_digest(factory: EpFactory) -> str | None:
     times of files are taken; ``None`` if there are none, as of a class typed into an
     interpreter.
     """
-    folder_or_file = _home(type(factory).__module__)
+    folder_or_file = _home(str(type(factory).__module__))
     if folder_or_file is None:
         return None
-    try:
-        files = sorted(_files(folder_or_file))
-    except OSError:
-        return None
+    files = sorted(_files(folder_or_file))
     return fingerprint(json.dumps(files)).hex() if files else None
 
 
 def _home(module: str) -> str | None:
-    """The folder of the outermost package around *module* that is no namespace, or the
-    file of a module that is in none."""
+    """The folder of the outermost package around *module* that is no namespace; of a
+    module in namespaces only its folder, and of one in no package its file."""
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         found = sys.modules.get(".".join(parts[:count]))
         file = _file(found)
         if file is not None:
-            return os.path.dirname(file) if hasattr(found, "__path__") else file
+            is_alone = count == 1 and not hasattr(found, "__path__")
+            return file if is_alone else os.path.dirname(file)
     return None
 
 
@@ -52,16 +51,24 @@ def _file(module: ModuleType | None) -> str | None:
 
 def _files(folder_or_file: str) -> Iterator[tuple[str, int, int]]:
     if os.path.isfile(folder_or_file):
-        yield _facts(folder_or_file, "")
+        yield from _facts(folder_or_file, "")
         return
-    for folder, inner, names in os.walk(folder_or_file):
+    seen: set[str] = set()
+    for folder, inner, names in os.walk(folder_or_file, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:  # a link to a folder around it
+            inner.clear()
+            continue
+        seen.add(real)
         # importing writes there
         inner[:] = [name for name in inner if name != "__pycache__"]
         for name in names:
             path = os.path.join(folder, name)
-            yield _facts(path, os.path.relpath(path, folder_or_file))
+            yield from _facts(path, os.path.relpath(path, folder_or_file))
 
 
-def _facts(path: str, name: str) -> tuple[str, int, int]:
-    status = os.stat(path)
-    return name, status.st_size, status.st_mtime_ns
+def _facts(path: str, name: str) -> Iterator[tuple[str, int, int]]:
+    """The facts of a file, if there is one: editors leave links that lead nowhere."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        yield name, status.st_size, status.st_mtime_ns
