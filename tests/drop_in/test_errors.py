@@ -15,7 +15,7 @@ import pytest
 from onnxruntime.capi import _pybind_state
 
 from onnxplug import as_onnxruntime as ort
-from onnxplug.errors import OnnxplugError
+from onnxplug.errors import OnnxplugError, UnknownOperator
 
 THEIRS = SimpleNamespace(module=onnxruntime, native=_pybind_state)
 OURS = SimpleNamespace(module=ort, native=ort)
@@ -23,16 +23,16 @@ CPU = "CPUExecutionProvider"
 X = np.float32([[1, 2]])
 
 
-def text(node: str) -> bytes:
+def text(node: str, imports: str = '"": 21') -> bytes:
     model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N, 2] X) => (float[N, M] Y) '
-        f"{{ {node} }}"
+        f"<ir_version: 10, opset_import: [{imports}]> "
+        f"g (float[N, 2] X) => (float[N, M] Y) {{ {node} }}"
     )
     return model.SerializeToString()
 
 
-def session(runtime: Any, node: str = "Y = Relu (X)") -> Any:
-    return runtime.module.InferenceSession(text(node), providers=[CPU])
+def session(runtime: Any, node: str = "Y = Relu (X)", imports: str = '"": 21') -> Any:
+    return runtime.module.InferenceSession(text(node, imports), providers=[CPU])
 
 
 def run(runtime: Any, feed: Any, outputs: Any = None, **options: Any) -> None:
@@ -71,6 +71,27 @@ def bound_and_run(runtime: Any) -> None:
     made.run_with_iobinding(made.io_binding())
 
 
+NOWHERE = {
+    # where there is no such operator, the class there, its node, what is imported
+    "this opset": ("InvalidGraph", "Y = Gelu (X)", '"": 17'),
+    "a domain that is not imported": ("InvalidGraph", "Y = my.domain.NoSuchOp (X)"),
+    "a domain that nobody has": (
+        "Fail",
+        "Y = my.domain.NoSuchOp (X)",
+        '"": 21, "my.domain": 1',
+    ),
+    "ONNX Runtime's domain": (
+        "Fail",
+        "Y = com.microsoft.NoSuchOp (X)",
+        '"": 21, "com.microsoft": 1',
+    ),
+    "a domain of ONNX's": (
+        "InvalidGraph",
+        "Y = ai.onnx.ml.NoSuchOp (X)",
+        '"": 21, "ai.onnx.ml": 3',
+    ),
+}
+
 CASES: dict[str, tuple[str, str | None, Callable[[Any, Path], Any]]] = {
     # what, its class there, a part of its text, how it comes about
     "no file": ("NoSuchFile", "nofile", lambda r, _: open_model(r, "nofile.onnx")),
@@ -85,6 +106,14 @@ CASES: dict[str, tuple[str, str | None, Callable[[Any, Path], Any]]] = {
         "NoSuchOp",
         lambda r, _: session(r, "Y = NoSuchOp (X)"),
     ),
+    **{
+        f"no operator in {where}": (
+            kind,
+            "Gelu|NoSuchOp",
+            lambda r, _, model=model: session(r, *model),
+        )
+        for where, (kind, *model) in NOWHERE.items()
+    },
     "no input": (
         "ValueError",
         r"Required inputs \(\['X'\]\) are missing from input feed",
@@ -178,6 +207,11 @@ CASES: dict[str, tuple[str, str | None, Callable[[Any, Path], Any]]] = {
         None,
         lambda r, _: r.native.get_compatibility_info_from_model_bytes(b"no model", "E"),
     ),
+    "no bytes with information": (
+        "RuntimeError",
+        None,
+        lambda r, _: r.native.get_compatibility_info_from_model_bytes(b"", "E"),
+    ),
     "no EP of information": (
         "RuntimeError",
         None,
@@ -213,6 +247,17 @@ def test_it_is_caught_alike(case: str, tmp_path: Path) -> None:
         with pytest.raises(kind, match=words) as caught:
             cause(runtime, tmp_path)
     assert isinstance(caught.value, OnnxplugError)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "no operator" in case])
+def test_an_operator_that_nobody_has_is_each_of_its_errors(
+    case: str, tmp_path: Path
+) -> None:
+    """In ONNX Runtime one of the first two, by what is looked for first."""
+    with pytest.raises(UnknownOperator) as caught:
+        CASES[case][2](OURS, tmp_path)
+    for name in ("Fail", "InvalidGraph", "NotImplemented"):
+        assert isinstance(caught.value, getattr(ort, name))
 
 
 def test_every_error_is_caught_as_a_runtime_error() -> None:

@@ -48,7 +48,7 @@ CASES = {
             "y = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1]> (a)",
             "y = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 1> (a)",
         ),
-        "UnassignedNode",
+        "UnknownOperator",
     ),
     # a size that would be negative, of which it takes a slice; a run fails
     "b = Pad (x, cut) y = Slice (b, one, back, one)": "created",

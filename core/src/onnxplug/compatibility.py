@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from onnxplug.ep import Compatibility, EpDevice
-from onnxplug.errors import InvalidArgument
+from onnxplug.errors import EmptyModel, InvalidArgument
 from onnxplug.graph.load import read_metadata
 from onnxplug.plugins import registry
 from onnxplug.selection.available import find_factory
@@ -97,10 +97,13 @@ def get_compatibility_info_from_model_bytes(
         model_data: anything with a buffer, such as bytes.
 
     Raises:
-        InvalidArgument: *ep_type* is empty.
+        InvalidArgument: *ep_type*, or the model, is empty.
         ModelError: it is no model.
     """
-    return _info_for(ep_type, read_metadata(memoryview(model_data)))
+    data = memoryview(model_data)
+    if not data.nbytes:
+        raise EmptyModel("model_data is empty; expected the bytes of an ONNX model")
+    return _info_for(ep_type, read_metadata(data))
 
 
 def _info_for(ep_type: str, metadata: Mapping[str, str]) -> str | None:

@@ -317,8 +317,9 @@ class UnassignedNode(NotImplemented):
         self.reasons = dict(reasons or {})
 
 
-class UnknownOperator(UnassignedNode, InvalidGraph):
-    """A node calls an operator of ONNX that ONNX does not have."""
+class UnknownOperator(UnassignedNode, Fail, InvalidGraph):
+    """A node calls an operator that nobody has: neither ONNX in the version that the
+    model imports, nor the model's functions, nor what is installed."""
 
     code: ClassVar[int] = InvalidGraph.code
 

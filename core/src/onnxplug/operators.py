@@ -45,9 +45,18 @@ def is_control_flow(node: Node) -> bool:
     return node.domain == "" and node.op_type in CONTROL_FLOW
 
 
+def is_defined(node: Node) -> bool:
+    """Whether ONNX, or what a program has registered with it, has the operator in the
+    version that the model imports."""
+    # imported here, when a model is refused: it takes long, and models run without it
+    import onnx.defs
+
+    version = node.graph.opset(node.domain) if node.graph else 0
+    return bool(onnx.defs.has(node.op_type, version, node.domain))
+
+
 def why_unknown(node: Node) -> str:
     """What to say of an operator that ONNX has in no version; empty of others."""
-    # imported here, when a model is refused: it takes long, and models run without it
     import onnx.defs
 
     if node.domain not in ("", "ai.onnx.ml") or onnx.defs.has(

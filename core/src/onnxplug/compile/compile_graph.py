@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from onnxplug import domains
 from onnxplug.ep import (
     CompiledPartition,
     Declined,
@@ -25,7 +26,7 @@ from onnxplug.errors import (
 )
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import close_after, close_all
-from onnxplug.operators import is_control_flow, why_unknown
+from onnxplug.operators import is_control_flow, is_defined, why_unknown
 from onnxplug.options import SessionOptions
 from onnxplug.partition import (
     Assignment,
@@ -310,9 +311,10 @@ class _Compiler:
         for node in nodes[:5]:
             lines.append(f"no EP runs {describe(node)}{where}:")
             lines += [f"  {passed}" for passed in refusals[node]]
+            if domains.find(self.graph, node) is None and not is_defined(node):
+                kind = UnknownOperator
             unknown = why_unknown(node)
             if unknown:
-                kind = UnknownOperator
                 lines.append(f"  and {unknown}")
             if not self.graph.opset(node.domain):
                 lines.append(
