@@ -17,7 +17,7 @@ PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 FLOORS: Final = (
     {"duration", "escape", "foreign", "forks", "interruption"},
     {"errors", "ep", "authoring"},
-    {"guard", "hardware", "log", "plugins", "suggest", "warn", "weights"},
+    {"guard", "hardware", "log", "plugins", "strictness", "suggest", "warn", "weights"},
     {"graph"},
     {"shapes", "functions", "domains", "layout", "operators", "selection"},
     {

@@ -7,16 +7,17 @@ through it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from onnxplug.errors import InputError, OptionTypeError
+from onnxplug.errors import InputError, OptionError, OptionTypeError
 from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.plugins import registry
 from onnxplug.session.session import InferenceSession
+from onnxplug.suggest import did_you_mean
 
 _EPS: Final = {
     DeviceType.CPU: "CPUExecutionProvider",
@@ -31,6 +32,11 @@ class OnnxplugBackendRep(BackendRep):
         session: what runs it.
     """
 
+    options: ClassVar[type[RunOptions]] = RunOptions
+    """What keywords of a run are attributes of."""
+    ignores_unknown: ClassVar[bool] = False
+    """Whether keywords that mean nothing are accepted."""
+
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
         self._inputs = [
@@ -43,12 +49,21 @@ class OnnxplugBackendRep(BackendRep):
         """The outputs for *inputs*: a mapping by name, a sequence, or one value.
 
         Args:
-            kwargs: ``run_options``, or attributes of :class:`RunOptions`.
+            kwargs: ``run_options``, or attributes of :class:`RunOptions` but
+                ``terminate``.
 
         Raises:
             OptionTypeError: an argument is neither.
+            OptionError: it may not be a keyword.
         """
-        kwargs = _in_options(kwargs, "run_options", RunOptions, {"run_options"})
+        kwargs = _in_options(
+            kwargs,
+            "run_options",
+            self.options,
+            known={"run_options"},
+            attributes=_RUN_OPTIONS,
+            ignores_unknown=self.ignores_unknown,
+        )
         if isinstance(inputs, Mapping) and not self._is_one_map(inputs):
             feed = dict(inputs)
         elif isinstance(inputs, Mapping):
@@ -75,6 +90,21 @@ class OnnxplugBackendRep(BackendRep):
 class OnnxplugBackend(Backend):
     """Prepares models on the EP of a device."""
 
+    prepared: ClassVar[type[OnnxplugBackendRep]] = OnnxplugBackendRep
+    """What a model becomes."""
+    session: ClassVar[type[InferenceSession]] = InferenceSession
+    """What runs it."""
+    options: ClassVar[type[SessionOptions]] = SessionOptions
+    """What keywords are attributes of."""
+    arguments: ClassVar[Collection[str]] = frozenset(
+        name
+        for name in inspect.signature(InferenceSession).parameters
+        if name != "path_or_bytes"
+    )
+    """Keywords that are arguments of the session."""
+    ignores_unknown: ClassVar[bool] = False
+    """Whether keywords that mean nothing are accepted."""
+
     @classmethod
     def prepare(
         cls, model: Any, device: str | None = "CPU", **kwargs: Any
@@ -87,19 +117,26 @@ class OnnxplugBackend(Backend):
             device: ``None`` is the CPU.
             kwargs: arguments of :class:`onnxplug.InferenceSession`, of which
                 ``providers`` defaults to the EP of *device*, or attributes of
-                :class:`SessionOptions`.
+                :class:`SessionOptions` but those by which files are written.
 
         Raises:
             OptionTypeError: an argument is neither.
+            OptionError: it may not be a keyword.
         """
         if isinstance(model, OnnxplugBackendRep):
             return model
         if isinstance(model, InferenceSession):
-            return OnnxplugBackendRep(model)
-        known = set(inspect.signature(InferenceSession).parameters)
-        kwargs = _in_options(kwargs, "sess_options", SessionOptions, known)
+            return cls.prepared(model)
+        kwargs = _in_options(
+            kwargs,
+            "sess_options",
+            cls.options,
+            known=cls.arguments,
+            attributes=_SESSION_OPTIONS,
+            ignores_unknown=cls.ignores_unknown,
+        )
         kwargs.setdefault("providers", [_EPS[Device(device or "CPU").type]])
-        return OnnxplugBackendRep(InferenceSession(model, **kwargs))
+        return cls.prepared(cls.session(model, **kwargs))
 
     @classmethod
     def run_model(
@@ -110,11 +147,11 @@ class OnnxplugBackend(Backend):
         Attributes of :class:`RunOptions` among *kwargs* are for both where sessions
         have them, too.
         """
-        of_run = {name: kwargs[name] for name in kwargs if name in _RUN_OPTIONS}
+        of_run = {name: kwargs[name] for name in kwargs if name in _OF_RUN}
         of_session = {
             name: kwargs[name]
             for name in kwargs
-            if name not in _RUN_OPTIONS or hasattr(SessionOptions(), name)
+            if name not in _OF_RUN or name in _SESSION_OPTIONS
         }
         return cls.prepare(model, device, **of_session).run(inputs, **of_run)
 
@@ -155,37 +192,55 @@ class OnnxplugBackend(Backend):
         return ep in [record.name for record in registry.records()]
 
 
-_RUN_OPTIONS: Final = {
-    "run_options",
-    *(name for name in RunOptions.__slots__ if not name.startswith("_")),
-}
-"""The arguments of a run."""
+_REFUSED: Final = frozenset(
+    ("optimized_model_filepath", "profile_file_prefix", "enable_profiling", "terminate")
+)
+"""Options that no keyword sets: who has a model run for others passes their keywords
+on, by which they must neither write files nor end runs."""
+
+_SESSION_OPTIONS: Final = (
+    frozenset(name for name in vars(SessionOptions()) if name[0] != "_") - _REFUSED
+)
+_RUN_OPTIONS: Final = (
+    frozenset(name for name in RunOptions.__slots__ if name[0] != "_") - _REFUSED
+)
+_OF_RUN: Final = _RUN_OPTIONS | {"run_options", "terminate"}
+"""The keywords that a run reads."""
 
 
 def _in_options(
-    arguments: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     name: str,
-    kind: Callable[[], Any],
+    kind: type[SessionOptions] | type[RunOptions],
+    *,
     known: Collection[str],
+    attributes: Collection[str],
+    ignores_unknown: bool,
 ) -> dict[str, Any]:
-    """*arguments*, of which those that are not *known* are put into the one *name*.
+    """*keywords*, of which those that are not *known* are put into the one *name*.
 
     Args:
-        kind: makes options that have those as attributes.
+        kind: of what they are *attributes*.
     """
-    left = {key: value for key, value in arguments.items() if key not in known}
-    kept = {key: value for key, value in arguments.items() if key in known}
-    if not left:
-        return kept
-    options = kept.get(name) or kind()
-    for key, value in left.items():
-        try:
-            setattr(options, key, value)
-        except AttributeError as error:
+    kept = {key: value for key, value in keywords.items() if key in known}
+    left = {key: value for key, value in keywords.items() if key not in known}
+    for key in left:
+        if key in _REFUSED:
+            raise OptionError(
+                f"the option {key!r} is not permitted as a keyword of a backend; set "
+                f"it in the options of an InferenceSession or of its run"
+            )
+        if key not in attributes and not ignores_unknown:
             raise OptionTypeError(
-                f"there is no argument or option {key!r}: {error}"
-            ) from error
-    return {**kept, name: options}
+                f"there is no argument or option {key!r}"
+                f"{did_you_mean(key, [*known, *attributes])}"
+            )
+    given = {key: value for key, value in left.items() if key in attributes}
+    if given:
+        options = kept[name] = kept.get(name) or kind()
+        for key, value in given.items():
+            setattr(options, key, value)
+    return kept
 
 
 is_compatible = OnnxplugBackend.is_compatible

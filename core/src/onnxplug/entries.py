@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from onnxplug.errors import OptionError, OptionWarning
+from onnxplug.errors import OptionError
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
-from onnxplug.warn import warn_user
 
 
 class Entry(NamedTuple):
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
         default: what holds where it is not set; ``None``: nothing does.
         accepts: a test of its values; ``None``: any will do.
         expected: what they have to be, in words.
-        effect: it has one here; else setting anything but the default warns.
+        effect: it has one here.
     """
 
     default: str | None = None
@@ -112,22 +112,26 @@ DEFAULTS: Final[Mapping[str, str]] = {
 """What holds of sessions' entries with an effect where they are not set."""
 
 
-def check_session_entry(key: str, value: str) -> None:
-    """Check an entry of a session, which warns where it has no effect.
+def check_session_entry(key: str, value: str, strictness: Strictness = STRICT) -> None:
+    """Check an entry of a session.
 
     Of an EP's entry, ``ep.<ep>.<key>``, only the form is checked: which EPs there are,
     and what they have, is known when a session is made.
 
+    Args:
+        strictness: is told where there is no such entry, or it has no effect.
+
     Raises:
-        OptionError: there is no such entry, or it cannot have this value.
+        OptionError: it cannot have this value, or there is no such entry.
     """
     if key in SESSION:
-        _check("session config entry", key, value, SESSION[key])
+        _check("session config entry", key, value, SESSION[key], strictness)
     elif key.startswith("ep.dynamic."):
-        raise OptionError(
+        strictness.unknown(
+            key,
             f"session config entry {key!r} is one of those that ONNX Runtime takes "
             "of a session that exists (set_ep_dynamic_options), which cannot be set "
-            "here; leave it out"
+            "here; leave it out",
         )
     elif not is_of_ep(key):
         from onnxplug.foreign import SESSION_ENTRIES  # which few programs set
@@ -135,22 +139,27 @@ def check_session_entry(key: str, value: str) -> None:
         if key not in SESSION_ENTRIES:
             near = did_you_mean(key, [*SESSION, *SESSION_ENTRIES])
             with_effect = ", ".join(DEFAULTS)
-            raise OptionError(
+            strictness.unknown(
+                key,
                 f"there is no session config entry {key!r}{near}; those with an effect "
-                f"are {with_effect}, and ep.<ep>.<key>"
+                f"are {with_effect}, and ep.<ep>.<key>",
             )
+            return
         ignored = _IGNORED._replace(default=SESSION_ENTRIES[key])
-        _check("session config entry", key, value, ignored)
+        _check("session config entry", key, value, ignored, strictness)
 
 
-def check_run_entry(key: str, value: str) -> None:
-    """Check an entry of a run if it is the host's, which warns where it has no effect.
+def check_run_entry(key: str, value: str, strictness: Strictness = STRICT) -> None:
+    """Check an entry of a run if it is the host's.
+
+    Args:
+        strictness: is told where it has no effect.
 
     Raises:
         OptionError: it cannot have this value.
     """
     if key in RUN:
-        _check("run config entry", key, value, RUN[key])
+        _check("run config entry", key, value, RUN[key], strictness)
 
 
 def is_of_ep(key: str) -> bool:
@@ -160,10 +169,10 @@ def is_of_ep(key: str) -> bool:
     return prefix == "ep" and bool(ep and name)
 
 
-def _check(what: str, key: str, value: str, entry: Entry) -> None:
+def _check(
+    what: str, key: str, value: str, entry: Entry, strictness: Strictness
+) -> None:
     if entry.accepts is not None and not entry.accepts(value):
         raise OptionError(f"{what} {key!r} is {value!r}; expected {entry.expected}")
-    if value == entry.default:
-        return
-    if not entry.effect:
-        warn_user(f"{what} {key!r} has no effect in onnxplug", OptionWarning)
+    if value != entry.default and not entry.effect:
+        strictness.without_effect(f"{what} {key!r} has no effect in onnxplug")

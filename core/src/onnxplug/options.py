@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -14,12 +13,8 @@ from onnxplug.entries import (
     check_run_entry,
     check_session_entry,
 )
-from onnxplug.errors import (
-    LoadCancelled,
-    OptionError,
-    OptionTypeError,
-    OptionWarning,
-)
+from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -135,6 +130,7 @@ class SessionOptions:
     _policy: Any
     _cancellation: _Flag
     _ep_context_reader: tuple[ReadFunction, int] | None
+    _strictness: Strictness
 
     def __init__(self) -> None:
         values = self.__dict__
@@ -158,15 +154,14 @@ class SessionOptions:
             _policy=None,
             _cancellation=_Flag(),
             _ep_context_reader=None,
+            _strictness=STRICT,
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._WITHOUT_EFFECT:
             if value != self._WITHOUT_EFFECT[name]:
-                warnings.warn(
-                    f"SessionOptions.{name} has no effect in onnxplug",
-                    OptionWarning,
-                    stacklevel=2,
+                self._strictness.without_effect(
+                    f"SessionOptions.{name} has no effect in onnxplug"
                 )
         elif name in self._TYPES:
             expected = self._TYPES[name]
@@ -190,7 +185,7 @@ class SessionOptions:
 
         The flag that cancels is one for both.
         """
-        options = SessionOptions.__new__(SessionOptions)
+        options = type(self).__new__(type(self))
         options.__dict__.update(
             (name, value.copy() if isinstance(value, dict | list) else value)
             for name, value in self.__dict__.items()
@@ -244,7 +239,7 @@ class SessionOptions:
             OptionTypeError: *key* is no text, or *value* neither a text nor a number.
         """
         text = _text(key, value)
-        check_session_entry(key, text)
+        check_session_entry(key, text, self._strictness)
         self._config[key] = text
 
     def get_session_config_entry(self, key: str) -> str:
@@ -387,7 +382,9 @@ class SessionOptions:
         from onnxplug.selection.available import find_factory
 
         factory = find_factory(name, registry)
-        parse_options(factory.name, factory.options, options or {})
+        parse_options(
+            factory.name, factory.options, options or {}, strictness=self._strictness
+        )
         # it was asked for by hand, and raises when it fails
         self._requests.append(provider(name, options=options, error_on_failure=True))
 
@@ -402,7 +399,10 @@ class SessionOptions:
         """
         from onnxplug.selection import for_devices
 
-        self._requests.append(for_devices(ep_devices, dict(options or {})))
+        given = dict(options or {})
+        self._requests.append(
+            for_devices(ep_devices, given, strictness=self._strictness)
+        )
 
     def has_providers(self) -> bool:
         """Whether an EP or a policy was set."""
@@ -421,6 +421,11 @@ class SessionOptions:
         self.__dict__["_policy"] = adapt_delegate(delegate)
 
     # what a session asks
+
+    @property
+    def strictness(self) -> Strictness:
+        """What is done about entries that nobody has, and options without effect."""
+        return self._strictness
 
     @property
     def requests(self) -> list[ProviderRequest]:
@@ -519,6 +524,7 @@ class RunOptions:
     __slots__ = (
         "_config",
         "_linked_to",
+        "_strictness",
         "log_severity_level",
         "log_verbosity_level",
         "logid",
@@ -536,6 +542,7 @@ class RunOptions:
         self.only_execute_path_to_fetches = False
         self._config: dict[str, str] = {}
         self._linked_to: RunOptions | None = None
+        self._strictness = STRICT
 
     def linked(self) -> RunOptions:
         """Options like these, which can also be terminated by themselves."""
@@ -543,6 +550,7 @@ class RunOptions:
         options.timeout = self.timeout
         options._config = dict(self._config)
         options._linked_to = self
+        options._strictness = self._strictness
         return options
 
     @property
@@ -562,7 +570,7 @@ class RunOptions:
             OptionTypeError: *key* is no text, or *value* neither a text nor a number.
         """
         text = _text(key, value)
-        check_run_entry(key, text)
+        check_run_entry(key, text, self._strictness)
         self._config[key] = text
 
     def get_run_config_entry(self, key: str) -> str:
@@ -578,6 +586,11 @@ class RunOptions:
                 f"RunOptions does not have configuration with key: {key}; set are "
                 f"{sorted(self._config)}"
             ) from None
+
+    @property
+    def strictness(self) -> Strictness:
+        """What is done about entries that nobody has, and those without effect."""
+        return self._strictness
 
     @property
     def config(self) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ _HOME: Final = {
     "native": "SessionIOBinding",
     "providers": "check_and_normalize_provider_args",
     "session": """
-        InferenceSession Session SessionOptions get_default_session_options
+        InferenceSession RunOptions Session SessionOptions get_default_session_options
     """,
     "sparse": "OrtSparseFormat SparseCooView SparseCsrView SparseTensor",
     "stand_in": "install",
@@ -54,7 +54,7 @@ _SHARED: Final = frozenset(
     ExecutionMode ExecutionOrder GraphOptimizationLevel ModelCompiler ModelMetadata
     NodeArg OrtCompileApiFlags OrtCompiledModelCompatibility OrtEpContextData
     OrtEpContextDataBuffer OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo
-    RunOptions get_all_providers get_available_providers
+    get_all_providers get_available_providers
     get_compatibility_info_from_model get_compatibility_info_from_model_bytes get_device
     register_execution_provider_library set_default_logger_severity set_seed
     unregister_execution_provider_library

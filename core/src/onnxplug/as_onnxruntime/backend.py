@@ -1,10 +1,36 @@
-"""``onnxruntime.backend`` by onnxplug's."""
+"""``onnxruntime.backend`` by onnxplug's, which there accepts any keyword."""
 
 from __future__ import annotations
 
-from onnxplug.backend import OnnxplugBackend as OnnxRuntimeBackend
-from onnxplug.backend import OnnxplugBackendRep as OnnxRuntimeBackendRep
-from onnxplug.backend import is_compatible, prepare, run, run_model, supports_device
+from collections.abc import Collection
+from typing import ClassVar
+
+from onnxplug.as_onnxruntime.session import InferenceSession, RunOptions, SessionOptions
+from onnxplug.backend import OnnxplugBackend, OnnxplugBackendRep
+
+
+class OnnxRuntimeBackendRep(OnnxplugBackendRep):
+    """A prepared model; see :class:`onnxplug.backend.OnnxplugBackendRep`."""
+
+    options = RunOptions
+    ignores_unknown = True
+
+
+class OnnxRuntimeBackend(OnnxplugBackend):
+    """Prepares models; see :class:`onnxplug.backend.OnnxplugBackend`."""
+
+    prepared = OnnxRuntimeBackendRep
+    session = InferenceSession
+    options = SessionOptions
+    arguments: ClassVar[Collection[str]] = ()
+    ignores_unknown = True
+
+
+is_compatible = OnnxRuntimeBackend.is_compatible
+prepare = OnnxRuntimeBackend.prepare
+run = OnnxRuntimeBackend.run_model
+run_model = OnnxRuntimeBackend.run_model
+supports_device = OnnxRuntimeBackend.supports_device
 
 __all__ = [
     "OnnxRuntimeBackend",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+from onnxplug.as_onnxruntime.leniency import log_without_effect
 from onnxplug.ep import HOST, MemoryLocation
-from onnxplug.errors import InvalidArgument, OptionWarning
-from onnxplug.warn import warn_user
+from onnxplug.errors import InvalidArgument
 
 
 class OrtAllocatorType(IntEnum):
@@ -268,10 +268,9 @@ class OrtArenaCfg:
 def create_and_register_allocator(
     mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None
 ) -> None:
-    """Does nothing, with a warning: EPs own their memory."""
-    warn_user(
-        "create_and_register_allocator has no effect: EPs own their memory",
-        OptionWarning,
+    """Does nothing: EPs own their memory."""
+    log_without_effect(
+        "create_and_register_allocator has no effect: EPs own their memory"
     )
 
 
@@ -281,5 +280,5 @@ def create_and_register_allocator_v2(
     options: Mapping[str, str],
     arena_cfg: OrtArenaCfg | None,
 ) -> None:
-    """Does nothing, with a warning: EPs own their memory."""
+    """Does nothing: EPs own their memory."""
     create_and_register_allocator(mem_info, arena_cfg)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.errors import InvalidArgument, OptionWarning
-from onnxplug.warn import warn_user
+from onnxplug.as_onnxruntime.leniency import log_without_effect
+from onnxplug.errors import InvalidArgument
 
 _threads = 0
 
@@ -64,7 +64,7 @@ def set_global_thread_pool_sizes(
             f"{inter_op_num_threads}; expected ≥ 0"
         )
     if inter_op_num_threads > 1:
-        warn_user("inter_op_num_threads has no effect in onnxplug", OptionWarning)
+        log_without_effect("inter_op_num_threads has no effect in onnxplug")
     _threads = int(intra_op_num_threads)
 
 

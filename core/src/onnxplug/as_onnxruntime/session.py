@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxplug
 from onnxplug.as_onnxruntime.devices import OrtEpDevice, adapted, pairs
+from onnxplug.as_onnxruntime.leniency import Leniency, log_without_effect
 from onnxplug.as_onnxruntime.memory import OrtMemoryInfo, memory_info
 from onnxplug.as_onnxruntime.native import NativeSession
 from onnxplug.as_onnxruntime.process import global_threads
@@ -21,8 +22,9 @@ from onnxplug.errors import (
     OptionWarning,
     PluginNotFound,
 )
-from onnxplug.options import RunOptions
 from onnxplug.partition.assigned import OrtEpAssignedSubgraph
+from onnxplug.selection import normalise
+from onnxplug.selection.known import find_known
 from onnxplug.selection.order import CPU
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
@@ -33,7 +35,15 @@ if TYPE_CHECKING:
 
 
 class SessionOptions(onnxplug.SessionOptions):
-    """Options of one session; see :class:`onnxplug.SessionOptions`."""
+    """Options of one session; see :class:`onnxplug.SessionOptions`.
+
+    Config entries that nobody has are kept, with one warning for each; what has no
+    effect is logged for who debugs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["_strictness"] = Leniency()
 
     def add_provider_for_devices(
         self,
@@ -50,11 +60,23 @@ class SessionOptions(onnxplug.SessionOptions):
         super().set_provider_selection_policy_delegate(adapted(delegate))
 
 
+class RunOptions(onnxplug.RunOptions):
+    """Options of one run; see :class:`onnxplug.RunOptions`, and what is said of config
+    entries of :class:`SessionOptions`."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._strictness = Leniency()
+
+
 class InferenceSession(onnxplug.InferenceSession):
     """A model ready to run; see :class:`onnxplug.InferenceSession`.
 
-    Arguments that neither runtime has warn; a run in which an EP fails is done again
-    with the CPU EP, with a warning, unless ``enable_fallback=0``.
+    Arguments that neither runtime has warn.  The CPU EP serves, with a warning, where
+    no EP that is named can be used, and a run in which an EP fails is done again with
+    it.  With ``enable_fallback=0`` it serves for EPs only that are known by name.
     """
 
     def __init__(
@@ -82,13 +104,24 @@ class InferenceSession(onnxplug.InferenceSession):
         given = {name: kwargs[name] for name in kwargs if name in known}
         super().__init__(
             path_or_bytes,
-            with_global_threads(sess_options),
+            with_global_threads(
+                SessionOptions() if sess_options is None else sess_options
+            ),
             providers,
             provider_options,
             **known | given,
         )
 
     def _open(self) -> None:
+        request = self._request
+        own = normalise(request.providers, request.provider_options)
+        self._request = request._replace(
+            # with options that can be pickled
+            providers=[each._replace(options=dict(each.options)) for each in own],
+            provider_options=None,
+            cpu_stands_in=request.falls_back
+            or all(find_known(each.name) for each in own),
+        )
         try:
             super()._open()
         except PluginNotFound as error:
@@ -103,7 +136,7 @@ class InferenceSession(onnxplug.InferenceSession):
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
-        run_options: RunOptions | None = None,
+        run_options: onnxplug.RunOptions | None = None,
     ) -> list[Any]:
         """Run the model; see :meth:`onnxplug.InferenceSession.run`."""
         if isinstance(input_feed, Mapping):
@@ -127,7 +160,7 @@ class InferenceSession(onnxplug.InferenceSession):
 
     def run_with_ortvaluevector(
         self,
-        run_options: RunOptions | None,
+        run_options: onnxplug.RunOptions | None,
         feed_names: Sequence[str],
         feeds: Sequence[ort_value.OrtValue],
         fetch_names: Sequence[str],
@@ -227,10 +260,9 @@ class InferenceSession(onnxplug.InferenceSession):
         """
         if not options:
             raise OptionError("No options were provided")
-        warn_user(
+        log_without_effect(
             f"no EP of the session has dynamic options; {', '.join(options)} have no "
-            "effect",
-            OptionWarning,
+            "effect"
         )
 
     def get_tuning_results(self) -> list[Any]:
@@ -240,9 +272,9 @@ class InferenceSession(onnxplug.InferenceSession):
     def set_tuning_results(
         self, results: Sequence[Any], *, error_on_invalid: bool = False
     ) -> None:
-        """Does nothing, with a warning if there is anything to be set."""
+        """Does nothing: no EP takes any."""
         if results:
-            warn_user("tuning results have no effect: no EP takes any", OptionWarning)
+            log_without_effect("tuning results have no effect: no EP takes any")
 
     # by names that are private there, and read all the same
 
@@ -267,13 +299,11 @@ def get_default_session_options() -> SessionOptions:
     return SessionOptions()
 
 
-def with_global_threads(
-    options: onnxplug.SessionOptions | None,
-) -> onnxplug.SessionOptions | None:
+def with_global_threads(options: onnxplug.SessionOptions) -> onnxplug.SessionOptions:
     """*options* with as many threads as ``set_global_thread_pool_sizes`` said, where
     they are to use those."""
     threads = global_threads()
-    if threads and options is not None and not vars(options)["use_per_session_threads"]:
+    if threads and not vars(options)["use_per_session_threads"]:
         options = options.snapshot()
         options.intra_op_num_threads = threads
     return options

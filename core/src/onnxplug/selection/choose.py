@@ -37,6 +37,7 @@ from onnxplug.selection.entries import entries_by_ep, entries_of
 from onnxplug.selection.options import by_name, parse_options
 from onnxplug.selection.order import CPU
 from onnxplug.selection.request import Origin, ProviderRequest
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.warn import warn_user
 from onnxplug.weights import SharedWeights, of_host
 
@@ -67,8 +68,10 @@ class SessionContext:
         config: Mapping[str, str],
         registry: PluginRegistry,
         model_info: Callable[[], ep.ModelInfo] | None = None,
+        strictness: Strictness = STRICT,
     ) -> None:
         self._model_path = model_path
+        self.strictness = strictness
         self._model_info = model_info
         self.intra_op_num_threads = intra_op_num_threads
         self.config = config
@@ -238,7 +241,7 @@ class EpMaker:
         self._registry = registry
         self._hardware = hardware
         self._context = context
-        self._written = entries_by_ep(context.config, registry)
+        self._written = entries_by_ep(context.config, registry, context.strictness)
 
     def factory(self, name: str) -> EpFactory:
         """The factory of an EP, by any of its names.
@@ -378,13 +381,22 @@ def create_ep(
         EpError: the EP has no device, or failed.
     """
     # a wrong option is the user's error, whatever the EP can do
-    options = parse_options(factory.name, factory.options, request.options)
-    set_by_entries, entries = entries_of(factory, written.get(factory.name, {}))
+    strictness = context.strictness
+    options = parse_options(
+        factory.name, factory.options, request.options, strictness=strictness
+    )
+    set_by_entries, entries = entries_of(
+        factory, written.get(factory.name, {}), strictness
+    )
     devices = request.devices or _devices(factory, hardware)
     suggested = _suggested_options(factory, devices, set_by_entries)
     if suggested:
         options = parse_options(
-            factory.name, factory.options, request.options, suggested
+            factory.name,
+            factory.options,
+            request.options,
+            suggested,
+            strictness=strictness,
         )
     own = context.for_ep(entries)
     try:

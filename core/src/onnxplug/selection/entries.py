@@ -13,20 +13,25 @@ from onnxplug.errors import OptionError, PluginError, PluginNotFound
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins.declared import all_names, own_name
 from onnxplug.selection.options import parse_options
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
 
 def entries_by_ep(
-    config: Mapping[str, str], registry: PluginRegistry
+    config: Mapping[str, str],
+    registry: PluginRegistry,
+    strictness: Strictness = STRICT,
 ) -> dict[str, dict[str, str]]:
     """What is written to each EP by its name, by key.
 
     An EP that is loaded is asked at once whether it has that; another one when it is
     loaded for the session, if it is.
 
+    Args:
+        strictness: is told where there is no such EP, or it has no such entry.
+
     Raises:
-        OptionError: there is no such EP, one entry is given by two names of its EP, or
-            an EP that is loaded has no such entry.
+        OptionError: one entry is given by two names of its EP; or there is none.
     """
     found: dict[str, dict[str, str]] = {}
     seen: dict[tuple[str, str], str] = {}
@@ -35,7 +40,9 @@ def entries_by_ep(
         written, _, key = rest.partition(".")
         if prefix != "ep" or not key:  # it is the host's
             continue
-        name = _resolve(entry, written, registry)
+        name = _resolve(entry, written, registry, strictness)
+        if name is None:
+            continue
         other = seen.setdefault((name, key), entry)
         if other != entry:
             raise OptionError(
@@ -46,38 +53,52 @@ def entries_by_ep(
     for name, entries in found.items():
         factory = registry.resolve(name).factory
         if factory is not None:
-            options, _ = entries_of(factory, entries)
-            parse_options(name, factory.options, options)
+            options, _ = entries_of(factory, entries, strictness)
+            parse_options(name, factory.options, options, strictness=strictness)
     return found
 
 
 def entries_of(
-    factory: EpFactory, written: Mapping[str, str]
+    factory: EpFactory, written: Mapping[str, str], strictness: Strictness = STRICT
 ) -> tuple[dict[str, str], dict[str, OptionValue]]:
     """Options that are *written* to an EP, and all its config entries, typed.
 
+    Args:
+        strictness: is told where it declares no such option or entry.
+
     Raises:
-        OptionError: it declares no such option or entry, or an entry does not accept
-            its value.
+        OptionError: an entry does not accept its value; or there is none.
     """
     entries = all_names(factory.config_entries)
-    for key in written:
-        if key not in entries and own_name(factory.options, key) is None:
-            options = all_names(factory.options)
+    options: dict[str, str] = {}
+    given: dict[str, str] = {}
+    for key, value in written.items():
+        if key in entries:
+            given[key] = value
+        elif own_name(factory.options, key) is not None:
+            options[key] = value
+        else:
+            names = [*all_names(factory.options), *entries]
             known = sorted({*factory.options, *factory.config_entries})
-            raise OptionError(
+            strictness.unknown(
+                f"ep.{factory.name}.{key}",
                 f"{factory.name} has no option or config entry {key!r}"
-                f"{did_you_mean(key, [*options, *entries])}  "
-                f"It has {', '.join(known) or 'none'}."
+                f"{did_you_mean(key, names)}  It has {', '.join(known) or 'none'}",
             )
-    given = {key: value for key, value in written.items() if key in entries}
-    return (
-        {key: value for key, value in written.items() if key not in entries},
-        parse_options(factory.name, factory.config_entries, given, noun="config entry"),
+    typed = parse_options(
+        factory.name,
+        factory.config_entries,
+        given,
+        noun="config entry",
+        strictness=strictness,
     )
+    return options, typed
 
 
-def _resolve(entry: str, written: str, registry: PluginRegistry) -> str:
+def _resolve(
+    entry: str, written: str, registry: PluginRegistry, strictness: Strictness
+) -> str | None:
+    """The EP that *entry* is for; ``None`` where there is none."""
     try:
         return registry.resolve(written).name
     except PluginNotFound:
@@ -88,4 +109,5 @@ def _resolve(entry: str, written: str, registry: PluginRegistry) -> str:
         why = f"{missing.reason}; {missing.remedy}"
     except PluginError as error:
         why = str(error)
-    raise OptionError(f"session config entry {entry!r} is for no EP: {why}")
+    strictness.unknown(entry, f"session config entry {entry!r} is for no EP: {why}")
+    return None

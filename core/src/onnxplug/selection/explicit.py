@@ -12,6 +12,7 @@ from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.selection.devices import hardware_for, judged_devices
 from onnxplug.selection.options import parse_options
+from onnxplug.strictness import Strictness
 
 
 def check_devices(
@@ -19,6 +20,7 @@ def check_devices(
     options: Mapping[str, Any],
     registry: PluginRegistry | None,
     hardware: Sequence[HardwareDevice] | None,
+    strictness: Strictness,
 ) -> tuple[tuple[EpDevice, ...], str]:
     """The pairs, each once, and the name of their EP; see ``for_devices``.
 
@@ -51,7 +53,7 @@ def check_devices(
                 f"{pair} is no device of this machine; {name} drives "
                 f"{', '.join(map(str, offered)) or 'none'}"
             )
-    parse_options(factory.name, factory.options, options)
+    parse_options(factory.name, factory.options, options, strictness=strictness)
     return pairs, name
 
 

@@ -11,6 +11,7 @@ from onnxplug.ep import Option, OptionValue
 from onnxplug.errors import OptionError, OptionWarning
 from onnxplug.plugins.declared import all_names, own_name
 from onnxplug.plugins.settings import TRUTH
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
 
@@ -25,6 +26,7 @@ def parse_options(
     suggested: Mapping[str, Any] = MappingProxyType({}),
     *,
     noun: str = "option",
+    strictness: Strictness = STRICT,
 ) -> dict[str, OptionValue]:
     """A value for every declared option but those ignored, the given ones converted
     and checked.
@@ -33,6 +35,7 @@ def parse_options(
         suggested: counts where nothing is given, whichever of an option's names each
             is written by.
         noun: what they are, in messages.
+        strictness: is told of what is ignored.
 
     Raises:
         OptionError: an unknown name, an option by two of its names, or a value that the
@@ -52,7 +55,7 @@ def parse_options(
         if not option.ignored:
             values[name] = parsed
         elif parsed != option.default:
-            warn_user(f"{whose} has no effect: {option.ignored}", OptionWarning)
+            strictness.without_effect(f"{whose} has no effect: {option.ignored}")
     return values
 
 

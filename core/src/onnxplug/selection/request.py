@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
+from onnxplug.strictness import STRICT, Strictness
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
@@ -63,12 +64,14 @@ def for_devices(
     registry: PluginRegistry | None = None,
     hardware: Sequence[HardwareDevice] | None = None,
     error_on_failure: bool = True,
+    strictness: Strictness = STRICT,
 ) -> ProviderRequest:
     """The request for one EP on chosen devices, checked at once.
 
     Args:
         ep_devices: pairs of one EP, as ``get_ep_devices`` gives them.
         registry, hardware: those of this process and machine when left out.
+        strictness: is told of options without effect.
 
     Raises:
         OptionError: there is no pair, they are of several EPs, this machine does not
@@ -80,7 +83,7 @@ def for_devices(
     from onnxplug.selection.explicit import check_devices
 
     given = _options("ep_devices", {} if options is None else options)
-    pairs, name = check_devices(ep_devices, given, registry, hardware)
+    pairs, name = check_devices(ep_devices, given, registry, hardware, strictness)
     return ProviderRequest(name, given, error_on_failure, pairs)
 
 

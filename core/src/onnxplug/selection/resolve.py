@@ -34,6 +34,7 @@ def resolve(
     model_info: Callable[[], ModelInfo],
     hardware: Sequence[HardwareDevice] | None = None,
     cpu_fallback: bool = True,
+    cpu_stands_in: bool = False,
 ) -> list[ProviderRequest] | PolicyChoice:
     """The EPs that a session is to have, best first.
 
@@ -58,6 +59,8 @@ def resolve(
         model_info: called only for a policy.
         hardware: what a policy chooses from; this machine's when left out.
         cpu_fallback: ``session.disable_cpu_ep_fallback`` is not set.
+        cpu_stands_in: after others the CPU EP counts as named, so that a session may
+            do without all of them; not where there is no *cpu_fallback*.
 
     Raises:
         OptionError: what was written is of no known form, or contradicts itself.
@@ -76,6 +79,8 @@ def resolve(
         own, defaults = _each_once(own, defaults, registry)
     if not cpu_fallback:
         defaults = _without_cpu(own, defaults, registry)
+    elif cpu_stands_in and own:
+        return _with_cpu([*own, *defaults], registry)
     return [*own, *defaults]
 
 
@@ -114,6 +119,17 @@ def _each_once(
         if name not in first:
             left.setdefault(name, request)
     return list(first.values()), list(left.values())
+
+
+def _with_cpu(
+    requests: list[ProviderRequest], registry: PluginRegistry
+) -> list[ProviderRequest]:
+    """*requests*, the CPU EP's among them."""
+    from onnxplug.selection.known import canonical
+
+    if any(canonical(request.name, registry) == CPU for request in requests):
+        return requests
+    return [*requests, ProviderRequest(CPU)]
 
 
 def _without_cpu(

@@ -159,6 +159,7 @@ def _resolve(
         registry=registry,
         model_info=functools.partial(_model_info, model),
         cpu_fallback=request.cpu_fallback,
+        cpu_stands_in=request.cpu_stands_in,
     )
 
 
@@ -177,6 +178,7 @@ def _build(
         options.config,
         registry,
         functools.partial(_model_info, model),
+        options.strictness,
     )
     disabled = {*options.disabled_passes, *request.disabled}
     device_at = functools.partial(_device_at, registry)

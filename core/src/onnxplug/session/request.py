@@ -26,6 +26,7 @@ class SessionRequest(Record):
         registry: where EPs are looked up; ``None``: the process's.
         files: those of the model as they were; ``None`` before it was loaded.
         falls_back: a run in which an EP fails is done again with the CPU EP.
+        cpu_stands_in: the CPU EP is named after the EPs that are.
         belied: names of sizes that runs showed not to mean one size.
     """
 
@@ -38,6 +39,7 @@ class SessionRequest(Record):
     registry: PluginRegistry | None = None
     files: Mapping[str, Identity] | None = None
     falls_back: bool = False
+    cpu_stands_in: bool = False
     belied: frozenset[Symbol] = frozenset()
 
     @property
