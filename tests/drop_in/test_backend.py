@@ -59,8 +59,9 @@ Way = Callable[..., list[float]]
         {"backend_name": "cpu", "verbose": True},
         {"providers": ["NoExecutionProvider"]},
         {"_config": {"session.nothing": "1"}, "threads": "many"},
-        {"intra_op_num_threads": 1, "inter_op_num_threads": 2, "logid": "mine"},
-        {"log_severity_level": 3, "only_execute_path_to_fetches": True},
+        {"intra_op_num_threads": 1, "inter_op_num_threads": 2},
+        {"log_severity_level": 3, "logid": "backend"},
+        {"only_execute_path_to_fetches": True},
     ],
 )
 def test_keywords_that_mean_nothing_are_taken_silently(
