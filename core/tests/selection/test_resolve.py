@@ -215,6 +215,19 @@ def test_a_global_cpu_ep_yields_to_what_the_session_says(machine: Resolve) -> No
     assert [request.name for request in found] == ["cuda", "dml"]
 
 
+def test_the_cpu_ep_stands_in_as_the_last_that_is_named(machine: Resolve) -> None:
+    def names(*arguments: Any, **keywords: Any) -> list[str]:
+        found = machine(*arguments, cpu_stands_in=True, **keywords)
+        return [request.name for request in found]
+
+    assert names(["cuda"], None) == ["cuda", CPU]
+    assert names(["cuda"], None, (), None, GLOBALS) == ["cuda", "dml", CPU]
+    assert names(["cpu", "cuda"], None) == ["cpu", "cuda"]
+    assert names(["cuda"], None, cpu_fallback=False) == ["cuda"]
+    assert names(None, None) == []
+    assert names(None, None, (), None, GLOBALS) == ["dml"]
+
+
 def test_a_policys_cpu_ep_yields_as_well(machine: Resolve) -> None:
     found = machine(None, None, (), "prefer_gpu", cpu_fallback=False)
     assert [request.name for request in found] == ["CudaExecutionProvider"]
