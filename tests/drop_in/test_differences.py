@@ -78,7 +78,7 @@ def with_options(**values: Any) -> Callable[[Any], Any]:
     return lines
 
 
-def with_entry(key: str, value: str) -> Callable[[Any], Any]:
+def with_entry(key: str, value: Any) -> Callable[[Any], Any]:
     def lines(runtime: Any) -> Any:
         options = runtime.SessionOptions()
         options.add_session_config_entry(key, value)
@@ -327,6 +327,9 @@ TRIED: Final[dict[str, list[Difference]]] = {
         )
         for number in (2, np.float32(2))
     ],
+    "config entries are texts": [
+        Difference(with_entry("session.disable_cpu_ep_fallback", 0), TypeError, [0, 2])
+    ],
     "arrays of another byte order, and of bytes, are misread": [
         Difference(lambda r: relu(r, X.astype(">f4")) == [0, 2], False, True),
         Difference(with_arrays_of_bytes, ["abcdef", "ef"], ["abcd", "ef"]),
@@ -362,6 +365,13 @@ TRIED: Final[dict[str, list[Difference]]] = {
     "`copy_tensors` needs a device": [Difference(copied, RuntimeError, [-1, 2])],
     "sessions cannot be pickled": [
         Difference(lambda r: bool(pickle.dumps(session(r))), TypeError, True)
+    ],
+    "`add_provider` of an EP that is not there is an `InvalidArgument`": [
+        Difference(
+            lambda r: r.SessionOptions().add_provider("CUDAExecutionProvider", {}),
+            onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+            LookupError,
+        )
     ],
     "each line of a profile is an event of kind `X`, with whole numbers of µs": [
         Difference(kinds_of_events, ("X", True), ("XM", False))

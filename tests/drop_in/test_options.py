@@ -304,6 +304,9 @@ def a_value(runtime: Any) -> Any:
         lambda ort: setattr(ort.SessionOptions(), "intra_op_num_threads", "two"),
         lambda ort: setattr(ort.SessionOptions(), "graph_optimization_level", 99),
         lambda ort: setattr(ort.SessionOptions(), "logid", 3),
+        lambda ort: setattr(ort.SessionOptions(), "inter_op_num_threads", "two"),
+        lambda ort: setattr(ort.SessionOptions(), "execution_mode", 1),
+        lambda ort: setattr(ort.SessionOptions(), "enable_cpu_mem_arena", "no"),
         lambda ort: ort.RunOptions().add_run_config_entry(1, "1"),
         lambda ort: a_session(ort).run(None, FEED, "options"),
         lambda ort: a_value(ort).update_inplace([1, 2]),
@@ -343,6 +346,15 @@ def test_numbers_of_numpy_are_taken_as_options() -> None:
     )
     session = onnxplug.InferenceSession(MODEL, options)
     assert session.get_inputs()[0].shape == [4, "M"]
+
+
+def test_numbers_are_taken_as_switches() -> None:
+    for runtime in (onnxruntime, onnxplug):
+        options = runtime.SessionOptions()
+        options.enable_profiling = 0
+        options.enable_cpu_mem_arena = 1
+        assert options.enable_profiling is False
+        assert options.enable_cpu_mem_arena is True
 
 
 def test_enums_compare_with_numbers() -> None:

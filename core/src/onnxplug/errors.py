@@ -207,7 +207,7 @@ class OptionTypeError(OptionError, TypeError):
 
 
 class OptionWarning(OnnxplugWarning):
-    """An option of ONNX Runtime was set that has no effect here."""
+    """An option was set that has no effect here."""
 
 
 # Models...

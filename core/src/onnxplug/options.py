@@ -158,25 +158,26 @@ class SessionOptions:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._WITHOUT_EFFECT:
-            if value != self._WITHOUT_EFFECT[name]:
-                self._strictness.without_effect(
-                    f"SessionOptions.{name} has no effect in onnxplug"
-                )
-        elif name in self._TYPES:
-            expected = self._TYPES[name]
-            if getattr(value, "ndim", None) == 0:  # one of numpy's numbers
-                value = value.item()
-            if not isinstance(value, expected) or (
-                isinstance(value, bool) and expected is not bool
-            ):
-                raise OptionTypeError(
-                    f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
-                )
-        else:
+        default = self._WITHOUT_EFFECT.get(name)
+        expected = self._TYPES.get(name, type(default))
+        if default is None and name not in self._TYPES:
             known = [*self._TYPES, *self._WITHOUT_EFFECT]
             raise AttributeError(
                 f"SessionOptions has no attribute {name!r}{did_you_mean(name, known)}"
+            )
+        if getattr(value, "ndim", None) == 0:  # one of numpy's numbers
+            value = value.item()
+        if expected is bool and isinstance(value, int) and value in (0, 1):
+            value = bool(value)
+        if not isinstance(value, expected) or (
+            isinstance(value, bool) and expected is not bool
+        ):
+            raise OptionTypeError(
+                f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
+            )
+        if default not in (None, value):
+            self._strictness.without_effect(
+                f"SessionOptions.{name} has no effect in onnxplug"
             )
         self.__dict__[name] = value
 
