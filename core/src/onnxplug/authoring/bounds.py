@@ -8,9 +8,12 @@ can be trusted.  Each function returns its numbers in their usual form, or raise
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MOST_ELEMENTS: Final = (1 << 63) - 1
 """The largest int64, in which ONNX counts elements, and engines bytes."""
@@ -114,3 +117,38 @@ def sliced_range(size: int, start: int, end: int, step: int) -> range:
     if step < 0 and start < -size:
         start = -size
     return range(*slice(start, end, step).indices(size))
+
+
+def resized_lengths(
+    lengths: Sequence[int], sizes: Sequence[int], policy: str
+) -> list[tuple[int, Fraction]]:
+    """The lengths that Resize gives axes of *lengths* for *sizes*, and their scales.
+
+    Args:
+        sizes: what is asked for, one for each axis, not negative.
+        policy: Resize's *keep_aspect_ratio_policy*; by any but ``stretch`` all axes
+            have one scale, and lengths are rounded, halves up.
+
+    Raises:
+        OutOfBounds: there is no such *policy*.
+    """
+    # few models need it, and it takes milliseconds to import
+    from fractions import Fraction
+
+    scales = [
+        Fraction(size, length) if length else Fraction(1)
+        for size, length in zip(sizes, lengths, strict=True)
+    ]
+    match policy:
+        case "stretch":
+            return list(zip(sizes, scales, strict=True))
+        case "not_larger":
+            scale = min(scales, default=Fraction(1))
+        case "not_smaller":
+            scale = max(scales, default=Fraction(1))
+        case _:
+            raise OutOfBounds(
+                f"keep_aspect_ratio_policy is {policy!r}, expected 'stretch', "
+                f"'not_larger' or 'not_smaller'"
+            )
+    return [(math.floor(scale * length + Fraction(1, 2)), scale) for length in lengths]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug.authoring.bounds import at_least, normal_axes
+from onnxplug.authoring.bounds import at_least, normal_axes, resized_lengths
 from onnxplug.ep import DataType
 from onnxplug.ep.size import Extent, is_natural, quotient
 from onnxplug.shapes.elementwise import Rule
@@ -64,19 +64,11 @@ def _kept_ratio(
     now are None."""
     if policy == "stretch":
         return sizes
-    ratios = [
-        (size / length if length else 1.0)
-        for size, length in zip(sizes, lengths, strict=True)
-        if isinstance(size, int) and isinstance(length, int)
-    ]
-    if len(ratios) < len(lengths) or policy not in ("not_larger", "not_smaller"):
+    before = [length for length in lengths if isinstance(length, int)]
+    wanted = [size for size in sizes if isinstance(size, int) and size >= 0]
+    if len(before) < len(lengths) or len(wanted) < len(sizes):
         return [None] * len(sizes)
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [
-        math.floor(ratio * length + 0.5)
-        for length in lengths
-        if isinstance(length, int)
-    ]
+    return [size for size, _ in resized_lengths(before, wanted, policy)]
 
 
 def _scaled(size: Extent, factor: float) -> Extent | None:

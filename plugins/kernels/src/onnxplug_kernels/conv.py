@@ -9,7 +9,7 @@ from typing import Any, Final
 from onnxplug.authoring.bounds import at_least, sizes
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import PORTABLE, operator
-from onnxplug_kernels.sampling import Pixels, linear_taps, within_reach
+from onnxplug_kernels.sampling import Pixels, linear_taps, split, within_reach
 from onnxplug_kernels.windows import (
     Windows,
     check_auto_pad,
@@ -222,10 +222,12 @@ def deform_conv(
     )
     taps = [
         linear_taps(
-            xp,
-            within_reach(
-                xp, xp.reshape(p, (batch * offset_group, size * area)), length
-            ),
+            *split(
+                xp,
+                within_reach(
+                    xp, xp.reshape(p, (batch * offset_group, size * area)), length
+                ),
+            )
         )
         for p, length in zip(points, x.shape[2:], strict=True)
     ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.authoring.bounds import normal_axes
+from onnxplug.authoring.bounds import normal_axes, resized_lengths
 from onnxplug.authoring.bounds import sizes as checked_sizes
 from onnxplug_kernels.arrays import numbers, require_rank
+from onnxplug_kernels.coordinates import Places, places
 from onnxplug_kernels.namespaces import namespace_of
 from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import (
@@ -20,6 +22,7 @@ from onnxplug_kernels.sampling import (
     cubic_taps,
     cubic_weight,
     linear_taps,
+    split,
     within_reach,
 )
 
@@ -146,9 +149,9 @@ def grid_sample(
         if mode == "nearest":
             taps = [(xp.astype(points, xp.int64), xp.ones_like(points))]
         elif mode == "linear":
-            taps = linear_taps(xp, points)
+            taps = linear_taps(*split(xp, points))
         else:
-            taps = cubic_taps(xp, points, _CUBIC_A)
+            taps = cubic_taps(xp, *split(xp, points), _CUBIC_A)
         axes.append(
             [
                 (_padded_index(xp, index, padding_mode, size, low, high), weight)
@@ -287,11 +290,9 @@ def resized_axes(
         length = shape[axis]
         if size == length and scale == 1 and not crops:
             continue
-        points = _source_points(
-            xp, coordinate_transformation_mode, length, size, scale, region
-        )
-        taps = resampling.taps(xp, points, length, scale)
-        beyond = (points < 0) | (points > length - 1) if crops else None
+        at = places(coordinate_transformation_mode, length, size, scale, region)
+        taps = resampling.taps(xp, at, length, scale)
+        beyond = at.beyond(xp, length) if crops else None
         resized.append(ResizedAxis(axis, taps, beyond))
     return resized
 
@@ -317,8 +318,8 @@ def upsampled_axes(
             mode="linear" if mode in _LINEAR else mode,
             nearest_mode="floor" if scale > 1 else "ceil",
         )
-        points = xp.arange(_scaled_length(length, scale), dtype=xp.float64) / scale
-        taps = resampling.taps(xp, points, length, scale)
+        at = Places.of(Fraction(0), 1 / Fraction(scale), _scaled_length(length, scale))
+        taps = resampling.taps(xp, at, length, Fraction(scale))
         resized.append(ResizedAxis(axis, taps))
     return resized
 
@@ -334,44 +335,29 @@ class _Resampling:
     exclude_outside: bool = False
 
     def taps(
-        self, xp: Any, points: Any, length: int, scale: float
+        self, xp: Any, at: Places, length: int, scale: Fraction
     ) -> list[tuple[Any, Any | None]]:
-        """What is read at *points*, the output being *scale* times as long."""
-        points = within_reach(xp, points, length)
+        """What is read at places, the output being *scale* times as long."""
         if self.mode == "nearest":
-            index = xp.clip(self._nearest(xp, points), 0, length - 1)
-            return [(xp.astype(index, xp.int64), None)]
+            index = at.nearest(xp, length, self.nearest_mode)
+            return [(xp.clip(index, 0, length - 1), None)]
         return [
             (xp.clip(index, 0, length - 1), weight)
-            for index, weight in self._taps(xp, points, length, scale)
+            for index, weight in self._taps(xp, at, length, scale)
         ]
 
-    def _nearest(self, xp: Any, points: Any) -> Any:
-        match self.nearest_mode:
-            case "round_prefer_floor":
-                return xp.ceil(points - 0.5)
-            case "round_prefer_ceil":
-                return xp.floor(points + 0.5)
-            case "floor":
-                return xp.floor(points)
-            case "ceil":
-                return xp.ceil(points)
-        raise ValueError(
-            f"nearest_mode is {self.nearest_mode!r}, expected 'round_prefer_floor', "
-            f"'round_prefer_ceil', 'floor' or 'ceil'"
-        )
-
-    def _taps(self, xp: Any, points: Any, length: int, scale: float) -> list[Tap]:
+    def _taps(self, xp: Any, at: Places, length: int, scale: Fraction) -> list[Tap]:
         if self.mode not in ("linear", "cubic"):
             raise ValueError(
                 f"mode is {self.mode!r}, expected 'nearest', 'linear' or 'cubic'"
             )
+        low, fraction = at.split(xp, length)
         if self.antialias and scale < 1:
-            taps = self._stretched_taps(xp, points, scale)
+            taps = self._stretched_taps(xp, low, fraction, scale)
         elif self.mode == "linear":
-            taps = linear_taps(xp, points)
+            taps = linear_taps(low, fraction)
         else:
-            taps = cubic_taps(xp, points, self.cubic_a)
+            taps = cubic_taps(xp, low, fraction, self.cubic_a)
         if not self.exclude_outside:
             return taps
         taps = [
@@ -380,22 +366,22 @@ class _Resampling:
         ]
         return _normalized(xp, taps)
 
-    def _stretched_taps(self, xp: Any, points: Any, scale: float) -> list[Tap]:
+    def _stretched_taps(
+        self, xp: Any, low: Any, fraction: Any, scale: Fraction
+    ) -> list[Tap]:
         """The filter stretched over all elements that fall on one of the output."""
-        if not xp.size(points):
-            return linear_taps(xp, points)
+        if not xp.size(low):
+            return linear_taps(low, fraction)
         radius = 1 if self.mode == "linear" else 2
-        low = xp.floor(points)
         reach = math.ceil(radius / scale)
         taps = []
         for step in range(-reach, reach + 2):
-            index = low + step
-            distance = (index - points) * scale
+            distance = (step - fraction) * float(scale)
             if self.mode == "linear":
                 weight = xp.clip(1 - xp.abs(distance), 0, 1)
             else:
                 weight = cubic_weight(xp, distance, self.cubic_a)
-            taps.append((xp.astype(index, xp.int64), weight))
+            taps.append((low + step, weight))
         return _normalized(xp, taps)
 
 
@@ -405,21 +391,22 @@ def _normalized(xp: Any, taps: list[Tap]) -> list[Tap]:
     return [(index, weight / total) for index, weight in taps]
 
 
-def _regions(xp: Any, roi: Any | None, count: int) -> list[tuple[float, float]]:
+def _regions(xp: Any, roi: Any | None, count: int) -> list[tuple[Fraction, Fraction]]:
     """(start, end) of each axis; the whole axis unless *roi* says."""
     if roi is None or not xp.size(roi):
-        return [(0.0, 1.0)] * count
+        return [(Fraction(0), Fraction(1))] * count
     if xp.size(roi) != 2 * count:
         raise ValueError(f"roi has {xp.size(roi)} numbers for {count} axes")
     corners = list(map(float, xp.tolist(roi)))
     if not all(map(math.isfinite, corners)):
         raise ValueError(f"roi is {corners}; expected finite numbers")
-    return list(zip(corners[:count], corners[count:], strict=True))
+    exact = list(map(Fraction, corners))
+    return list(zip(exact[:count], exact[count:], strict=True))
 
 
 def _targets(
     xp: Any, lengths: Sequence[int], scales: Any | None, sizes: Any | None, policy: str
-) -> list[tuple[int, float]]:
+) -> list[tuple[int, Fraction]]:
     """(output length, scale) of each resized axis."""
     if sizes is not None and xp.size(sizes):
         if scales is not None and xp.size(scales):
@@ -431,23 +418,7 @@ def _targets(
             raise ValueError(
                 f"sizes has {sizes.shape[0]} numbers for {len(lengths)} axes"
             )
-        ratios = [
-            size / length if length else 1.0
-            for size, length in zip(wanted, lengths, strict=True)
-        ]
-        match policy:
-            case "stretch":
-                return list(zip(wanted, ratios, strict=True))
-            case "not_larger":
-                ratio = min(ratios)
-            case "not_smaller":
-                ratio = max(ratios)
-            case _:
-                raise ValueError(
-                    f"keep_aspect_ratio_policy is {policy!r}, expected 'stretch', "
-                    f"'not_larger' or 'not_smaller'"
-                )
-        return [(math.floor(ratio * length + 0.5), ratio) for length in lengths]
+        return resized_lengths(lengths, wanted, policy)
     if scales is None or scales.shape[0] != len(lengths):
         found = (
             "neither sizes nor scales"
@@ -455,8 +426,9 @@ def _targets(
             else f"{scales.shape[0]} scales"
         )
         raise ValueError(f"Resize of {len(lengths)} axes has {found}")
+    # the text multiplies by the extent of a region, too; no engine does
     return [
-        (_scaled_length(length, scale), scale)
+        (_scaled_length(length, scale), Fraction(scale))
         for length, scale in zip(lengths, xp.tolist(scales), strict=True)
     ]
 
@@ -466,49 +438,6 @@ def _scaled_length(length: int, scale: float) -> int:
         raise ValueError(f"a scale is {scale}; expected a finite number larger than 0")
     # in float32, as ONNX's shape inference: 10 * 0.7 is 7 there, but less in float64
     return math.floor(np.float32(length) * np.float32(scale))
-
-
-def _source_points(
-    xp: Any,
-    mode: str,
-    length: int,
-    size: int,
-    scale: float,
-    region: tuple[float, float],
-) -> Any:
-    """Where in an axis of *length* each of *size* output elements lies."""
-    x = xp.arange(size, dtype=xp.float64)
-    if not size:
-        return x
-    start, end = region
-    # an output length that scales give is taken before it is rounded down
-    exact = scale * length
-    match mode:
-        case "half_pixel":
-            return (x + 0.5) / scale - 0.5
-        case "half_pixel_symmetric":
-            offset = length / 2 * (1 - size / exact)
-            return offset + (x + 0.5) / scale - 0.5
-        case "pytorch_half_pixel":
-            return (x + 0.5) / scale - 0.5 if size > 1 else xp.zeros_like(x)
-        case "align_corners":
-            if size == 1:
-                return xp.zeros_like(x)
-            return x * (length - 1) / (exact - 1)
-        case "asymmetric":
-            return x / scale
-        case "tf_half_pixel_for_nn":
-            return (x + 0.5) / scale
-        case "tf_crop_and_resize":
-            if size == 1:
-                return xp.full_like(x, 0.5 * (start + end) * (length - 1))
-            step = (end - start) * (length - 1) / (exact - 1)
-            return start * (length - 1) + x * step
-    raise ValueError(
-        f"coordinate_transformation_mode is {mode!r}, expected 'half_pixel', "
-        f"'half_pixel_symmetric', 'pytorch_half_pixel', 'align_corners', 'asymmetric', "
-        f"'tf_half_pixel_for_nn' or 'tf_crop_and_resize'"
-    )
 
 
 def _resize_by_scales(xp: Any, x: Any, scales: Sequence[float], mode: str) -> Any:

@@ -29,23 +29,30 @@ def within_reach(xp: Any, coordinates: Any, size: int) -> Any:
     return xp.clip(placed, -_FAR, size + _FAR)
 
 
-def linear_taps(xp: Any, coordinates: Any) -> list[Tap]:
-    """The two neighbours of each coordinate, weighted by nearness."""
+def split(xp: Any, coordinates: Any) -> tuple[Any, Any]:
+    """The element before each coordinate, int64, and how far behind it that is."""
     low = xp.floor(coordinates)
-    fraction = coordinates - low
-    index = xp.astype(low, xp.int64)
+    return xp.astype(low, xp.int64), coordinates - low
+
+
+def linear_taps(index: Any, fraction: Any) -> list[Tap]:
+    """The two neighbours of each coordinate, weighted by nearness.
+
+    Args:
+        index, fraction: the coordinates, as :func:`split` gives them.
+    """
     return [(index, 1 - fraction), (index + 1, fraction)]
 
 
-def cubic_taps(xp: Any, coordinates: Any, a: float) -> list[Tap]:
+def cubic_taps(xp: Any, index: Any, fraction: Any, a: float) -> list[Tap]:
     """The four neighbours of each coordinate, weighted by cubic convolution.
 
     R. Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981),
     equation (4) with parameter *a*.
+
+    Args:
+        index, fraction: the coordinates, as :func:`split` gives them.
     """
-    low = xp.floor(coordinates)
-    fraction = coordinates - low
-    index = xp.astype(low, xp.int64)
     return [
         (index + step, cubic_weight(xp, fraction - step, a)) for step in range(-1, 3)
     ]

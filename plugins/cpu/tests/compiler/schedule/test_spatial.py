@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,31 @@ def test_resize_of_a_crop(
     )
     expected = reference(model, feeds)
     np.testing.assert_allclose(compiled(model, feeds), expected, 1e-4, 2e-5)
+
+
+def test_nearest_elements_are_found_on_integers() -> None:
+    """Of lengths and sizes where floats end up one beside."""
+    for transform, rounding, length, size in (
+        ("asymmetric", "floor", 14, 18),
+        ("asymmetric", "floor", 20, 44),
+        ("half_pixel", "floor", 7, 9),
+        ("half_pixel", "ceil", 10, 14),
+    ):
+        feeds = {"x": np.arange(length, dtype=np.float32)}
+        model = model_of(
+            "Resize",
+            feeds,
+            ["x", None, None, np.array([size])],
+            coordinate_transformation_mode=transform,
+            nearest_mode=rounding,
+        )
+        half = Fraction(transform == "half_pixel", 2)
+        rounded = {"floor": math.floor, "ceil": math.ceil}[rounding]
+        expected = [
+            rounded((n + half) * Fraction(length, size) - half) for n in range(size)
+        ]
+        found = compiled(model, feeds)
+        np.testing.assert_array_equal(found, np.clip(expected, 0, length - 1))
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 70), (4, 3, 5), (1, 2, 3, 4, 5)])

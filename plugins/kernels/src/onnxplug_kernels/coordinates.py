@@ -1,0 +1,151 @@
+"""Where the elements of a resized axis lie in the axis that they are read from.
+
+Lengths are integers and every float is a fraction, so each place is one, too.  Whether
+it lies on an element, half way between two or beyond the last is decided on integers:
+in floats, a quotient of quotients may come out on either side of what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+_HALF: Final = Fraction(1, 2)
+
+_FAR: Final = 1 << 20
+"""Elements before and behind an axis that are told apart."""
+
+
+class Places(NamedTuple):
+    """*size* places along an axis, in units of its elements, evenly spaced.
+
+    Place *n* is exactly ``(start + n * step) / divisor``.
+
+    Attributes:
+        divisor: larger than 0.
+    """
+
+    start: int
+    step: int
+    divisor: int
+    size: int
+
+    @staticmethod
+    def of(start: Fraction, step: Fraction, size: int) -> Places:
+        """The places *start*, *start* + *step* and so on."""
+        divisor = math.lcm(start.denominator, step.denominator)
+        return Places(int(start * divisor), int(step * divisor), divisor, size)
+
+    def split(self, xp: Any, length: int) -> tuple[Any, Any]:
+        """The element at or before each place, and how far behind it the place is.
+
+        Args:
+            length: of the axis; a place far beyond it is moved nearer.
+
+        Returns:
+            int64 and float64 [size], the latter at least 0 and at most 1.
+        """
+        start, step, divisor, size = self
+        last = start + step * size
+        if max(abs(start), abs(last), divisor) < 1 << 62:
+            at = xp.arange(size, dtype=xp.int64) * step + start
+            index = at // divisor
+            fraction = xp.astype(at - index * divisor, xp.float64) / divisor
+        else:
+            parts = [divmod(start + n * step, divisor) for n in range(size)]
+            within = [min(max(n, -_FAR), length + _FAR) for n, _ in parts]
+            index = xp.asarray(within, dtype=xp.int64)
+            fraction = xp.asarray([n / divisor for _, n in parts], dtype=xp.float64)
+        return xp.clip(index, -_FAR, length + _FAR), fraction
+
+    def floor(self, xp: Any, length: int) -> Any:
+        """The element at or before each place, int64 [size], as of :meth:`split`."""
+        return self.split(xp, length)[0]
+
+    def ceil(self, xp: Any, length: int) -> Any:
+        """The element at or behind each place, likewise."""
+        start, step, divisor, size = self
+        # one less than what is behind or at a place is strictly before it
+        return Places(start - 1, step, divisor, size).floor(xp, length) + 1
+
+    def nearest(self, xp: Any, length: int, rounding: str) -> Any:
+        """The element nearest to each place, likewise, as Resize's *nearest_mode* says.
+
+        Raises:
+            ValueError: there is no such *rounding*.
+        """
+        start, step, divisor, size = self
+        match rounding:
+            case "round_prefer_floor":
+                moved = Places(2 * start - divisor, 2 * step, 2 * divisor, size)
+                return moved.ceil(xp, length)
+            case "round_prefer_ceil":
+                moved = Places(2 * start + divisor, 2 * step, 2 * divisor, size)
+                return moved.floor(xp, length)
+            case "floor":
+                return self.floor(xp, length)
+            case "ceil":
+                return self.ceil(xp, length)
+        raise ValueError(
+            f"nearest_mode is {rounding!r}, expected 'round_prefer_floor', "
+            f"'round_prefer_ceil', 'floor' or 'ceil'"
+        )
+
+    def beyond(self, xp: Any, length: int) -> Any:
+        """Which places lie before the first or behind the last element: bool."""
+        before = self.floor(xp, length) < 0
+        return before | (self.ceil(xp, length) >= length)
+
+
+def places(
+    mode: str,
+    length: int,
+    size: int,
+    scale: Fraction,
+    region: tuple[Fraction, Fraction],
+) -> Places:
+    """Where in an axis of *length* each of *size* elements of the output lies.
+
+    Args:
+        mode: Resize's *coordinate_transformation_mode*.
+        scale: *size* to *length*; where a scale was given, that scale.
+        region: where the region of interest starts and ends, in parts of the axis.
+
+    Raises:
+        ValueError: there is no such *mode*.
+    """
+    if not size:
+        return Places(0, 0, 1, 0)
+    # an output length that scales give is taken before it is rounded down
+    exact = scale * length
+    start, end = region
+    origin, step = Fraction(0), 1 / scale
+    match mode:
+        case "half_pixel":
+            origin = _HALF / scale - _HALF
+        case "half_pixel_symmetric":
+            origin = Fraction(length, 2) * (1 - size / exact) + _HALF / scale - _HALF
+        case "pytorch_half_pixel":
+            if size > 1:
+                origin = _HALF / scale - _HALF
+        case "align_corners":
+            if size > 1:
+                step = (length - 1) / (exact - 1)
+        case "asymmetric":
+            pass
+        case "tf_half_pixel_for_nn":
+            origin = _HALF / scale
+        case "tf_crop_and_resize" if size == 1:
+            origin = (start + end) * (length - 1) / 2
+        case "tf_crop_and_resize":
+            # here the text goes by the length of the output as it is
+            origin = start * (length - 1)
+            step = (end - start) * (length - 1) / (size - 1)
+        case _:
+            raise ValueError(
+                f"coordinate_transformation_mode is {mode!r}, expected 'half_pixel', "
+                f"'half_pixel_symmetric', 'pytorch_half_pixel', 'align_corners', "
+                f"'asymmetric', 'tf_half_pixel_for_nn' or 'tf_crop_and_resize'"
+            )
+    return Places.of(origin, step, size)
