@@ -77,6 +77,25 @@ def test_activations_of_products_only(compare, normal, activation):
     compare("FusedGemm", inputs, activation=activation, activation_alpha=0.3)
 
 
+@pytest.mark.parametrize("opset", (10, *OPSETS))
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_quantized_product_is_that_of_onnx(compare, ours, integers, opset, dtype):
+    """ONNX Runtime has the operator in ONNX's domain only."""
+    a, b = integers(90, (2, 3, 6), dtype), integers(90, (6, 5), dtype)
+    scales = np.linspace(0.01, 0.05, 5, dtype=np.float32)
+    zeros = integers(40, (5,), dtype)
+    one, zero = np.array(0.02, np.float32), np.array(7, dtype)
+    for b_scale, b_zero in ((one, zero), (scales, zeros)):
+        inputs = [a, one, zero, b, b_scale, b_zero, np.array(0.1, np.float32), zero]
+        compare("QLinearMatMul", inputs, domain="", opset=opset, dtypes=[dtype])
+        (wanted,) = ours(
+            "QLinearMatMul", inputs, domain="", opset=opset, dtypes=[dtype]
+        )
+        (found,) = ours("QLinearMatMul", inputs, opset=opset)
+        assert found.dtype == dtype and len(np.unique(wanted)) > 5
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_an_activation_after_a_product(ours, close, normal):
     """ONNX Runtime has it on GPUs only."""
     a, b = normal(2, 4, 3), normal(4, 5)

@@ -33,7 +33,8 @@ _FAMILIES: Final[dict[str, str]] = {
         "SkipSimplifiedLayerNormalization"
     ),
     "matmul": (
-        "FusedGemm FusedMatMul FusedMatMulActivation MatMulNBits TransposeMatMul"
+        "FusedGemm FusedMatMul FusedMatMulActivation MatMulNBits QLinearMatMul "
+        "TransposeMatMul"
     ),
     "conv": (
         "ConvTransposeWithDynamicPads FusedConv NhwcConv NhwcFusedConv NhwcMaxPool "

@@ -144,6 +144,23 @@ def activate(
     return body.op(activation, x, **dict(zip(names, parameters, strict=False)))
 
 
+@operator("QLinearMatMul", since=10)
+def _qlinear_matmul(
+    body: Body,
+    a: str,
+    a_scale: str,
+    a_zero_point: str,
+    b: str,
+    b_scale: str,
+    b_zero_point: str,
+    y_scale: str,
+    y_zero_point: str,
+) -> str:
+    """ONNX's operator, as models have it in this domain, too."""
+    one, other = (a, a_scale, a_zero_point), (b, b_scale, b_zero_point)
+    return body.op("QLinearMatMul", *one, *other, y_scale, y_zero_point)
+
+
 # weights of few bits
 
 

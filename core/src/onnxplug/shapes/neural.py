@@ -194,5 +194,6 @@ RULES: Final[dict[str, Rule]] = {
 MICROSOFT: Final[dict[str, Rule]] = {
     "FusedGemm": _gemm,
     "FusedMatMul": _fused_matmul,
+    "QLinearMatMul": _qlinear_matmul,
 }
 """Operators of ``com.microsoft``."""
