@@ -120,7 +120,11 @@ def test_as_json_each_version_is_told_by_itself(cli, telling) -> None:
 
 def test_deprecated_versions_are_none(cli, telling) -> None:
     found = cli("ops", "--ep", telling, "--json").json["versions"]
-    upsample = [each for each in found if each["operator"] == "Upsample"]
+    upsample = [
+        each
+        for each in found
+        if (each["domain"], each["operator"]) == ("ai.onnx", "Upsample")
+    ]
     assert [(each["since"], each["until"]) for each in upsample][-1] == (9, 9)
 
 

@@ -27,6 +27,24 @@ COMPUTE_INTENSIVE: Final = CONTROL_FLOW | {
 }
 """Operators that take many times as long as those that read each element once."""
 
+UNARY: Final = frozenset(
+    """
+    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
+    Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not
+    Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt
+    Swish Tan Tanh ThresholdedRelu
+    """.split()
+)
+"""Operators of each element of the first input; others are the same for all."""
+
+BROADCAST: Final = frozenset(
+    """
+    Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu
+    Pow Sub Sum Where Xor
+    """.split()
+)
+"""Operators of the elements of all inputs, which are broadcast."""
+
 DEQUANTIZE: Final = "DequantizeLinear"
 """ONNX's operator, and ONNX Runtime's.  Of constants it is not folded: what becomes of
 it is decided when it is known which EP reads it."""

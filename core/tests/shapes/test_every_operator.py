@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import onnx.defs
 
-from onnxplug.layout import NHWC_DOMAIN, NHWC_OPERATORS
+from onnxplug.layout import (
+    NCHWC_DOMAIN,
+    NCHWC_OPERATORS,
+    NHWC_DOMAIN,
+    NHWC_OPERATORS,
+)
 from onnxplug.shapes.control import RULES as BODY_RULES
 from onnxplug.shapes.rules import operators_with_rules
 
@@ -29,8 +34,9 @@ def test_every_operator_has_a_rule():
     rules = operators_with_rules()
     known = {*rules, *BODY_RULES}
     assert defined <= known
-    others = {"com.microsoft", NHWC_DOMAIN}
+    others = {"com.microsoft", NCHWC_DOMAIN, NHWC_DOMAIN}
     assert {key for key in known if key[0] not in others} - defined == OURS
     assert {name for domain, name in known if domain == NHWC_DOMAIN} == NHWC_OPERATORS
+    assert {name for domain, name in known if domain == NCHWC_DOMAIN} == NCHWC_OPERATORS
     assert not {*rules} & BODY_RULES.keys()
     assert len({*rules}) == len(rules), "an operator has two rules"

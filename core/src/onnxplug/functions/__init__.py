@@ -9,16 +9,21 @@ A table rather than imports, so that a model pays only for the families it uses.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import SPI_VERSION, Domain, Operator, Reason
-from onnxplug.layout import NHWC_DOMAIN, NHWC_OPERATORS
+from onnxplug.ep import SPI_VERSION, Domain, GraphEditor, Operator, Reason
+from onnxplug.layout import (
+    NCHWC_DOMAIN,
+    NCHWC_OPERATORS,
+    NHWC_DOMAIN,
+    NHWC_OPERATORS,
+)
 
 if TYPE_CHECKING:
     from onnxplug.graph import Function, Graph, Node
 
-__all__ = ["DOMAINS", "find"]
+__all__ = ["DOMAINS", "find", "with_blocks"]
 
 _MICROSOFT: Final = "com.microsoft"
 
@@ -93,27 +98,51 @@ def _channels_last(graph: Graph, node: Node) -> Function | Reason:
     return make(graph, node)
 
 
-DOMAINS: Final[Mapping[str, Domain]] = {
-    name: Domain(name=name, spi_version=SPI_VERSION, operators=operators)
-    for name, operators in (
-        ("", [*_operators(_ADDED_TO_ONNX)]),
-        (
-            _MICROSOFT,
-            [
-                *_operators(_FAMILIES),
-                *(
-                    Operator(op_type=op_type, refused=_WHY_NO_SEARCH)
-                    for op_type in _SEARCHES.split()
-                ),
-            ],
+def with_blocks(size: int | None) -> Domain:
+    """The operators on images whose channels are in blocks of *size*.
+
+    Args:
+        size: ``None``: of what size a model says.
+    """
+
+    def rewrite(editor: GraphEditor) -> Sequence[str]:
+        from onnxplug.functions.blocks import rewrite
+
+        return rewrite(editor, size)
+
+    return _domain(
+        NCHWC_DOMAIN,
+        *(
+            Operator(op_type=op_type, rewrite=rewrite)
+            for op_type in sorted(NCHWC_OPERATORS)
         ),
-        (
+    )
+
+
+def _domain(name: str, *operators: Operator) -> Domain:
+    return Domain(name=name, spi_version=SPI_VERSION, operators=operators)
+
+
+DOMAINS: Final[Mapping[str, Domain]] = {
+    domain.name: domain
+    for domain in (
+        _domain("", *_operators(_ADDED_TO_ONNX)),
+        _domain(
+            _MICROSOFT,
+            *_operators(_FAMILIES),
+            *(
+                Operator(op_type=op_type, refused=_WHY_NO_SEARCH)
+                for op_type in _SEARCHES.split()
+            ),
+        ),
+        _domain(
             NHWC_DOMAIN,
-            [
+            *(
                 Operator(op_type=op_type, function=_channels_last)
                 for op_type in sorted(NHWC_OPERATORS)
-            ],
+            ),
         ),
+        with_blocks(None),
     )
 }
 """The domains that the host itself knows operators of."""

@@ -80,10 +80,19 @@ def _make(graph: Graph, node: Node) -> Function | str:
             f"its function needs opset {known.since} of ai.onnx, and the model imports "
             f"{opset}; convert the model with onnx.version_converter"
         )
-    body = Body(graph, node, _form(known.maker).inputs)
+    return write(known.maker, Body(graph, node, formal_inputs(known.maker)), node)
+
+
+def formal_inputs(maker: Callable[..., Outputs]) -> tuple[str, ...]:
+    """The names of the inputs of the functions that *maker* makes."""
+    return _form(maker).inputs
+
+
+def write(maker: Callable[..., Outputs], body: Body, node: Node) -> Function | str:
+    """The function of *node* that *maker* writes into *body*, or why there is none."""
     try:
-        _check_form(known.maker, node)
-        made = known.maker(body, *body.inputs, **node.attributes)
+        check_form(maker, node)
+        made = maker(body, *body.inputs, **node.attributes)
         outputs = (made,) if isinstance(made, str) else made
         for position, name in enumerate(node.outputs):
             if name is not None and outputs[position : position + 1] in ((), (None,)):
@@ -97,7 +106,7 @@ def _make(graph: Graph, node: Node) -> Function | str:
     return body.function(outputs)
 
 
-def _check_form(maker: Callable[..., Outputs], node: Node) -> None:
+def check_form(maker: Callable[..., Outputs], node: Node) -> None:
     """Raise unless *node* has the inputs and attributes that *maker* knows."""
     form = _form(maker)
     if len(node.inputs) > len(form.inputs):

@@ -18,27 +18,10 @@ from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, made_in_bodies
 from onnxplug.graph.snapshot import Snapshot
 from onnxplug.layout import composed, inverse, permuted
+from onnxplug.operators import BROADCAST, UNARY
 from onnxplug.prepare.channels_last import transpose
 
 Perm: TypeAlias = tuple[int, ...]
-
-_UNARY: Final = frozenset(
-    """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
-    Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not
-    Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt
-    Swish Tan Tanh ThresholdedRelu
-    """.split()
-)
-"""Operators of each element of the first input; others are the same for all."""
-
-_BROADCAST: Final = frozenset(
-    """
-    Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu
-    Pow Sub Sum Where Xor
-    """.split()
-)
-"""Operators of the elements of all inputs, which are broadcast."""
 
 _REDUCTIONS: Final = frozenset(
     """
@@ -49,7 +32,7 @@ _REDUCTIONS: Final = frozenset(
 
 _OLDEST: Final = {
     **dict.fromkeys(("LogSoftmax", "Softmax"), 13),  # before: of all axes from one on
-    **dict.fromkeys(_BROADCAST, 8),  # before: broadcast by attributes
+    **dict.fromkeys(BROADCAST, 8),  # before: broadcast by attributes
 }
 
 
@@ -420,9 +403,9 @@ def _role(graph: Graph, node: Node) -> _Role | None:
     shape = graph.value(node.inputs[0] or "").shape
     if shape is None:
         return None
-    if op_type in _UNARY:
+    if op_type in UNARY:
         return _Role((0,))
-    if op_type in _BROADCAST:
+    if op_type in BROADCAST:
         return _Role(tuple(range(len(node.inputs))), broadcasts=True)
     if op_type == "Concat":
         return _along(node, tuple(range(len(node.inputs))), None, len(shape))

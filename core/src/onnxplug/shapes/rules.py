@@ -15,7 +15,7 @@ from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug.ep import MapType, OptionalType, SequenceType, describe
 from onnxplug.errors import ModelError
 from onnxplug.interruption import raise_interruption
-from onnxplug.layout import NHWC_DOMAIN
+from onnxplug.layout import NCHWC_DOMAIN, NHWC_DOMAIN
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import Fact, NodeCall, Value
 
@@ -41,6 +41,7 @@ _TABLES: Final = {
         "windows.MICROSOFT",
     ),
     NHWC_DOMAIN: ("channels_last.RULES",),
+    NCHWC_DOMAIN: ("blocks.RULES",),
 }
 """Where the rules of a domain are; no operator is in two tables."""
 
