@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 
 import onnxplug
 from onnxplug.errors import (
+    ArgumentTypeError,
     InputError,
     InvalidArgument,
     OutputMismatch,
@@ -334,6 +336,36 @@ def test_addresses_are_bound_with_shapes_that_there_are() -> None:
         with pytest.raises(InvalidArgument, match=r"negative size|address 0"):
             binding.bind_input("X", "cpu", 0, np.float32, shape, place)
     binding.bind_input("X", "cpu", 0, np.float32, [0, 2], 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (-8, "-0x8; expected one of this process's memory"),
+        (1 << 63, "0x8000000000000000; expected one"),
+        (1 << 64, "0x10000000000000000; expected one"),
+        ((1 << 63) - 8, "0x7ffffffffffffff8, and has 24 bytes"),
+        (8, "address 0x8, and has 24 bytes there; no process has memory there"),
+        ("here", "'here', a str; expected a whole number"),
+        (1.5, "1.5, a float; expected a whole number"),
+        (True, "True, a bool; expected a whole number"),
+    ],
+)
+def test_addresses_that_no_process_has_are_refused(address: Any, words: str) -> None:
+    binding = onnxplug.InferenceSession(MATMUL_2).io_binding()
+    for bind, name in ((binding.bind_input, "X"), (binding.bind_output, "Y")):
+        with pytest.raises(InvalidArgument, match=words):
+            bind(name, "cpu", 0, np.float32, [3, 2], address)
+
+
+def test_an_address_needs_an_element_type_and_a_shape() -> None:
+    binding = onnxplug.InferenceSession(MATMUL_2).io_binding()
+    address = X.ctypes.data
+    for element_type, shape in ((None, [3, 2]), (np.float32, None), ("no", [3, 2])):
+        with pytest.raises(ArgumentTypeError, match=r"an? (shape|element type) is"):
+            binding.bind_output("Y", "cpu", 0, element_type, shape, address)
+    with pytest.raises(ArgumentTypeError, match="a device is 0; expected the name"):
+        binding.bind_output("Y", 0)  # type: ignore[arg-type]
 
 
 def test_a_bound_input_must_be_a_value() -> None:

@@ -439,7 +439,11 @@ class UnknownOutput(InvalidArgument):
     """An output was asked for that the model does not have."""
 
 
-class ValueTypeError(InvalidArgument, TypeError):
+class ArgumentTypeError(InvalidArgument, TypeError):
+    """An argument of a call is of the wrong type."""
+
+
+class ValueTypeError(ArgumentTypeError):
     """An ``OrtValue`` is to be made from what is no array, or filled with it."""
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from onnxplug.ep import SparseTensor
-from onnxplug.errors import InvalidArgument, OutputMismatch
+from onnxplug.ep import DataType, SparseTensor
+from onnxplug.errors import (
+    ArgumentTypeError,
+    InvalidArgument,
+    OutOfMemory,
+    OutputMismatch,
+)
 from onnxplug.session.ort_value import OrtValue
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -126,6 +134,65 @@ def test_shapes_have_sizes_of_zero_or_more() -> None:
     for shape in ([-1], [2, -3], [1 << 62, 4]):
         with pytest.raises(InvalidArgument, match="the shape"):
             OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+
+
+@pytest.mark.parametrize("shape", ["12", None, 6, [2.5]])
+def test_what_is_no_list_of_sizes_is_no_shape(shape: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"a shape is .*; expected a list of"):
+        OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+
+
+def test_a_tensor_has_no_more_axes_than_numpys_arrays() -> None:
+    assert OrtValue.ortvalue_from_shape_and_type([1] * 64, np.float32)
+    with pytest.raises(InvalidArgument, match="65 sizes; numpy has at most 64"):
+        OrtValue.ortvalue_from_shape_and_type([1] * 65, np.float32)
+
+
+@pytest.mark.parametrize("element_type", ["nonsense", None, object(), "M8[s]", [1]])
+def test_what_is_no_element_type_is_refused(element_type: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="an element type is "):
+        OrtValue.ortvalue_from_shape_and_type([2], element_type)
+
+
+def test_numbers_that_onnx_gives_no_element_type_are_refused() -> None:
+    for make in (
+        lambda: OrtValue.ortvalue_from_shape_and_type([2], 77),
+        lambda: OrtValue.ortvalue_from_numpy_with_onnx_type(X, 77),
+    ):
+        with pytest.raises(InvalidArgument, match="77 is not defined by ONNX"):
+            make()
+
+
+def test_a_tensor_larger_than_memory_is_told_so() -> None:
+    for element_type in (DataType.FLOAT32, DataType.STRING):
+        with pytest.raises(
+            OutOfMemory, match=r"\[1099511627776\] needs more"
+        ) as caught:
+            OrtValue.ortvalue_from_shape_and_type([1 << 40], element_type)
+        assert caught.value.nbytes == element_type.numpy.itemsize << 40
+
+
+def test_a_new_tensor_of_strings_has_strings() -> None:
+    value = OrtValue.ortvalue_from_shape_and_type([2], TensorProto.STRING)
+    assert value.numpy().tolist() == ["", ""]
+    for make in (
+        lambda: OrtValue.ortvalue_from_shape_and_type([2], object, "cuda"),
+        lambda: OrtValue.ortvalue_from_numpy(np.array(["a"], object), "cuda"),
+    ):
+        with pytest.raises(InvalidArgument, match="only the host holds them"):
+            make()
+
+
+@pytest.mark.parametrize("place", [(3, 0), (None, 0), ("cuda", "x"), ("cuda", 1.5)])
+def test_a_device_is_a_name_and_a_number(place: Any) -> None:
+    for make in (
+        lambda: OrtValue.ortvalue_from_shape_and_type([2], np.float32, *place),
+        lambda: OrtValue.ortvalue_from_numpy(X, *place),
+    ):
+        with pytest.raises(ArgumentTypeError, match=r"a device (is|has number) "):
+            make()
+    with pytest.raises(InvalidArgument, match="number -1; expected 0 or more"):
+        OrtValue.ortvalue_from_numpy(X, "cuda", -1)
 
 
 def test_what_is_read_only_is_not_updated() -> None:

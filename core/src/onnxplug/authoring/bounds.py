@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MOST_ELEMENTS: Final = (1 << 63) - 1
 """The largest int64, in which ONNX counts elements, and engines bytes."""
 
+MOST_AXES: Final = 64
+"""The highest rank of numpy's arrays."""
+
 
 class OutOfBounds(ValueError):
     """A number of an operator's attribute or input that ONNX does not allow there."""

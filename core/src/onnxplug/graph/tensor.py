@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, SparseTensor
 from onnxplug.errors import InvalidModel, UnsupportedModel
@@ -31,7 +32,6 @@ _Chunk = int | tuple[int, int]
 packed varints, or one or several numbers of fixed width."""
 
 _EXTERNAL: Final = 1  # DataLocation.EXTERNAL
-_MAX_RANK: Final = 64  # numpy's
 
 # The field that holds an element type's values when raw_data does not.
 _VALUES: Final = {
@@ -188,9 +188,9 @@ def read_entry(message: Message) -> tuple[str, str]:
 
 
 def _shape(dims: list[int], dtype: DataType, name: str) -> tuple[int, ...]:
-    if len(dims) > _MAX_RANK:
+    if len(dims) > MOST_AXES:
         raise UnsupportedModel(
-            f"tensor {name!r} has {len(dims)} dimensions; numpy has at most {_MAX_RANK}"
+            f"tensor {name!r} has {len(dims)} dimensions; numpy has at most {MOST_AXES}"
         )
     if min(dims, default=0) < 0:
         raise InvalidModel(f"tensor {name!r} has a negative size in shape {dims}")

@@ -19,7 +19,12 @@ from onnxplug.ep import (
     Stream,
 )
 from onnxplug.ep.device_context import MemoryKind
-from onnxplug.errors import EpError, InvalidArgument, OnnxplugError
+from onnxplug.errors import (
+    ArgumentTypeError,
+    EpError,
+    InvalidArgument,
+    OnnxplugError,
+)
 from onnxplug.guard import FAILURES, blame, blaming, in_words, malformed
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
@@ -353,11 +358,11 @@ class Device:
     def _from_capsule(self, data: Any, handle: int | None) -> Any:
         try:
             capsule = data.__dlpack__(stream=handle)
+        except InvalidArgument:
+            raise
         except Exception as error:  # whatever the library raises
             raise_interruption(error)
-            raise InvalidArgument(
-                f"a {type(data).__name__} gives no array by DLPack: {error}"
-            ) from error
+            raise InvalidArgument(f"no array is given by DLPack: {error}") from error
         with blaming(self.ep, "run", "DeviceContext.from_dlpack"):
             array = self.context.from_dlpack(capsule)
         wrong = self.what_is_wrong(array, None, None)
@@ -418,9 +423,18 @@ def find_device(device_type: str, device_id: int, registry: PluginRegistry) -> D
     """The device whose memory is named *device_type*, such as ``cuda``.
 
     Raises:
-        InvalidArgument: there is no such device.
+        InvalidArgument: there is no such device; ``ArgumentTypeError`` for what is no
+            number of one.
     """
-    location = MemoryLocation(device_type.lower(), device_id)
+    try:
+        ordinal = operator.index(device_id)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"a device has number {device_id!r}; expected a whole number, from 0"
+        ) from None
+    if ordinal < 0:
+        raise InvalidArgument(f"a device has number {ordinal}; expected 0 or more")
+    location = MemoryLocation(device_type.lower(), ordinal)
     try:
         return device_at(location, registry)
     except OnnxplugError as error:

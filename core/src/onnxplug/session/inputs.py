@@ -24,6 +24,7 @@ from onnxplug.ep import (
     SparseTensorType,
     TensorType,
     ValueType,
+    bounds,
 )
 from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
@@ -326,7 +327,9 @@ def _from_library(name: str, value: Any) -> np.ndarray[Any, Any]:
     try:
         if hasattr(value, "__array__"):
             return np.asarray(value)
-        return np.from_dlpack(value)
+        from onnxplug.session.dlpack import as_source, import_host  # seldom fed
+
+        return import_host(as_source(value))
     # whatever the library raises, such as for a tensor that requires a gradient, lies
     # on a device, or has an element type that numpy lacks
     except Exception as error:
@@ -479,6 +482,12 @@ def _sparse_checker(
                 "[n]",
                 input=name,
             )
+        try:
+            found = bounds.sizes(found)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"input {name!r}, sparse, has no shape: {error}", input=name
+            ) from error
         wrong = outside(indices, found)
         if wrong.any():
             raise InputError(

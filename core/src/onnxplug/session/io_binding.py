@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from onnxplug.authoring.arrays import has_element_twice
-from onnxplug.ep import HOST, DataType, MemoryLocation
+from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import (
     InputError,
     InvalidArgument,
@@ -20,7 +18,9 @@ from onnxplug.escape import escape
 from onnxplug.plugins import PluginRegistry
 from onnxplug.plugins import registry as registry_of_process
 from onnxplug.run.aliasing import overlap
+from onnxplug.session.addresses import array_at
 from onnxplug.session.bound_runs import BoundRuns
+from onnxplug.session.described import as_data_type, as_sizes, is_host
 from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
 from onnxplug.session.outputs import check_bound_output, own
 
@@ -125,10 +125,12 @@ class IOBinding:
         The memory must outlive the binding.
 
         Raises:
-            InvalidArgument: the memory is not the host's; bind an ``OrtValue``.
+            InvalidArgument: the memory is not the host's, for which an ``OrtValue`` is
+                bound, or no process has memory at the address; or there is no such
+                shape or element type.
         """
-        array = _at_address(device_type, element_type, shape, buffer_ptr)
-        self.bind_ortvalue_input(name, OrtValue(array))
+        value = _at_address(device_type, element_type, shape, buffer_ptr)
+        self.bind_ortvalue_input(name, value)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Feed *ortvalue* from where it is.
@@ -166,15 +168,16 @@ class IOBinding:
 
         Raises:
             UnknownOutput: there is no such output.
-            InvalidArgument: there is no such device, or an address is not the host's.
+            InvalidArgument: there is no such device; or, with an address, see
+                :meth:`bind_input`.
         """
         if buffer_ptr is not None:
-            array = _at_address(device_type, element_type, shape or (), buffer_ptr)
-            self.bind_ortvalue_output(name, OrtValue(array))
+            value = _at_address(device_type, element_type, shape, buffer_ptr)
+            self.bind_ortvalue_output(name, value)
             return
         self._check_output(name)
         self.version += 1
-        if device_type.lower() == "cpu":
+        if is_host(device_type):
             self.outputs[name] = BoundOutput(HOST, None, None)
         else:
             from onnxplug.run.device import find_device  # few programs have one
@@ -409,24 +412,12 @@ def _copy(result: Any, device: Device | None) -> Any:
 
 
 def _at_address(
-    device_type: str, element_type: Any, shape: Sequence[int], address: int
-) -> np.ndarray[Any, Any]:
-    if device_type.lower() != "cpu":
+    device_type: str, element_type: Any, shape: Sequence[int] | None, address: Any
+) -> OrtValue:
+    if not is_host(device_type):
         raise InvalidArgument(
             f"an address of {device_type!r} memory cannot be bound; bind an OrtValue "
             "made by OrtValue.ortvalue_from_shape_and_type or from_dlpack"
         )
-    if element_type is None:
-        raise InvalidArgument("an address is bound without an element type")
     data_type = as_data_type(element_type)
-    if data_type is DataType.STRING:
-        raise InvalidArgument("strings have no address; feed them to run() instead")
-    dtype, sizes = data_type.numpy, as_sizes(shape, data_type)
-    nbytes = math.prod(sizes) * dtype.itemsize
-    if nbytes == 0:
-        return np.empty(sizes, dtype)
-    if not address:
-        raise InvalidArgument(f"{nbytes} bytes are bound at address 0")
-    memory = memoryview((ctypes.c_char * nbytes).from_address(address))
-    flat: np.ndarray[Any, Any] = np.frombuffer(memory, dtype=dtype)
-    return flat.reshape(sizes)
+    return OrtValue(array_at(address, data_type, as_sizes(shape, data_type)))

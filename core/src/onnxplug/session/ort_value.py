@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from onnxplug.authoring import bounds
 from onnxplug.authoring.arrays import is_masked, usual_form
 from onnxplug.authoring.locks import new_rlock
 from onnxplug.ep import HOST, DataType, MemoryLocation, SparseTensor, TensorType
@@ -21,6 +20,13 @@ from onnxplug.errors import (
 )
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import registry as registry_of_process
+from onnxplug.session.described import (
+    as_data_type,
+    as_sizes,
+    is_host,
+    new_array,
+    require_numbers,
+)
 from onnxplug.session.dlpack import HOST as DLPACK_HOST
 from onnxplug.session.dlpack import as_source, export, import_host
 from onnxplug.session.model_info import type_name, type_name_of
@@ -73,8 +79,9 @@ class OrtValue:
                 some of its elements are masked, or there is no such device.
         """
         array = _as_stored(array)
-        if device_type.lower() == "cpu":
+        if is_host(device_type):
             return cls(array)
+        require_numbers(DataType.from_numpy(array.dtype), device_type)
         device = _find_device(device_type, device_id)
         return cls(device.from_host(array), device.location, device)
 
@@ -88,7 +95,7 @@ class OrtValue:
             InvalidArgument: the two differ in size, one of them is of strings, or bytes
                 other than 0 and 1 are to be truths.
         """
-        data_type = DataType.from_onnx(onnx_element_type)
+        data_type = as_data_type(onnx_element_type)
         dtype = data_type.numpy
         if DataType.STRING in (data_type, _data_type(data)):
             raise InvalidArgument("strings have no bytes that are another type's")
@@ -117,12 +124,15 @@ class OrtValue:
             element_type: a numpy dtype or type, or ONNX's number of an element type.
 
         Raises:
-            InvalidArgument: there is no such device, or no such shape.
+            InvalidArgument: there is no such device, no such shape or no such element
+                type, or strings are to be on a device.
+            OutOfMemory: it takes more memory than there is.
         """
         dtype = as_data_type(element_type)
         sizes = as_sizes(shape, dtype)
-        if device_type.lower() == "cpu":
-            return cls(np.empty(sizes, dtype.numpy))
+        if is_host(device_type):
+            return cls(new_array(sizes, dtype))
+        require_numbers(dtype, device_type)
         device = _find_device(device_type, device_id)
         return cls(device.empty(sizes, dtype), device.location, device)
 
@@ -138,8 +148,9 @@ class OrtValue:
                 for arrays of the host.
 
         Raises:
-            InvalidArgument: the memory cannot be shared, or what is to be booleans is
-                not bytes of 0 and 1; ``ValueTypeError`` for what has no DLPack.
+            InvalidArgument: the memory cannot be shared, no process has memory where it
+                is said to be, or what is to be booleans is not bytes of 0 and 1;
+                ``ValueTypeError`` for what has no DLPack.
         """
         source = as_source(data)
         # whatever the library raises
@@ -152,6 +163,8 @@ class OrtValue:
             return cls._imported(source, (where, ordinal))
         try:
             array = import_host(source)
+        except InvalidArgument:
+            raise
         except Exception as error:
             raise_interruption(error)
             raise _no_dlpack(data, error) from error
@@ -464,27 +477,6 @@ def _no_dlpack(data: Any, error: Exception) -> InvalidArgument:
     return InvalidArgument(
         f"a {type(data).__name__} gives numpy no array by DLPack: {error}"
     )
-
-
-def as_data_type(element_type: Any) -> DataType:
-    """The element type meant by a numpy dtype or type, or by ONNX's number."""
-    if isinstance(element_type, DataType):
-        return element_type
-    if isinstance(element_type, int):
-        return DataType.from_onnx(element_type)
-    return DataType.from_numpy(np.dtype(element_type))
-
-
-def as_sizes(shape: Sequence[int], dtype: DataType) -> tuple[int, ...]:
-    """The shape of a tensor of *dtype*.
-
-    Raises:
-        InvalidArgument: a size is negative, or there is no room for so many elements.
-    """
-    try:
-        return bounds.sizes(shape, itemsize=dtype.numpy.itemsize)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from error
 
 
 def _data_type(array: Any) -> DataType:
