@@ -15,9 +15,19 @@ CORE: Final = ROOT / "core" / "src" / "onnxplug"
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
 FLOORS: Final = (
-    {"duration", "escape", "foreign", "forks", "interruption"},
+    {"duration", "escape", "foreign", "forks", "interruption", "paths"},
     {"errors", "ep", "authoring"},
-    {"guard", "hardware", "log", "plugins", "strictness", "suggest", "warn", "weights"},
+    {
+        "guard",
+        "hardware",
+        "log",
+        "names",
+        "plugins",
+        "strictness",
+        "suggest",
+        "warn",
+        "weights",
+    },
     {"graph"},
     {"shapes", "functions", "domains", "layout", "operators", "selection"},
     {
@@ -25,6 +35,7 @@ FLOORS: Final = (
         "context_data",
         "custom_operators",
         "prepare",
+        "replacements",
         "entries",
         "options",
         "queries",

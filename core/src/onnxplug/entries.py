@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from onnxplug.errors import OptionError
 from onnxplug.layout import BLOCK_ENTRY
+from onnxplug.paths import why_no_path
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
@@ -53,6 +54,9 @@ def buckets(text: str) -> dict[str, tuple[int, ...]] | None:
     return found
 
 
+_PATH: Final = Entry(
+    "", lambda value: not why_no_path(value), "a path that systems can encode"
+)
 _FLAG: Final = Entry("0", ("0", "1").__contains__, "'0' or '1'")
 _IGNORED: Final = Entry(effect=False)
 
@@ -65,7 +69,7 @@ RELEASED_ONLY: Final = "session.allow_released_opsets_only"
 SESSION: Final[Mapping[str, Entry]] = {
     "session.check_results": _FLAG._replace(default=""),
     "session.disable_cpu_ep_fallback": _FLAG,
-    "session.model_external_initializers_file_folder_path": Entry(""),
+    "session.model_external_initializers_file_folder_path": _PATH,
     SERVE: _FLAG,
     PAD: Entry("", lambda value: buckets(value) is not None, BUCKETS_ARE),
     "session.record_ep_graph_assignment_info": _FLAG,
@@ -74,17 +78,17 @@ SESSION: Final[Mapping[str, Entry]] = {
     "session.use_memory_mapped_model": _FLAG._replace(default="1"),
     "optimization.disable_specified_optimizers": Entry(""),
     "ep.context_enable": _FLAG,
-    "ep.context_file_path": Entry(""),
+    "ep.context_file_path": _PATH,
     "ep.context_embed_mode": _FLAG,
     "ep.context_node_name_prefix": Entry(""),
-    "ep.context_model_external_initializers_file_name": Entry(""),
+    "ep.context_model_external_initializers_file_name": _PATH,
     "ep.share_ep_contexts": _FLAG,
     "ep.stop_share_ep_contexts": _FLAG,
     "session.disable_model_compile": _FLAG,
     "session.fail_on_suboptimal_compiled_model": _FLAG,
     "ep.enable_weightless": _FLAG._replace(effect=False),
     RELEASED_ONLY: _FLAG._replace(default="1"),
-    "session.optimized_model_external_initializers_file_name": Entry(""),
+    "session.optimized_model_external_initializers_file_name": _PATH,
     "session.optimized_model_external_initializers_min_size_in_bytes": Entry(
         "1024", str.isdecimal, "a number of bytes"
     ),

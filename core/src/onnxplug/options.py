@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.entries import (
     DEFAULTS,
@@ -14,6 +14,13 @@ from onnxplug.entries import (
     check_session_entry,
 )
 from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
+from onnxplug.paths import why_no_path
+from onnxplug.replacements import (
+    HostTensor,
+    array_of,
+    arrays_by_name,
+    files_by_name,
+)
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
@@ -23,13 +30,6 @@ if TYPE_CHECKING:
     from onnxplug.context_data import ReadFunction
     from onnxplug.ep import Domain, EpDevice
     from onnxplug.selection import ProviderRequest
-
-
-class HostTensor(Protocol):
-    """What gives a tensor as an array: an ``OrtValue``."""
-
-    def numpy(self) -> Any:
-        """The elements."""
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -112,6 +112,8 @@ class SessionOptions:
         "profile_file_prefix": str,
     }
 
+    _PATHS: Final = ("optimized_model_filepath", "profile_file_prefix")
+
     intra_op_num_threads: int
     graph_optimization_level: GraphOptimizationLevel
     optimized_model_filepath: str
@@ -174,6 +176,10 @@ class SessionOptions:
         ):
             raise OptionTypeError(
                 f"SessionOptions.{name} is {value!r}; expected {expected.__name__}"
+            )
+        if name in self._PATHS and (why := why_no_path(str(value))):
+            raise OptionError(
+                f"SessionOptions.{name} is {value!r}, {why}; expected a path"
             )
         if default not in (None, value):
             self._strictness.without_effect(
@@ -288,8 +294,12 @@ class SessionOptions:
         self._denoted_dimensions[denotation] = _size(what, size)
 
     def add_initializer(self, name: str, value: HostTensor) -> None:
-        """Use *value* for the initializer *name*; it is kept alive."""
-        self._initializers[name] = value.numpy()
+        """Use *value* for the initializer *name*; it is kept alive.
+
+        Raises:
+            OptionTypeError: it is no ``OrtValue``.
+        """
+        self._initializers[name] = array_of(name, value)
 
     def add_external_initializers(
         self, names: Sequence[str], values: Sequence[HostTensor]
@@ -297,15 +307,10 @@ class SessionOptions:
         """Use *values* for the initializers *names*, whose files need not exist.
 
         Raises:
-            OptionError: the two are not of one length.
+            OptionError: the two are not of one length; ``OptionTypeError`` if one is no
+                list, or has what is no name or no ``OrtValue``.
         """
-        if len(names) != len(values):
-            raise OptionError(
-                f"{len(names)} names and {len(values)} values of external initializers "
-                "are given; expected one value for each name"
-            )
-        for name, value in zip(names, values, strict=True):
-            self._external_initializers[name] = value.numpy()
+        self._external_initializers.update(arrays_by_name(names, values))
 
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
@@ -313,21 +318,11 @@ class SessionOptions:
         """Read external data of the files *names* from *buffers* instead.
 
         Raises:
-            OptionError: the three are not of one length, or a buffer is too short.
+            OptionError: the three are not of one length, or a buffer has not as many
+                bytes; ``OptionTypeError`` if one is no list, or has what is no name, no
+                buffer or no length.
         """
-        if not len(names) == len(buffers) == len(lengths):
-            raise OptionError(
-                f"{len(names)} names, {len(buffers)} buffers and {len(lengths)} "
-                "lengths of files in memory are given; expected as many of each"
-            )
-        for name, buffer, length in zip(names, buffers, lengths, strict=True):
-            view = memoryview(buffer).cast("B")
-            if length > len(view):
-                raise OptionError(
-                    f"file {name!r} in memory is said to have {length} bytes; its "
-                    f"buffer has {len(view)}"
-                )
-            self._external_files[name] = view[:length]
+        self._external_files.update(files_by_name(names, buffers, lengths))
 
     def set_ep_context_data_read_func(
         self, read_func: ReadFunction, max_data_size: int
@@ -491,12 +486,18 @@ class SessionOptions:
 
 def _text(key: Any, value: Any) -> str:
     """The value of a config entry."""
-    if isinstance(key, str) and isinstance(value, str | int | float):
-        return str(value)
-    raise OptionTypeError(
-        f"the config entry {key!r} is given {value!r}; expected a text for each of the "
-        "two"
-    )
+    if not (isinstance(key, str) and isinstance(value, str | int | float)):
+        raise OptionTypeError(
+            f"the config entry {key!r} is given {value!r}; expected a text for each of "
+            "the two"
+        )
+    text = str(value)
+    if "\0" in text:
+        raise OptionError(
+            f"the config entry {key!r} is given {text!r}; a value has no NUL "
+            "character, at which engines end a text"
+        )
+    return text
 
 
 def _size(what: str, size: Any) -> int:

@@ -17,11 +17,13 @@ from onnxplug.as_onnxruntime.sparse import SparseTensor
 from onnxplug.as_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 from onnxplug.ep import HOST
 from onnxplug.errors import (
+    ArgumentTypeError,
     InvalidArgument,
     OptionError,
     OptionWarning,
     PluginNotFound,
 )
+from onnxplug.names import as_names
 from onnxplug.partition.assigned import OrtEpAssignedSubgraph
 from onnxplug.selection import normalise
 from onnxplug.selection.known import find_known
@@ -144,7 +146,7 @@ class InferenceSession(onnxplug.InferenceSession):
                 name: value.coordinates if isinstance(value, SparseTensor) else value
                 for name, value in input_feed.items()
             }
-        results = super().run(output_names or None, input_feed, run_options)
+        results = super().run(output_names, input_feed, run_options)
         return [
             SparseTensor(value)
             if isinstance(value, onnxplug.ep.SparseTensor)
@@ -175,6 +177,8 @@ class InferenceSession(onnxplug.InferenceSession):
         Raises:
             InvalidArgument: names, values and devices are not of one number.
         """
+        feed_names = as_names(feed_names, "feed_names", ArgumentTypeError)
+        fetch_names = as_names(fetch_names, "fetch_names", ArgumentTypeError)
         if len(feed_names) != len(feeds) or len(fetch_names) != len(fetch_devices):
             raise InvalidArgument(
                 f"{len(feed_names)} inputs have {len(feeds)} values, and "

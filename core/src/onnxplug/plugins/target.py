@@ -23,6 +23,7 @@ from onnxplug.errors import (
     PluginLoadError,
     PluginNotFound,
 )
+from onnxplug.paths import why_no_path
 from onnxplug.plugins.hosted import ORT_SYMBOL, HostedLibrary, host_library
 from onnxplug.plugins.library import Library, import_path
 from onnxplug.plugins.registered import LibraryForm, LibraryRecord
@@ -121,6 +122,10 @@ def _describe(target: object) -> str:
 
 
 def _existing(handle: str, target: str | os.PathLike[str]) -> Path:
+    if why := why_no_path(os.fspath(target)):
+        raise OptionError(
+            f"library {handle!r} is to come from the file {os.fspath(target)!r}, {why}"
+        )
     path = Path(target).resolve()
     if not path.is_file():
         what = "does not exist"

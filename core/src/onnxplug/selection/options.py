@@ -108,6 +108,11 @@ def _parse(whose: str, option: Option, value: Any) -> OptionValue:
     if parsed is None:
         kind = type(option.default).__name__
         raise OptionError(f"{whose} is {_shown(value)}; expected {kind}")
+    if isinstance(parsed, str) and "\0" in parsed:
+        raise OptionError(
+            f"{whose} is {_shown(value)}; a value has no NUL character, at which "
+            "engines end a text"
+        )
     if parsed in option.substitutes:
         instead = option.substitutes[parsed]
         warn_user(

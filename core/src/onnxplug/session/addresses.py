@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep import DataType
 from onnxplug.authoring.bounds import MOST_ELEMENTS
+from onnxplug.ep import DataType
 from onnxplug.errors import ArgumentTypeError, InvalidArgument
 
 _FIRST: Final = 1 << 12

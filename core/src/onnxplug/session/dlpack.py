@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.ep import DataType
 from onnxplug.authoring.bounds import MOST_AXES, MOST_ELEMENTS, OutOfBounds, sizes
+from onnxplug.ep import DataType
 from onnxplug.errors import InvalidArgument, ValueTypeError
 from onnxplug.interruption import raise_interruption
 from onnxplug.session.addresses import check_range

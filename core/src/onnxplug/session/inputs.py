@@ -130,12 +130,7 @@ class InputChecker:
             InputError: an input is missing, unknown, or does not fit.
             BeliedSymbols: all fit, and what the types state alike has several sizes.
         """
-        # asked first of what most feeds are, since this runs at each call
-        if type(feed) is not dict and not isinstance(feed, Mapping):
-            raise InputTypeError(
-                f"the feed is a {type(feed).__name__}; expected a dict from the names "
-                "of inputs to their values"
-            )
+        require_mapping(feed)
         values = []
         known = 0
         for name, check in self._checks:
@@ -180,6 +175,20 @@ class InputChecker:
         return InputError(
             f"Invalid input name: {escape(name)}{hint}  The model's inputs are {known}",
             input=str(name),
+        )
+
+
+def require_mapping(feed: object) -> None:
+    """Check that values are given by the names of inputs.
+
+    Raises:
+        InputTypeError: they are not.
+    """
+    # asked first of what most feeds are, since this runs at each call
+    if type(feed) is not dict and not isinstance(feed, Mapping):
+        raise InputTypeError(
+            f"the feed is a {type(feed).__name__}; expected a dict from the names of "
+            "inputs to their values"
         )
 
 

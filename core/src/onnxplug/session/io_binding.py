@@ -21,7 +21,7 @@ from onnxplug.run.aliasing import overlap
 from onnxplug.session.addresses import array_at
 from onnxplug.session.bound_runs import BoundRuns
 from onnxplug.session.described import as_data_type, as_sizes, is_host
-from onnxplug.session.ort_value import OrtValue, as_data_type, as_sizes
+from onnxplug.session.ort_value import OrtValue
 from onnxplug.session.outputs import check_bound_output, own
 
 if TYPE_CHECKING:

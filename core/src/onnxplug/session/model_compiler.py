@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Sequence
 from enum import IntFlag
@@ -14,9 +15,10 @@ from onnxplug.compile.ep_context.write import (
     write_compiled,
 )
 from onnxplug.context_data import WriteFunction
-from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
+from onnxplug.errors import Fail, InvalidArgument, OptionError, OptionTypeError
 from onnxplug.interruption import raise_interruption
 from onnxplug.options import GraphOptimizationLevel, SessionOptions
+from onnxplug.paths import why_no_path
 from onnxplug.session.compiled_model import default_path
 from onnxplug.session.opening import open_model
 from onnxplug.session.ort_value import OrtValue
@@ -45,12 +47,15 @@ class OrtExternalInitializerInfo:
     Attributes:
         filepath: the file, relative to the model.
         file_offset, byte_size: where in it, and how many.
+
+    Raises:
+        OptionError: it is no path, or a number is negative.
     """
 
     def __init__(self, filepath: str, file_offset: int, byte_size: int) -> None:
-        self.filepath: Final = filepath
-        self.file_offset: Final = file_offset
-        self.byte_size: Final = byte_size
+        self.filepath: Final = _path(filepath)
+        self.file_offset: Final = _bytes("file_offset", file_offset)
+        self.byte_size: Final = _bytes("byte_size", byte_size)
 
 
 GetInitializerLocation: TypeAlias = Callable[
@@ -228,7 +233,7 @@ class ModelCompiler:
         folder = _path(output_directory)
         if not os.path.isdir(folder):
             raise InvalidArgument(f"there is no folder {folder!r}")
-        stem = os.path.basename(model_name).removesuffix(".onnx")
+        stem = os.path.basename(_path(model_name)).removesuffix(".onnx")
         if not stem:
             raise InvalidArgument(f"model_name is {model_name!r}; expected a name")
         self._settings = self._settings._replace(
@@ -267,13 +272,33 @@ def _locate(locate: GetInitializerLocation, name: str, array: Any) -> Place | No
         ) from error
     if place is None:
         return None
-    return str(place.filepath), int(place.file_offset), int(place.byte_size)
+    if not isinstance(place, OrtExternalInitializerInfo):
+        raise Fail(
+            f"get_initializer_location_func gave {place!r} for {name!r}; expected an "
+            "OrtExternalInitializerInfo, or None"
+        )
+    return place.filepath, place.file_offset, place.byte_size
+
+
+def _bytes(what: str, given: Any) -> int:
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise OptionTypeError(
+            f"{what} is {given!r}; expected a number of bytes"
+        ) from None
+    if number < 0:
+        raise OptionError(f"{what} is {number}; expected 0 or more bytes")
+    return number
 
 
 def _path(given: Any) -> str:
     try:
-        return os.fsdecode(given)
+        path = os.fsdecode(given)
     except TypeError as error:
         raise OptionTypeError(
             f"a path is {given!r}; expected a text: {error}"
         ) from error
+    if why := why_no_path(path):
+        raise OptionError(f"a path is {path!r}, {why}")
+    return path

@@ -28,7 +28,7 @@ def write_prepared(graph: Graph, model: Model, options: SessionOptions) -> None:
         InvalidModel: it is beyond protobuf's limit of 2 GiB.
         OptionError: the initializers' file would not be beside it, or is one of the
             model's own.
-        Fail: that file cannot be written.
+        Fail: a file cannot be written.
     """
     path, name = options.optimized_model_filepath, options.config[_FILE]
     file = WeightsFile(name)
@@ -58,5 +58,4 @@ def write_prepared(graph: Graph, model: Model, options: SessionOptions) -> None:
         ) from error
     if name:
         write_whole(beside, file.parts)
-    with open(path, "wb") as target:
-        target.write(data)
+    write_whole(path, [data])

@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onnxplug.authoring.locks import new_lock
-from onnxplug.errors import EPFail, InvalidArgument, RunError
+from onnxplug.errors import ArgumentTypeError, EPFail, InvalidArgument, RunError
 from onnxplug.guard import close_after
+from onnxplug.names import as_names
 from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.selection.order import CPU
 from onnxplug.session.closing import call_each, close_model
+from onnxplug.session.inputs import require_mapping
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
 from onnxplug.session.profiling import new_profile
@@ -91,7 +93,11 @@ class InferenceSession:
             providers,
             provider_options,
             policy,
-            tuple(disabled_optimizers or ()),
+            tuple(
+                (disabled_optimizers,)
+                if isinstance(disabled_optimizers, str)
+                else disabled_optimizers or ()
+            ),
             registry,
             falls_back=bool(enable_fallback),
         )
@@ -198,16 +204,18 @@ class InferenceSession:
         Raises:
             InputError: an input is missing, unknown or does not fit.
             UnknownOutput: there is no such value.
+            ArgumentTypeError: *output_names* is no list of names.
             OptionError: a config entry of *run_options* is neither the host's nor a run
                 option of an EP of the session, or has a value that is not accepted.
             RunError: an EP failed while running, or the session was closed.
         """
         if output_names is not None:
-            if isinstance(output_names, str):
-                output_names = [output_names]
+            if type(output_names) is not list:
+                output_names = _as_outputs(output_names)
             known = self._runner.output_names
             unknown = [name for name in output_names if name not in known]
             if unknown:
+                _as_outputs(unknown)
                 variant = self._variant(unknown)
                 return variant.run(output_names, input_feed, run_options)
         try:
@@ -247,10 +255,13 @@ class InferenceSession:
         """Run on values from where they are; the outputs are values of the host.
 
         Raises:
-            InvalidArgument: an input is no ``OrtValue``.
+            InvalidArgument: an input is no ``OrtValue``; ``ArgumentTypeError`` if
+                *output_names* is no list of names.
+            InputTypeError: the inputs are no mapping.
         """
-        if isinstance(output_names, str):
-            output_names = [output_names]
+        if output_names is not None:
+            output_names = _as_outputs(output_names)
+        require_mapping(input_dict_ort_values)
         binding = self.io_binding()
         for name, value in input_dict_ort_values.items():
             binding.bind_ortvalue_input(name, value)
@@ -314,9 +325,15 @@ class InferenceSession:
 
         When the run fails, the results are empty and the last argument is the error's
         text.  Inputs are checked before this returns.
+
+        Raises:
+            InputError: an input is missing, unknown or does not fit.
+            ArgumentTypeError: *output_names* is no list of names.
         """
         from onnxplug.session.background import submit_for
 
+        if output_names is not None:
+            output_names = _as_outputs(output_names)
         with contextlib.suppress(BeliedSymbols):  # the run sees to it
             self._runner.check(input_feed)
         run = functools.partial(self.run, output_names, input_feed, run_options)
@@ -541,6 +558,10 @@ class InferenceSession:
         with self._lock:
             self._in_use().built.release()  # a closed session makes no other
             return self._variants.get(names, make)
+
+
+def _as_outputs(names: Any) -> list[str]:
+    return as_names(names, "output_names", ArgumentTypeError)
 
 
 def _log_belied(belied: Collection[Symbol]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterable
 
@@ -18,6 +19,11 @@ def write_whole(path: str, parts: Iterable[bytes | memoryview]) -> None:
     Raises:
         Fail: it cannot be written; *path* is as it was.
     """
+    with contextlib.suppress(OSError):  # it is not there yet
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Fail(
+                f"the file {path!r} cannot be written: what is there is no regular file"
+            )
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{os.getpid():x}.{time.monotonic_ns():x}")
     try:
