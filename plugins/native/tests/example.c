@@ -15,6 +15,7 @@
  *   DEVICE_MEMORY   has memory that nobody else can read or write
  *   KERNELS         registers a kernel instead of compiling
  *   HOST_INPUT      whose second input is to be in the host's memory
+ *   TYPES n         how many types it says that its kernel takes (default 1)
  *   CRASH           ends the process while it is asked for its factories
  *   NEXT_VERSION    takes nothing that it compiled before
  *   STREAMS         queues its work, and does it when the stream is flushed
@@ -36,6 +37,9 @@
 #endif
 #ifndef DEVICES
 #define DEVICES 1
+#endif
+#ifndef TYPES
+#define TYPES 1
 #endif
 
 typedef void *Pointer;
@@ -246,7 +250,12 @@ static Status registry_make(void) {
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetDomain, Status, Pointer, const char *)(builder, ""));
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetSinceVersion, Status, Pointer, int, int)(builder, 14, 14));
   CHECK(CALL_EP(OrtEpApi_GetTensorDataType, Status, int, Pointer *)(1, &type));
-  CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_AddTypeConstraint, Status, Pointer, const char *, Pointer *, size_t)(builder, "T", &type, 1));
+  Status refused = CALL_EP(OrtEpApi_KernelDefBuilder_AddTypeConstraint, Status, Pointer, const char *, Pointer *, size_t)(builder, "T", &type, TYPES);
+  if (refused) {
+    CALL_EP(OrtEpApi_ReleaseKernelDefBuilder, void, Pointer)(builder);
+    CALL_EP(OrtEpApi_ReleaseKernelRegistry, void, Pointer)(registry);
+    return refused;
+  }
 #ifdef HOST_INPUT
   CHECK(CALL_EP(OrtEpApi_KernelDefBuilder_SetInputMemType, Status, Pointer, size_t, int)(builder, 1, -2));
 #endif
@@ -313,7 +322,19 @@ static Status ep_capability(Ep *this, Pointer graph, Pointer info) {
     if (is(this, "empty_group"))
       CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 0, NULL));
     if (is(this, "null_group"))
-      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, NULL, 3, NULL));
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, NULL, 1, NULL));
+    if (is(this, "many_nodes"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, nodes, (size_t)1 << 60, NULL));
+    if (is(this, "one_node_more"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, nodes, count + 1, NULL));
+    if (is(this, "made_up_group"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, (Pointer *)(uintptr_t)0x1238, 1, NULL));
+    if (is(this, "made_up_options"))
+      CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, (Pointer)(uintptr_t)0x1238));
+    if (is(this, "many_in_view")) {
+      Pointer view;
+      CHECK(CALL(OrtApi_Graph_GetGraphView, Status, Pointer, Pointer *, size_t, Pointer *)(graph, nodes, (size_t)-1, &view));
+    }
     if (is(this, "two_groups"))
       CHECK(CALL_EP(OrtEpApi_EpGraphSupportInfo_AddNodesToFuse, Status, Pointer, Pointer *, size_t, Pointer)(info, &nodes[i], 1, NULL));
   }

@@ -12,10 +12,11 @@ import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug.authoring.locks import new_lock
 from onnxplug_native.functions.devices import HOST_ACCESSIBLE, MemoryInfo
 from onnxplug_native.functions.stream import SyncStream
-from onnxplug_native.functions.tensor import MAX_RANK, Value
+from onnxplug_native.functions.tensor import Value
 from onnxplug_native.interface.structure import Structure
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class NativeAllocator(ep.Allocator):
         if not is_held(dtype):
             raise TypeError(f"{self._info.name} holds no arrays of {dtype}")
         sizes = tuple(map(int, shape))
-        if len(sizes) > MAX_RANK or min(sizes, default=0) < 0:
+        if len(sizes) > MOST_AXES or min(sizes, default=0) < 0:
             raise ValueError(f"{list(sizes)} is no shape")
         nbytes = math.prod(sizes) * dtype.numpy.itemsize
         if self._is_ordered and isinstance(stream, NativeStream):

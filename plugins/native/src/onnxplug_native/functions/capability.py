@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from onnxplug_native.functions.node import NodeView
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
-from onnxplug_native.interface.memory import pointers, put_pointer
+from onnxplug_native.interface.memory import pointers, put_pointer, require_array
 from onnxplug_native.interface.status import Code, InterfaceError
 
 if TYPE_CHECKING:
@@ -73,11 +73,14 @@ class _FusionOptions(ctypes.Structure):
 def add_nodes_to_fuse(info: int, nodes: int, count: int, options: int | None) -> None:
     """Nodes that are to be compiled together."""
     found = find(SupportInfo, info)
-    members = found.nodes(pointers(nodes, count))
+    most = len(found.graph.nodes)
+    members = found.nodes(pointers(nodes, count, most, "nodes"))
     if not members:
         raise InterfaceError(Code.INVALID_ARGUMENT, "a group has no nodes")
     drops = False
     if options:
+        size = ctypes.sizeof(_FusionOptions)
+        require_array(options, 1, 1, size, "options of a group")
         drops = _FusionOptions.from_address(options).drop_constant_initializers
     found.groups.append(Group(members, True, drops))
 

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug_native.functions.node import Attribute, AttributeType
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
-from onnxplug_native.interface.memory import pointers, put_pointer, texts
+from onnxplug_native.interface.memory import (
+    pointers,
+    put_pointer,
+    require_array,
+    texts,
+)
 from onnxplug_native.interface.status import Code, InterfaceError
+
+_MOST: Final = 1 << 20
+"""How many inputs, outputs or attributes a node can have: more is a mistake."""
+
+_LONGEST: Final = (1 << 31) - 1
+"""How long attributes can be, of which protobuf holds less than 2 GiB."""
+
+_WIDTHS: Final = {
+    AttributeType.INT: 8,
+    AttributeType.INTS: 8,
+    AttributeType.FLOAT: 4,
+    AttributeType.FLOATS: 4,
+    AttributeType.STRINGS: ctypes.sizeof(ctypes.c_void_p),
+}
+"""Bytes that a value takes; others are bytes."""
 
 
 class MadeNode(Handle):
@@ -58,13 +78,14 @@ def create_node(
     out: int,
 ) -> None:
     """A node; its attributes are the node's from now on."""
-    found = [find(Attribute, each) for each in pointers(attributes, attribute_count)]
+    given = pointers(attributes, attribute_count, _MOST, "attributes")
+    found = [find(Attribute, each) for each in given]
     made = MadeNode(
         _text(op_type),
         _text(domain),
         _text(name),
-        texts(inputs, input_count),
-        texts(outputs, output_count),
+        texts(inputs, input_count, _MOST, "inputs"),
+        texts(outputs, output_count, _MOST, "outputs"),
         {each.name: each.value for each in found},
     )
     for each in found:
@@ -89,12 +110,15 @@ def create_attribute(
         type = AttributeType(kind)
     except ValueError:
         type = AttributeType.UNDEFINED
-    if length < 0 or (length and not data):
-        raise InterfaceError(Code.INVALID_ARGUMENT, f"attribute {text!r} has no data")
     put_pointer(out, Attribute(text, type, _read(text, type, data or 0, length)))
 
 
 def _read(name: str, type: AttributeType, data: int, length: int) -> Any:
+    count = 1 if type in (AttributeType.INT, AttributeType.FLOAT) else length
+    if count < 0 or (count and not data):
+        raise InterfaceError(Code.INVALID_ARGUMENT, f"attribute {name!r} has no data")
+    what = f"values of attribute {name!r}"
+    require_array(data, count, _LONGEST, _WIDTHS.get(type, 1), what)
     match type:
         case AttributeType.INT:
             return ctypes.c_int64.from_address(data).value
@@ -110,7 +134,7 @@ def _read(name: str, type: AttributeType, data: int, length: int) -> Any:
         case AttributeType.STRING:
             return ctypes.string_at(data, length)
         case AttributeType.STRINGS:
-            return tuple(texts(data, length))
+            return tuple(texts(data, length, _LONGEST, what))
     raise InterfaceError(
         Code.NOT_IMPLEMENTED,
         f"attribute {name!r} is of type {type.name}, which nodes are not made with",

@@ -372,7 +372,10 @@ def graph_get_graph_view(graph: int, nodes: int, count: int, out: int) -> None:
 
     whole = find(GraphView, graph)
     members = sorted(
-        (find(NodeView, each).node for each in pointers(nodes, count)),
+        (
+            find(NodeView, each).node
+            for each in pointers(nodes, count, len(whole.nodes), "nodes")
+        ),
         key=lambda node: node.index,
     )
     made = {name for node in members for name in node.outputs if name}

@@ -13,7 +13,6 @@ from onnxplug_native.functions.environment import Logger
 from onnxplug_native.functions.stream import SyncStream
 from onnxplug_native.functions.tensor import (
     GIVEN,
-    MAX_RANK,
     READY,
     Value,
     new_array,
@@ -21,7 +20,7 @@ from onnxplug_native.functions.tensor import (
 from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
-from onnxplug_native.interface.memory import longs, put_pointer, put_size
+from onnxplug_native.interface.memory import put_pointer, put_size, sizes
 from onnxplug_native.interface.status import Code, InterfaceError
 
 CONTEXT_TAG: Final = 0x6F6E6E78_63747831
@@ -211,7 +210,7 @@ def context_get_output(
     """An output with room for a shape, which lives as long as the run."""
     found = find(KernelContext, context)
     try:
-        value = found.output(index, longs(shape, min(rank, MAX_RANK + 1)))
+        value = found.output(index, sizes(shape, rank))
     except Exception as error:
         # a library may turn the status into one of its own, which says less
         found.failure = error

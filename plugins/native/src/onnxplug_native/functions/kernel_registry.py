@@ -282,7 +282,8 @@ def add_type_constraint(
     builder: int, name: bytes | None, types: int, count: int
 ) -> None:
     """The element types that a type variable may stand for."""
-    numbers = {find(DataType, each).number for each in pointers(types, count)}
+    given = pointers(types, count, len(ep.DataType), "element types")
+    numbers = {find(DataType, each).number for each in given}
     known = find(RuleBuilder, builder).rule.types
     _say(builder, types={**known, _text(name): frozenset(numbers)})
 

@@ -24,19 +24,16 @@ from onnxplug_native.functions.types import (
 from onnxplug_native.interface.arena import placed
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
+from onnxplug_native.interface.memory import pointers as read_pointers
 from onnxplug_native.interface.memory import (
-    longs,
     put_all,
     put_int,
     put_pointer,
     put_size,
+    sizes,
     text_at,
 )
-from onnxplug_native.interface.memory import pointers as read_pointers
 from onnxplug_native.interface.status import Code, InterfaceError
-
-MAX_RANK: Final = 64
-"""The most dimensions that arrays of numpy have."""
 
 VALUE_TAG: Final = 0x6F6E6E78_76616C31
 """What the memory of a tensor begins with."""
@@ -243,7 +240,7 @@ def new_array(dtype: ep.DataType, shape: tuple[int, ...]) -> Any:
             return np.empty(shape, kind)
         made = np.zeros(shape, dtype.numpy)
     except (ValueError, MemoryError) as error:
-        if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+        if any(size < 0 for size in shape):
             raise InterfaceError(
                 Code.INVALID_ARGUMENT, f"{list(shape)} is no shape"
             ) from error
@@ -266,8 +263,7 @@ _EMPTY: Final = {dtype: dtype.numpy for dtype in ep.DataType if dtype.bits >= 8}
 def create_tensor(_: int | None, shape: int, rank: int, number: int, out: int) -> None:
     """A tensor of the host's, wherever the allocator would have it."""
     dtype = element_type(number)
-    sizes = longs(shape, min(rank, MAX_RANK + 1))
-    put_pointer(out, Value.of(new_array(dtype, sizes), dtype))
+    put_pointer(out, Value.of(new_array(dtype, sizes(shape, rank)), dtype))
 
 
 @implements("CreateTensorWithDataAsOrtValue")
@@ -276,14 +272,14 @@ def create_tensor_with_data(
 ) -> None:
     """A tensor on memory of a library's, which keeps it."""
     dtype = element_type(number)
-    sizes = longs(shape, min(rank, MAX_RANK + 1))
-    if len(sizes) > MAX_RANK or any(each < 0 for each in sizes):
-        raise InterfaceError(Code.INVALID_ARGUMENT, f"{list(sizes)} is no shape")
-    needed = -(-math.prod(sizes) * dtype.bits // 8)
+    shaped = sizes(shape, rank)
+    if any(each < 0 for each in shaped):
+        raise InterfaceError(Code.INVALID_ARGUMENT, f"{list(shaped)} is no shape")
+    needed = -(-math.prod(shaped) * dtype.bits // 8)
     if dtype is ep.DataType.STRING or needed > size or (needed and not data):
         raise InterfaceError(
             Code.INVALID_ARGUMENT,
-            f"{dtype}{list(sizes)} takes {needed} bytes, and there are {size}",
+            f"{dtype}{list(shaped)} takes {needed} bytes, and there are {size}",
         )
     if not find(MemoryInfo, info).place.is_host:
         raise InterfaceError(
@@ -294,10 +290,10 @@ def create_tensor_with_data(
     else:
         octets = np.empty(0, np.uint8)
     if dtype.bits < 8:
-        array = new_array(dtype, sizes)
+        array = new_array(dtype, shaped)
         unpack(octets, dtype.bits, array)
     else:
-        array = octets.view(dtype.numpy).reshape(sizes)
+        array = octets.view(dtype.numpy).reshape(shaped)
     put_pointer(out, Value.of(array, dtype))
 
 
@@ -407,8 +403,7 @@ def get_string_content(
     for each in strings:
         starts.append(start)
         start += len(each)
-    if data:
-        ctypes.memmove(out, data, len(data))
+    _copy(data, out)
     put_all(ctypes.c_size_t, offsets, starts, count, "strings")
 
 
@@ -436,8 +431,15 @@ def get_string(value: int, room: int, index: int, out: int) -> None:
             Code.INVALID_ARGUMENT,
             f"the string takes {len(data)} bytes, and there is room for {room}",
         )
-    if data:
-        ctypes.memmove(out, data, len(data))
+    _copy(data, out)
+
+
+def _copy(data: bytes, out: int | None) -> None:
+    if not data:
+        return
+    if not out:
+        raise InterfaceError(Code.INVALID_ARGUMENT, "where to put the text is null")
+    ctypes.memmove(out, data, len(data))
 
 
 @implements("FillStringTensor")
@@ -450,7 +452,7 @@ def fill_strings(value: int, texts: int, count: int) -> None:
             Code.INVALID_ARGUMENT, f"{count} strings were given for {size} elements"
         )
     flat = found.array.reshape(-1)
-    for place, address in enumerate(read_pointers(texts, count)):
+    for place, address in enumerate(read_pointers(texts, count, size, "strings")):
         flat[place] = text_at(address)
 
 

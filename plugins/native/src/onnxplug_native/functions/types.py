@@ -7,18 +7,18 @@ import math
 from typing import Final
 
 from onnxplug import ep
+from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
-    longs,
     put_all,
     put_int,
     put_pointer,
     put_pointers,
     put_size,
-    text_at,
+    sizes,
+    texts,
 )
-from onnxplug_native.interface.memory import pointers as read_pointers
 from onnxplug_native.interface.status import Code, InterfaceError
 
 # the numbers are ONNX's up to 23, and then the interface's own
@@ -210,14 +210,15 @@ def set_element_type(info: int, number: int) -> None:
 def set_dimensions(info: int, values: int, count: int) -> None:
     """Say the shape."""
     found = find(ShapeInfo, info)
-    found.dimensions, found.has_shape = list(longs(values, count)), True
+    found.dimensions, found.has_shape = list(sizes(values, count)), True
     found.symbols = [""] * count
 
 
 @implements("SetSymbolicDimensions")
 def set_symbolic_dimensions(info: int, values: int, count: int) -> None:
     """Say the dimensions' names."""
-    find(ShapeInfo, info).symbols = [text_at(p) for p in read_pointers(values, count)]
+    found = find(ShapeInfo, info)
+    found.symbols = texts(values, count, MOST_AXES, "names of dimensions")
 
 
 @implements("GetTensorElementType")

@@ -1,4 +1,7 @@
-"""Writes what entries give back to the addresses that libraries pass for it."""
+"""Reads what libraries pass to entries by its address, and writes what these give back.
+
+Owns: that no more is read than there can be, and nothing where nothing is.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Final
 
+from onnxplug.authoring.bounds import MOST_AXES
+from onnxplug_native.interface import readable
 from onnxplug_native.interface.handles import Handle
 from onnxplug_native.interface.status import Code, InterfaceError
 
@@ -76,40 +81,95 @@ def put_pointers(
     put_all(_POINTER, out, addresses, count, what)
 
 
-def pointers(address: int | None, count: int) -> list[int]:
+def pointers(address: int | None, count: int, most: int, what: str) -> list[int]:
     """The *count* addresses at *address*; of a null, 0.
 
+    Args:
+        most: how many there can be.
+        what: whose they are, in the plural.
+
     Raises:
-        InterfaceError: there are to be some, and *address* is null.
+        InterfaceError: there are to be more, or there are to be some, and nothing is
+            there.
     """
-    if not count:
-        return []
-    if not address:
-        raise InterfaceError(Code.INVALID_ARGUMENT, "an array is null")
-    return [value or 0 for value in (_POINTER * count).from_address(address)]
+    require_array(address, count, most, ctypes.sizeof(_POINTER), what)
+    return [value or 0 for value in _array(_POINTER, address, count)]
 
 
-def texts(address: int | None, count: int) -> list[str]:
-    """The *count* C strings at *address*."""
-    return [
-        ctypes.string_at(each).decode("utf-8", "replace") if each else ""
-        for each in pointers(address, count)
-    ]
+def texts(address: int | None, count: int, most: int, what: str) -> list[str]:
+    """The *count* C strings whose addresses are at *address*, as of :func:`pointers`.
+
+    Raises:
+        InterfaceError: as there, or nothing is where one is to be.
+    """
+    return [text_at(each) for each in pointers(address, count, most, what)]
 
 
 def text_at(address: int | None) -> str:
-    """The C string at *address*; empty if that is null."""
-    return ctypes.string_at(address).decode("utf-8", "replace") if address else ""
-
-
-def longs(address: int | None, count: int) -> tuple[int, ...]:
-    """The *count* ``int64_t`` at *address*.
+    """The C string at *address*; empty if that is null.
 
     Raises:
-        InterfaceError: there are to be some, and *address* is null.
+        InterfaceError: nothing is there.
     """
+    found = readable.text_at(address) if address else ""
+    if found is None:
+        raise InterfaceError(
+            Code.INVALID_ARGUMENT, f"a text is at {address:#x}, where nothing is"
+        )
+    return found
+
+
+def sizes(address: int | None, count: int) -> tuple[int, ...]:
+    """The *count* ``int64_t`` of a shape at *address*.
+
+    Raises:
+        InterfaceError: there are to be more than arrays have dimensions, or there are
+            to be some, and *address* is null.
+    """
+    if count > MOST_AXES:
+        raise _too_many(count, MOST_AXES, "dimensions")
     if not count:
         return ()
     if not address:
-        raise InterfaceError(Code.INVALID_ARGUMENT, "an array is null")
-    return tuple((ctypes.c_int64 * count).from_address(address))
+        raise _null()
+    return tuple(_array(ctypes.c_int64, address, count))
+
+
+def require_array(
+    address: int | None, count: int, most: int, itemsize: int, what: str
+) -> None:
+    """Check that there may be *count* items at *address*, before they are read.
+
+    Args:
+        most: how many there can be.
+        what: what they are, in the plural.
+
+    Raises:
+        InterfaceError: there are to be more, or there are to be some, and nothing is
+            there.
+    """
+    if count > most:
+        raise _too_many(count, most, what)
+    if not count:
+        return
+    if not address:
+        raise _null()
+    if not readable.is_readable(address, count * itemsize):
+        raise InterfaceError(
+            Code.INVALID_ARGUMENT,
+            f"{count} {what} are given at {address:#x}, where nothing is, or less",
+        )
+
+
+def _array(kind: Any, address: int | None, count: int) -> Any:
+    return (kind * count).from_address(address) if count else ()
+
+
+def _too_many(count: int, most: int, what: str) -> InterfaceError:
+    return InterfaceError(
+        Code.INVALID_ARGUMENT, f"{count} {what} are given; there can be {most} at most"
+    )
+
+
+def _null() -> InterfaceError:
+    return InterfaceError(Code.INVALID_ARGUMENT, "an array is null")

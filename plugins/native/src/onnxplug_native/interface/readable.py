@@ -7,6 +7,9 @@ import functools
 import os
 from typing import Any, Final
 
+_END: Final = 1 << 63
+"""What no process has memory beyond."""
+
 _MOST: Final = 4096
 """The bytes that are asked about at once; a pipe has room for more."""
 
@@ -23,7 +26,7 @@ def _pipe() -> tuple[int, int, Any] | None:
 
 
 def is_readable(address: int, nbytes: int = 1) -> bool:
-    """Whether *nbytes*, 4096 at most, can be read at *address*.
+    """Whether *nbytes* can be read at *address*.
 
     The system says so, as it refuses to write from where nothing is.  Yes on Windows,
     where that is not known.
@@ -32,10 +35,18 @@ def is_readable(address: int, nbytes: int = 1) -> bool:
     if found is None:
         return True
     reader, writer, write = found
-    written = write(writer, address, nbytes)
-    if written > 0:
-        os.read(reader, written)
-    return bool(written == nbytes)
+    end = address + nbytes
+    if end > _END:
+        return False
+    while address < end:
+        size = min(end - address, _MOST)
+        written = write(writer, address, size)
+        if written > 0:
+            os.read(reader, written)
+        if written != size:
+            return False
+        address += size
+    return True
 
 
 def text_at(address: int) -> str | None:
