@@ -54,6 +54,7 @@ def test_json_has_stable_keys(cli, site, monkeypatch) -> None:
         "devices": [
             {
                 "device": found["hardware"][0],
+                "distinction": "",
                 "checks": [
                     {"op": op, "verdict": "ok", "detail": "", "remedy": ""}
                     for op in ("Add", "MatMul")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from onnxplug import ep
 from onnxplug.plugins import GROUP, registry
+from onnxplug_testing import ToyFactory
 
 
 def test_devices_lists_hardware_and_who_drives_it(cli, toy) -> None:
@@ -17,6 +21,55 @@ def test_devices_lists_hardware_and_who_drives_it(cli, toy) -> None:
     assert hardware.splitlines()[0].startswith("HARDWARE")
     assert hardware.splitlines()[1].startswith("cpu ")
     assert any(line.startswith("toy ") and " cpu" in line for line in eps.splitlines())
+
+
+class TwiceFactory(ToyFactory):
+    """Offers the EP on each CPU several times."""
+
+    ways: tuple[dict[str, dict[str, str]], ...] = ()
+
+    def supported_devices(
+        self, devices: Sequence[ep.HardwareDevice]
+    ) -> Iterable[ep.EpDevice]:
+        return [
+            replace(pair, **way)
+            for pair in super().supported_devices(devices)
+            for way in self.ways
+        ]
+
+
+TWO_WAYS = (
+    {"metadata": {"mode": "fast", "version": "1"}},
+    {"metadata": {"mode": "exact", "version": "1"}, "default_options": {}},
+)
+COMMANDS = (("devices",), ("doctor",), ("doctor", "--verify", "toy"), ("eps", "toy"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_pairs_on_one_device_are_told_apart(cli, register, command) -> None:
+    factory = TwiceFactory()
+    factory.ways = TWO_WAYS
+    register(factory)
+    shown = cli(*command).out
+    assert shown.count("mode=fast") == shown.count("mode=exact") > 0, shown
+    assert "version=1" not in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_pairs_that_differ_in_nothing_are_numbered(cli, register, command) -> None:
+    factory = TwiceFactory()
+    factory.ways = ({}, {})
+    register(factory)
+    shown = cli(*command).out
+    assert shown.count("#1") == shown.count("#2") > 0 == shown.count("#3"), shown
+
+
+def test_the_doctors_json_tells_pairs_apart(doctor, register) -> None:
+    factory = TwiceFactory()
+    factory.ways = TWO_WAYS
+    _, plugin = doctor(register(factory))
+    told = [driven["distinction"] for driven in plugin["devices"]]
+    assert told == ["mode=fast", "mode=exact"]
 
 
 def test_devices_as_json(cli, toy) -> None:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.cli.distinctions import distinctions
 from onnxplug.cli.library import add_library_argument
 from onnxplug.cli.names import name_to_write
 from onnxplug.cli.text import print_json, print_table, say
@@ -77,16 +78,17 @@ def _devices(arguments: argparse.Namespace) -> None:
 
 
 def _print_pairs(ep_devices: Sequence[EpDevice]) -> None:
+    apart = distinctions(ep_devices)
     print_table(
         ("EP", "HARDWARE", "DESCRIPTION", "VERSION"),
         [
             (
                 name_to_write(pair.ep_name),
                 pair.device.type,
-                description(pair.device),
+                [line for line in (description(pair.device), told) if line] or "",
                 pair.metadata.get("version", ""),
             )
-            for pair in ep_devices
+            for pair, told in zip(ep_devices, apart, strict=True)
         ],
         wrap="DESCRIPTION",
     )

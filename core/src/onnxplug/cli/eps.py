@@ -6,7 +6,7 @@ import argparse
 import logging
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onnxplug.cli.devices import (
@@ -15,6 +15,7 @@ from onnxplug.cli.devices import (
     reason_and_remedy,
     refused_data,
 )
+from onnxplug.cli.distinctions import distinctions
 from onnxplug.cli.families import (
     Family,
     device_data,
@@ -262,7 +263,7 @@ def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -
             ("vendor", factory.vendor),
             ("version", factory.version),
             ("SPI", _spi(factory)),
-            *(fact for pair in devices.pairs for fact in _device_facts(factory, pair)),
+            *_device_facts(factory, devices.pairs),
         ]
         if devices.none:
             facts.append(("devices", f"none: {devices.none}"))
@@ -289,18 +290,21 @@ def _print(record: PluginRecord, factory: EpFactory | None, devices: _Devices) -
             _print_option(f"{lead}{name}", option)
 
 
-def _device_facts(factory: EpFactory, pair: EpDevice) -> list[tuple[str, str]]:
-    kind = str(pair.device.type)
-    found = _families(factory, pair)
-    notes = [
-        trial_text(kind, tried_on(factory, pair)),
-        passed_text(found),
-        *other_texts(found),
-    ]
-    return [
-        ("device", _device(pair.device)),
-        *(("", note) for note in notes if note),
-    ]
+def _device_facts(
+    factory: EpFactory, pairs: Sequence[EpDevice]
+) -> Iterator[tuple[str, str]]:
+    apart = distinctions(pairs)
+    for pair, told in zip(pairs, apart, strict=True):
+        found = _families(factory, pair)
+        yield "device", _device(pair.device)
+        for note in (
+            told,
+            trial_text(str(pair.device.type), tried_on(factory, pair)),
+            passed_text(found),
+            *other_texts(found),
+        ):
+            if note:
+                yield "", note
 
 
 def _families(factory: EpFactory, pair: EpDevice) -> Sequence[Family]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from onnxplug.cli.distinctions import distinctions
 from onnxplug.cli.doctor.compute import TRIALS, Check, Verdict, compute
 from onnxplug.cli.families import Family, families, tried_on
 from onnxplug.ep import (
@@ -49,12 +50,15 @@ class DrivenDevice:
     """A device that the EP says it drives, and what it computed there.
 
     Attributes:
+        distinction: what tells it from others that the EP drives on the same hardware;
+            empty where there are none.
         tried_on: on which hardware of this kind its makers ran the EP; empty if they
             never did, ``None`` if they do not say.
         families: what the on-device check found.
     """
 
     device: HardwareDevice
+    distinction: str = ""
     tried_on: str | None = None
     checks: tuple[Check, ...] = ()
     families: tuple[Family, ...] = ()
@@ -134,6 +138,7 @@ class Checkup:
                 "devices": tuple(
                     DrivenDevice(
                         device=_device(driven["device"]),
+                        distinction=driven["distinction"],
                         tried_on=driven["tried_on"],
                         families=tuple(
                             Family(**family) for family in driven["families"]
@@ -207,8 +212,12 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         fault = Finding(level=Level.ERROR, message=str(error), remedy=_makers(record))
         findings.append(fault)
     driven = [
-        DrivenDevice(device=pair.device, tried_on=tried_on(factory, pair))
-        for pair in pairs
+        DrivenDevice(
+            device=pair.device, distinction=told, tried_on=tried_on(factory, pair)
+        )
+        for pair, told in zip(
+            pairs, distinctions(pairs, lambda pair: pair.device), strict=True
+        )
     ]
     checkup = replace(
         checkup,

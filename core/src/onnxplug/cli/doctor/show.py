@@ -59,6 +59,7 @@ def _plugin_data(plugin: Checkup) -> dict[str, Any]:
         "devices": [
             {
                 "device": hardware_data(driven.device),
+                "distinction": driven.distinction,
                 "checks": [
                     {
                         "op": check.op,
@@ -143,6 +144,10 @@ class _Names:
         named = (name for known, name in self._named if known == device)
         return next(named, str(device.type))
 
+    def of_driven(self, driven: DrivenDevice) -> str:
+        """The name, and what tells it from others of the EP there."""
+        return f"{self.of(driven.device)} {driven.distinction}".rstrip()
+
 
 def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
     print_table(
@@ -154,7 +159,7 @@ def _print_plugins(plugins: Sequence[Checkup], names: _Names) -> None:
                 plugin.distribution,
                 plugin.version,
                 "" if plugin.load_ms is None else duration(plugin.load_ms / 1e3),
-                [names.of(driven.device) for driven in plugin.devices]
+                [names.of_driven(driven) for driven in plugin.devices]
                 or ("none" if plugin.state == PluginState.READY else ""),
                 list(map(_summary, plugin.devices)),
             )
@@ -199,7 +204,7 @@ def _print_details(plugin: Checkup, names: _Names) -> None:
         level = "" if finding.level is Level.OK else f"{finding.level}: "
         lines.append((f"{level}{finding.message}", finding.remedy))
     for driven in plugin.devices:
-        place = names.of(driven.device)
+        place = names.of_driven(driven)
         for check in driven.checks:
             if check.verdict is not Verdict.OK:
                 text = f"{check.op} on {place} {check.verdict}: {check.detail}"

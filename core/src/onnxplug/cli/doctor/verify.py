@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxplug.cli.devices import description, hardware_data
+from onnxplug.cli.distinctions import distinctions
 from onnxplug.cli.failure import CommandFailed
 from onnxplug.cli.families import trial_text, tried_on
 from onnxplug.cli.progress import Progress
@@ -43,7 +44,13 @@ def verify_ep(name: str, *, as_json: bool) -> bool:
     pairs = devices_of(factory, hardware)
     if not pairs:
         raise CommandFailed("; ".join(no_device(factory, hardware)))
-    checked = [(pair, _check(factory, pair)) for pair in pairs]
+    apart = distinctions(
+        pairs, lambda pair: (pair.device.type, description(pair.device))
+    )
+    checked = [
+        (pair, told, _check(factory, pair))
+        for pair, told in zip(pairs, apart, strict=True)
+    ]
     if as_json:
         print_json(
             {
@@ -53,10 +60,12 @@ def verify_ep(name: str, *, as_json: bool) -> bool:
             }
         )
     else:
-        for pair, found in checked:
-            _print(factory, pair, found)
+        for pair, told, found in checked:
+            _print(factory, pair, told, found)
     return not any(
-        each.verdict.verdict is Verdict.FAILED for _, found in checked for each in found
+        each.verdict.verdict is Verdict.FAILED
+        for _, _, found in checked
+        for each in found
     )
 
 
@@ -73,9 +82,12 @@ def _check(factory: EpFactory, pair: EpDevice) -> list[Checked]:
     return found
 
 
-def _data(factory: EpFactory, pair: EpDevice, found: list[Checked]) -> dict[str, Any]:
+def _data(
+    factory: EpFactory, pair: EpDevice, told: str, found: list[Checked]
+) -> dict[str, Any]:
     return {
         "device": hardware_data(pair.device),
+        "distinction": told,
         "tried_on": tried_on(factory, pair),
         "families": [
             {
@@ -90,9 +102,9 @@ def _data(factory: EpFactory, pair: EpDevice, found: list[Checked]) -> dict[str,
     }
 
 
-def _print(factory: EpFactory, pair: EpDevice, found: list[Checked]) -> None:
+def _print(factory: EpFactory, pair: EpDevice, told: str, found: list[Checked]) -> None:
     kind = str(pair.device.type)
-    device = f"{kind} {description(pair.device)}".rstrip()
+    device = " ".join(filter(None, (kind, description(pair.device), told)))
     say(f"{factory.name} {factory.version} on {device}")
     text = trial_text(kind, tried_on(factory, pair))
     if text:
