@@ -320,13 +320,45 @@ def test_outputs_are_bound_to_memory_that_can_be_filled() -> None:
             binding.bind_ortvalue_output("same", onnxplug.OrtValue(array))
     with pytest.raises(InvalidArgument, match="is bound to a ndarray"):
         binding.bind_ortvalue_output("same", memory[:4])  # type: ignore[arg-type]
-    binding.bind_ortvalue_output("same", onnxplug.OrtValue(memory[:4]))
-    binding.bind_ortvalue_output("same", onnxplug.OrtValue(memory[1:5]))
-    with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
-        binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:]))
-    with pytest.raises(InvalidArgument, match="one bound to output 'same'"):
-        binding.bind_output("twice", "cpu", 0, np.float32, [4], memory.ctypes.data + 16)
-    binding.bind_ortvalue_output("twice", onnxplug.OrtValue(memory[4:][::-1][:3]))
+
+
+@pytest.mark.parametrize("by_address", [True, False])
+def test_two_outputs_are_not_bound_to_the_same_memory_in_a_run(
+    by_address: bool,
+) -> None:
+    """Between runs they may be: memory that was freed, or that changes its output."""
+    session = onnxplug.InferenceSession(OVERLAPS)
+    x = np.float32([1, 2, 3, 4])
+    memory = np.zeros(9, np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_ortvalue_input("s", onnxplug.OrtValue([x]))
+    binding.bind_output("t")
+
+    def bind(name: str, start: int) -> None:
+        if by_address:
+            place = memory.ctypes.data + 4 * start
+            binding.bind_output(name, "cpu", 0, np.float32, [4], place)
+        else:
+            value = onnxplug.OrtValue(memory[start : start + 4])
+            binding.bind_ortvalue_output(name, value)
+
+    for same, twice in ((0, 4), (4, 0), (5, 1)):
+        memory[:] = 0
+        bind("same", same)
+        bind("twice", twice)
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(memory[same : same + 4], x)
+        np.testing.assert_array_equal(memory[twice : twice + 4], 2 * x)
+    memory[:] = 0
+    bind("twice", 2)
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match=r"'twice' .* output 'same'"):
+            session.run_with_iobinding(binding)
+    assert not memory.any()
+    bind("twice", 0)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(memory[:4], 2 * x)
 
 
 def test_addresses_are_bound_with_shapes_that_there_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -86,6 +87,7 @@ class IOBinding:
         self.results: list[OrtValue] | None = None
         self.runs = BoundRuns()
         self.version = 0
+        self._parted = 0  # the last version that check_parted() has seen
 
     # inputs
 
@@ -194,8 +196,7 @@ class IOBinding:
         Raises:
             UnknownOutput: there is no such output.
             InvalidArgument: *ortvalue* is no ``OrtValue``, or an array that cannot be
-                written to, has an element twice, or shares memory with one that is
-                bound to another output.
+                written to or has an element twice.
         """
         self._check_output(name)
         if not isinstance(ortvalue, OrtValue):
@@ -203,7 +204,7 @@ class IOBinding:
                 f"output {name!r} is bound to a {type(ortvalue).__name__}; expected an "
                 "OrtValue, such as OrtValue.ortvalue_from_numpy(array)"
             )
-        self._check_fillable(name, ortvalue.raw)
+        _check_fillable(name, ortvalue.raw)
         self.outputs[name] = BoundOutput(ortvalue.location, ortvalue.device, ortvalue)
         self.version += 1
 
@@ -214,28 +215,26 @@ class IOBinding:
                 f"{self._output_names}"
             )
 
-    def _check_fillable(self, name: str, array: Any) -> None:
-        what = f"output {name!r} is bound to an array that"
-        if isinstance(array, np.ndarray):
-            if not array.flags.writeable:
+    def check_parted(self) -> None:
+        """Check that no two outputs are bound to the same memory.
+
+        It is asked when a run begins: until then the memory of an output may be bound
+        to another one, such as an address that was freed and is in use anew.
+
+        Raises:
+            InvalidArgument: two are.
+        """
+        if self._parted == self.version:
+            return
+        bound = self._bound().items()
+        for (name, array), (other, place) in itertools.combinations(bound, 2):
+            if overlap(array, place):
                 raise InvalidArgument(
-                    f"{what} is read-only; bind a copy of it, or bind no value"
+                    f"output {other!r} is bound to an array that shares memory with "
+                    f"the one bound to output {name!r}; one would overwrite the "
+                    "other, so bind arrays of their own"
                 )
-            if has_element_twice(array):
-                raise InvalidArgument(
-                    f"{what} has several elements in one place of memory (shape "
-                    f"{list(array.shape)}, strides {list(array.strides)}); bind a copy"
-                )
-        for other, output in self.outputs.items():
-            if (
-                other != name
-                and output.value is not None
-                and overlap(array, output.value.raw)
-            ):
-                raise InvalidArgument(
-                    f"{what} shares memory with the one bound to output {other!r}; "
-                    "one would overwrite the other, so bind arrays of their own"
-                )
+        self._parted = self.version
 
     # results
 
@@ -405,6 +404,21 @@ class IOBinding:
     def belongs_to(self, session: Described) -> bool:
         """Whether the binding was made by *session*."""
         return self._session is session
+
+
+def _check_fillable(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray):
+        return
+    what = f"output {name!r} is bound to an array that"
+    if not array.flags.writeable:
+        raise InvalidArgument(
+            f"{what} is read-only; bind a copy of it, or bind no value"
+        )
+    if has_element_twice(array):
+        raise InvalidArgument(
+            f"{what} has several elements in one place of memory (shape "
+            f"{list(array.shape)}, strides {list(array.strides)}); bind a copy"
+        )
 
 
 def _copy(result: Any, device: Device | None) -> Any:

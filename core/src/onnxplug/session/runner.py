@@ -89,6 +89,7 @@ class ModelRunner:
         """Run on what is bound; the outputs are then at the binding.
 
         Raises:
+            InvalidArgument: two outputs are bound to the same memory.
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
             OptionError: a config entry of the run is nobody's, or of no such value.
@@ -102,6 +103,7 @@ class ModelRunner:
             if outputs is not None:
                 binding.results = binding.in_order(outputs, self.output_names)
                 return
+        binding.check_parted()
         with recorded_run(profile):
             values = self._checker.check(
                 {name: value.raw for name, value in binding.inputs.items()},

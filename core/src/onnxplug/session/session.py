@@ -289,7 +289,8 @@ class InferenceSession:
         """Run on what is bound; the outputs are then at the binding.
 
         Raises:
-            InvalidArgument: the binding is another session's, or binds no output.
+            InvalidArgument: the binding is another session's, binds no output, or binds
+                two outputs to the same memory.
             InputError: a bound input is missing or does not fit.
             OutputMismatch: a bound output has not the shape or element type produced.
             OptionError: see :meth:`run`.
