@@ -2,13 +2,14 @@
 # module; everything else is installed into .venv.
 #
 #   make demo             classify a handwritten digit
-#   make test             run all tests but those of the next five, in several
+#   make test             run all tests but those of the next six, in several
 #                         processes; with ARGS='…', what pytest is told to, in one
 #   make test-exhaustive  run what takes long, such as all of ONNX's suite on OpenVINO
 #   make test-exporters   run models as PyTorch, scikit-learn and others export them
 #   make test-torch       test the EP on PyTorch, with PyTorch
 #   make test-coreml      test the CoreML EP, with coremltools and Core AI's runtime
 #   make test-native      run libraries of EPs, of vendors and in C, without ONNX Runtime
+#   make test-programs    run programs with trained models, from PyPI, as they are
 #   make lint             check style and types
 #   make bench            run the benchmarks
 #   make clean            remove what the others made
@@ -32,9 +33,14 @@ PROJECTS := core/pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 # an environment of its own: what is installed there would conflict with the EP on OpenVINO
 NATIVE_VENV := .venv-native
 VENDORS := onnxruntime-ep-openvino==1.8.1 nxrt-ep-cpu==0.1.0.dev6
+# another, for programs that are not for the versions of exporters
+PROGRAMS_VENV := .venv-programs
+# which asks for a graphical OpenCV, and an older Python; what it needs the group has
+ALONE_OF_PROGRAMS := rapidocr-onnxruntime==1.4.4
 # libraries that misbehave are compiled by the tests, by the system's compiler if it has one
 C_COMPILER := $(if $(shell command -v cc gcc clang),,ziglang)
-PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=plugins/native/vendor_tests
+PYTEST = $(BIN)/python -m pytest --ignore=tests/exporters --ignore=tests/programs \
+  --ignore=plugins/native/vendor_tests
 # each process collects all tests, so many of them do not help
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 # tests that measure time or count on idle processors: nothing runs beside them
@@ -49,7 +55,7 @@ EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test test-exhaustive test-exporters test-torch test-coreml test-native \
-  lint bench clean
+  test-programs lint bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -87,6 +93,9 @@ test-coreml: $(VENV)/coreml.stamp
 test-native: $(NATIVE_VENV)/native.stamp
 	ONNXPLUG_REQUIRE=cc $(NATIVE_VENV)/bin/python -m pytest plugins/native $(ARGS)
 
+test-programs: $(PROGRAMS_VENV)/programs.stamp
+	ONNXPLUG_REQUIRE=programs $(PROGRAMS_VENV)/bin/python -m pytest tests/programs $(ARGS)
+
 lint: $(VENV)/development.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -100,7 +109,7 @@ bench: $(VENV)/development.stamp
 	done
 
 clean:
-	rm -rf $(VENV) $(NATIVE_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NATIVE_VENV) $(PROGRAMS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find core plugins tests demo benchmarks -name __pycache__ -prune -exec rm -r {} +
 
 # A stamp is newer than what it was made from, so a second `make` installs nothing.
@@ -139,4 +148,13 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(NATIVE_VENV)/bin/python -m pip install --quiet $(EDITABLE) \
 	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
+	@touch $@
+
+$(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml
+	@echo 'creating $(PROGRAMS_VENV), with programs that have trained models …'
+	@$(PYTHON) -m venv $(PROGRAMS_VENV)
+	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet $(EDITABLE) --group programs
+	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --no-deps --ignore-requires-python \
+	  $(ALONE_OF_PROGRAMS)
 	@touch $@

@@ -128,46 +128,6 @@ import onnxruntime
 print(onnxruntime.InferenceSession.__module__)
 """
 
-OPTIMUM = """
-import tempfile
-import torch
-from optimum.exporters.onnx import onnx_export_from_model
-from optimum.onnxruntime import ORTModelForCausalLM, ORTModelForSequenceClassification
-from transformers import (
-    BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel,
-)
-
-torch.manual_seed(0)
-ids = torch.randint(2, 90, (2, 7))
-mask = torch.ones_like(ids)
-small = dict(vocab_size=100)
-bert = BertForSequenceClassification(BertConfig(
-    hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-    **small,
-)).eval()
-with tempfile.TemporaryDirectory() as folder:
-    onnx_export_from_model(bert, folder, task="text-classification", opset=18)
-    ours = ORTModelForSequenceClassification.from_pretrained(folder)
-    given = dict(input_ids=ids, attention_mask=mask)
-    found = ours(**given, token_type_ids=torch.zeros_like(ids))
-    expected = bert(**given)
-    torch.testing.assert_close(found.logits, expected.logits, atol=1e-4, rtol=1e-4)
-gpt = GPT2LMHeadModel(GPT2Config(
-    n_embd=32, n_layer=1, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=99,
-    **small,
-)).eval()
-with tempfile.TemporaryDirectory() as folder:
-    task = "text-generation-with-past"
-    onnx_export_from_model(gpt, folder, task=task, do_validation=False, opset=18)
-    options = dict(max_new_tokens=5, do_sample=False)
-    expected = gpt.generate(ids[:1], **options)
-    for bound in (False, True):
-        ours = ORTModelForCausalLM.from_pretrained(folder, use_io_binding=bound)
-        assert torch.equal(ours.generate(ids[:1], **options), expected)
-import onnxruntime
-print(onnxruntime.InferenceSession.__module__)
-"""
-
 EXTENSIONS = """
 import onnxruntime
 import onnxruntime_extensions as extensions
@@ -206,8 +166,6 @@ print(onnxruntime.InferenceSession.__module__)
         pytest.param("polygraphy", POLYGRAPHY, id="polygraphy"),
         pytest.param("torch", OPTIMIZER, id="onnxruntime.transformers"),
         pytest.param("onnxruntime_extensions", EXTENSIONS, id="extensions"),
-        # which is not for the transformers of the other tests: installed by hand
-        pytest.param("optimum", OPTIMUM, id="optimum"),
     ],
 )
 def test_a_program_runs_unchanged(package: str, program: str, tmp_path: Path) -> None:
