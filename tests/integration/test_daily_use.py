@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto
 
@@ -319,6 +320,37 @@ def test_the_prepared_model_can_be_written(tmp_path: Path) -> None:
     assert [node.op_type for node in written.graph.node] == ["MatMul", "Relu"]
     session = onnxplug.InferenceSession(written)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], Y)
+
+
+def test_the_prepared_model_says_of_itself_what_the_model_says(tmp_path: Path) -> None:
+    """As in ONNX Runtime: programs find their letters and classes there."""
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 8, opset_import: ["" : 17], producer_name: "maker",
+          producer_version: "1.2", domain: "com.me", model_version: 3,
+          doc_string: "what it is for", metadata_props: ["letters": "abc"] >
+        name (float[N] x) => (float[N] y) { z = Identity (x) y = Relu (z) }
+        """
+    )
+    model.graph.doc_string = "how it works"
+    written = {}
+    for runtime in (onnxplug, onnxruntime):
+        options = runtime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / runtime.__name__)
+        runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        written[runtime] = onnx.load(
+            options.optimized_model_filepath, format="protobuf"
+        )
+    ours, theirs = written.values()
+    assert [node.op_type for node in ours.graph.node] == ["Relu"]
+    for each in (ours, theirs):
+        each.ClearField("opset_import")  # has its own domains, too
+        for field in ("node", "value_info", "input", "output"):
+            each.graph.ClearField(field)
+    assert ours == theirs
+    assert ours.metadata_props[0].value == "abc"
 
 
 def test_no_optimisation_leaves_the_graph_as_it_is() -> None:

@@ -21,14 +21,14 @@ from onnxplug.ep import (
 )
 from onnxplug.errors import ModelError
 from onnxplug.graph.attribute import Attribute, AttributeType
-from onnxplug.graph.graph import Function, Graph, Node
+from onnxplug.graph.graph import Function, Graph, Model, Node
 from onnxplug.graph.value_type import type_to_proto
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["export_graph", "node_to_proto", "type_to_proto"]
+__all__ = ["describe", "export_graph", "node_to_proto", "type_to_proto"]
 
 # Protobuf writes messages of less than 2 GiB; what is not weights fits in the rest.
 _INLINE_LIMIT: Final = (1 << 31) - (1 << 24)
@@ -139,6 +139,18 @@ def export_graph(
     _write_opset_imports(model, graph.opset_imports)
     model.ir_version = writer.ir_version
     return ExportedGraph(model, writer.external)
+
+
+def describe(proto: onnx.ModelProto, model: Model) -> None:
+    """Let *proto*, made of *model*, say of itself what that says."""
+    proto.producer_name = model.producer_name
+    proto.producer_version = model.producer_version
+    proto.domain = model.domain
+    proto.model_version = model.model_version
+    proto.doc_string = model.doc_string
+    proto.graph.doc_string = model.graph.doc_string
+    for key, value in model.metadata.items():
+        proto.metadata_props.add(key=key, value=value)
 
 
 def node_to_proto(node: Node) -> onnx.NodeProto:

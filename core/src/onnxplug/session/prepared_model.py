@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxplug.compile.ep_context.files import write_whole
 from onnxplug.compile.load import keep_apart
 from onnxplug.errors import InvalidModel, OptionError
-from onnxplug.graph.export import export_graph
+from onnxplug.graph.export import describe, export_graph
 from onnxplug.graph.placing import WeightsFile, place
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _ABOVE = "session.optimized_model_external_initializers_min_size_in_bytes"
 def write_prepared(graph: Graph, model: Model, options: SessionOptions) -> None:
     """Write *graph*, what was prepared of *model*, as a model of its own.
 
+    It says of itself what *model* says, such as the metadata that programs read.
     Its initializers are in a file beside it if the options name one.
 
     Raises:
@@ -37,8 +38,10 @@ def write_prepared(graph: Graph, model: Model, options: SessionOptions) -> None:
             graph,
             weights="external" if name else "inline",
             inline_up_to=int(options.config[_ABOVE]) - 1,
+            ir_version=model.ir_version,
             recomputes=True,
         )
+        describe(exported.model, model)
         if name:
             beside = os.path.join(os.path.dirname(path), name)
             if os.path.basename(name) != name:

@@ -18,7 +18,7 @@ from onnxplug.compile.load import keep_apart
 from onnxplug.context_data import OrtEpContextData, WriteFunction
 from onnxplug.errors import Fail, ModelError, OptionError
 from onnxplug.graph import Node
-from onnxplug.graph.export import export_graph
+from onnxplug.graph.export import describe, export_graph
 from onnxplug.graph.placing import Place, WeightsFile, place
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.interruption import raise_interruption
@@ -271,21 +271,12 @@ class _Writer:
 
     def _described(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """*proto* with what the model says of itself, and EPs of what they compiled."""
-        model = self._model
-        proto.producer_name = model.producer_name
-        proto.producer_version = model.producer_version
-        proto.domain = model.domain
-        proto.model_version = model.model_version
-        proto.doc_string = model.doc_string
-        metadata = {
-            key: value
-            for key, value in model.metadata.items()
-            if not key.startswith(INFO)
-        }
+        describe(proto, self._model)
+        for entry in [*proto.metadata_props]:
+            if entry.key.startswith(INFO):
+                proto.metadata_props.remove(entry)
         for ep, info in infos_by_ep(self._entries).items():
-            metadata[f"{INFO}{ep}"] = info
-        for key, value in metadata.items():
-            proto.metadata_props.add(key=key, value=value)
+            proto.metadata_props.add(key=f"{INFO}{ep}", value=info)
         return proto
 
     def _node(
