@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.authoring import bounds
 from onnxplug.authoring.memory_limit import check_room
-from onnxplug.ep import DataType, bounds
+from onnxplug.ep import DataType
 from onnxplug.errors import ArgumentTypeError, InvalidArgument, OutOfMemory
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring import bounds
 from onnxplug.authoring.arrays import as_text, as_texts, is_masked, usual_form
 from onnxplug.ep import (
     DataType,
@@ -24,7 +25,6 @@ from onnxplug.ep import (
     SparseTensorType,
     TensorType,
     ValueType,
-    bounds,
 )
 from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
