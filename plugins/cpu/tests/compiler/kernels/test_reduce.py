@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.reduction import commands
 from onnxplug_cpu.compiler.kernels.reduction.commands import (
     KINDS,
     record_moments,
     record_reduce,
 )
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.target.isa import Isa, host_isa
 
 from ..interpreter import ISAS, Interpreter
 
@@ -262,3 +263,156 @@ def test_what_has_no_moments_is_refused() -> None:
         record_moments(run.recorder, run.input(np.zeros(3)), (0,))
     with pytest.raises(ValueError, match=r"over \(\)"):
         record_moments(run.recorder, run.input(np.zeros(3, np.float32)), ())
+
+
+STRETCHED: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+    # the array, what it is stretched to, and the axes
+    ((1,), (37,), (0,)),
+    ((1, 5), (4, 5), (0,)),
+    ((1, 5), (4, 5), (0, 1)),
+    ((1, 40), (70, 40), (1,)),
+    ((3, 1, 7), (3, 6, 7), (1,)),
+    ((3, 1, 7), (3, 6, 7), (0, 1)),
+    ((3, 1, 7), (3, 6, 7), (2,)),
+    ((3, 1, 1), (3, 6, 5), (1,)),
+    ((1, 1), (300, 300), (0, 1)),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_what_is_stretched_is_as_if_it_were_not(kind: str, keepdims: bool) -> None:
+    isa = host_isa()
+    rng = np.random.default_rng(3)
+    for shape, stretched, axes in STRETCHED:
+        x = rng.uniform(0.97, 1.03, shape).astype(np.float32)
+        found = reduce(
+            isa, kind, x, axes, lambda v, s=stretched: v.broadcast_to(s), keepdims
+        )
+        expected = reference(
+            kind, np.broadcast_to(x, stretched).astype(np.float64), axes
+        )
+        tolerance = math.prod(stretched) * EPSILON if kind == "ReduceProd" else 4e-7
+        np.testing.assert_allclose(
+            found.ravel(), np.ravel(expected), rtol=tolerance, atol=4e-7
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_2_40_times_the_same_takes_no_time(kind: str) -> None:
+    isa = host_isa()
+    n = 1 << 40
+    with np.errstate(all="ignore"):
+        for value in (0.0, -0.0, 1.0, -1.0, 1.5, 3e38, math.inf, -math.inf, math.nan):
+            x = np.full((1, 2), value, np.float32)
+            found = reduce(isa, kind, x, (0,), lambda v: v.broadcast_to((n, 2)))
+            wide = np.float64(value)
+            expected = {
+                "ReduceSum": wide * n,
+                "ReduceMean": wide,
+                "ReduceMax": wide,
+                "ReduceMin": wide,
+                "ReduceProd": wide**n,
+                "ReduceL1": abs(wide) * n,
+                "ReduceL2": abs(wide) * 2**20,
+                "ReduceSumSquare": np.float64(np.float32(wide * wide)) * n,
+                "ReduceLogSum": np.log(np.float64(np.float32(wide * n))),
+                "ReduceLogSumExp": wide + np.log(n),
+            }[kind]
+            if kind == "ReduceL2" and value == 3e38:
+                expected = math.inf  # as its square is
+            expected = np.float64(np.float32(expected))
+            np.testing.assert_allclose(found, [[expected] * 2], rtol=3e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("n", [2, 3, 1000, (1 << 40) + 12345])
+def test_integers_that_are_stretched_wrap(dtype: type, n: int) -> None:
+    bits = 8 * np.dtype(dtype).itemsize
+    x = np.array([[7, -3, 1 << 20, -(1 << 31), 0, -1]], dtype)
+    values = [int(value) for value in x[0]]
+
+    def wrapped(value: int) -> int:
+        return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+    for kind, expected in (
+        ("ReduceSum", [wrapped(v * n) for v in values]),
+        ("ReduceL1", [wrapped(wrapped(abs(v)) * n) for v in values]),
+        ("ReduceSumSquare", [wrapped(v * v * n) for v in values]),
+        (
+            "ReduceProd",
+            [wrapped(pow(v % (1 << bits), n, 1 << bits)) for v in values],
+        ),
+        ("ReduceMax", values),
+        ("ReduceMin", values),
+    ):
+        found = reduce(
+            host_isa(), kind, x, (0,), lambda v: v.broadcast_to((n, 6)), False
+        )
+        assert found.tolist() == expected, kind
+
+
+def test_what_is_repeated_along_kept_axes_is_computed_once() -> None:
+    interpreter = Interpreter(host_isa())
+    x = np.random.default_rng(4).standard_normal((1, 64)).astype(np.float32)
+    view = interpreter.input(x).broadcast_to((1000, 64))
+    out = interpreter.output(x.dtype, (1000,))
+    record_reduce(interpreter.recorder, "ReduceSum", view, out, (1,))
+    assert interpreter.recorder.commands[0].flops == 64
+    interpreter.run()
+    np.testing.assert_allclose(interpreter.read(out), [x.sum()] * 1000, rtol=1e-6)
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything beyond 100 bytes takes long."""
+    monkeypatch.setattr(
+        commands, "fewest_chunks", lambda seconds: max(1, int(seconds * 8e9 / 100))
+    )
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_takes_long_is_reduced_in_pieces(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    for shape, axes in SHAPES:
+        x = rng.uniform(0.9, 1.1, shape).astype(np.float32)
+        found = reduce(host_isa(), kind, x, axes, keepdims=len(shape) % 2 == 0)
+        expected = reference(kind, x.astype(np.float64), axes).reshape(found.shape)
+        rounded = x.size * EPSILON if kind == "ReduceProd" else 4e-7
+        np.testing.assert_allclose(found, expected, rtol=rounded, atol=4e-7)
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_moments_in_pieces() -> None:
+    rng = np.random.default_rng(6)
+    for shape, axes in SHAPES:
+        if not axes:
+            continue
+        interpreter = Interpreter(host_isa())
+        x = rng.normal(50, 1, shape).astype(np.float32)
+        found = record_moments(interpreter.recorder, interpreter.input(x), axes)
+        interpreter.run()
+        if not math.prod(shape):
+            continue
+        wide = x.astype(np.float64)
+        for view, expected in zip(
+            found, (wide.mean(axes), wide.var(axes)), strict=True
+        ):
+            np.testing.assert_allclose(
+                interpreter.read(view).ravel(), np.ravel(expected), rtol=1e-5, atol=1e-8
+            )
+
+
+def test_a_long_row_has_chunks_that_are_not(in_pieces: None) -> None:
+    results = []
+    for workers in (1, 2, 3):
+        interpreter = Interpreter(host_isa(), workers)
+        x = np.random.default_rng(7).standard_normal(10007).astype(np.float32)
+        out = interpreter.output(x.dtype, (1,))
+        source = interpreter.input(x)
+        record_reduce(interpreter.recorder, "ReduceSum", source, out, (0,))
+        assert len(interpreter.recorder.commands) > 2
+        interpreter.run()
+        results.append(interpreter.read(out).tobytes())
+    assert len(set(results)) == 1  # whatever the number of threads

@@ -234,7 +234,11 @@ def fewest_chunks(seconds: float) -> int:
     Args:
         seconds: about how long it takes one thread.
     """
-    return max(1, int(seconds / LONGEST_CHUNK))
+    return min(max(1, int(seconds / LONGEST_CHUNK)), MAX_CHUNKS)
+
+
+BYTES_PER_SECOND: Final = 8e9
+"""What one thread reads from memory, about."""
 
 
 CHUNK: Final = 20e-6

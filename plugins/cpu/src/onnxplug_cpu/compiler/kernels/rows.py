@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from onnxplug_cpu.compiler.codegen import emit
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Number, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import KernelFunction, Parameters
-from onnxplug_cpu.compiler.ir.commands import Word, chunks_for
+from onnxplug_cpu.compiler.ir.commands import (
+    BYTES_PER_SECOND,
+    Word,
+    chunks_for,
+    fewest_chunks,
+)
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.target.isa import LANES
 
@@ -384,15 +389,23 @@ def lanes_of(type_: Type) -> int:
     return 4 * LANES // type_.nbytes
 
 
-def chunk_size(count: int, nanoseconds: float, workers: int, multiple: int = 1) -> int:
+def chunk_size(
+    count: int,
+    nanoseconds: float,
+    workers: int,
+    multiple: int = 1,
+    *,
+    nbytes: int = 0,
+) -> int:
     """How many of *count* equal parts make a chunk.
 
     Args:
-        nanoseconds: what one part takes, about.
+        nanoseconds: what one part takes, about, if caches have what it reads.
         multiple: chunks but the last are multiples of this.
+        nbytes: what one part reads, from memory at worst.
     """
-    whole = count * nanoseconds
-    parts = chunks_for(1e-9 * whole, workers)
+    parts = chunks_for(1e-9 * count * nanoseconds, workers)
+    parts = max(parts, fewest_chunks(count * nbytes / BYTES_PER_SECOND))
     if parts == 1:
         return max(count, 1)
     size = -(-count // parts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.ir.commands import MAX_CHUNKS
+from onnxplug_cpu.compiler.ir.commands import BYTES_PER_SECOND, MAX_CHUNKS
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.ir.commands import Command
@@ -38,7 +38,7 @@ class Part(Record):
 
 def estimated_seconds(command: Command, workers: int) -> float:
     """About how long a command takes; only orders of magnitude count."""
-    seconds = max(command.flops / 40e9, command.nbytes / 8e9) or 1e-6
+    seconds = max(command.flops / 40e9, command.nbytes / BYTES_PER_SECOND) or 1e-6
     threads = min(workers, command.chunks)
     if threads > 1:  # which only long work is worth
         seconds = max(seconds, 20e-6)

@@ -1,17 +1,26 @@
-"""Reductions over axes: which kernel reduces which axes."""
+"""Reductions over axes, put together from commands.
+
+What is only repeated is reduced once: along an axis that is stretched all elements are
+one, of which the result follows.  And a reduction that one chunk would be too long for
+is that of pieces, and then of their results, whatever the number of threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
-from onnxplug_cpu.compiler.codegen.emit import F32, Type
-from onnxplug_cpu.compiler.codegen.kernel import Kernel
-from onnxplug_cpu.compiler.ir.commands import Word
+import numpy as np
+
+from onnxplug_cpu.compiler.ir.commands import fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS, Reduction
-from onnxplug_cpu.compiler.kernels.rows import Axes, chunk_size, element_of, lanes_of
+from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
+from onnxplug_cpu.compiler.kernels.reduction.generator import MOMENTS
+from onnxplug_cpu.compiler.kernels.reduction.single import Plan, record_single
+from onnxplug_cpu.compiler.kernels.rows import element_of
 
 KINDS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
@@ -20,10 +29,17 @@ KINDS = (
 """The operators of :func:`record_reduce`."""
 
 _FLOATS_ONLY = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-_FEW = 32
-"""Adjacent elements that are reduced faster from row to row than along the lanes."""
-_SHORT = 4
-"""Vectors of rows that are reduced many at a time."""
+
+_OF_PIECES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "ReduceL1": ("ReduceL1", "ReduceSum"),
+        "ReduceL2": ("ReduceSumSquare", "ReduceSum"),
+        "ReduceLogSum": ("ReduceSum", "ReduceLogSum"),
+        "ReduceMean": ("ReduceSum", "ReduceSum"),
+        "ReduceSumSquare": ("ReduceSumSquare", "ReduceSum"),
+    }
+)
+"""How pieces are reduced, and then their results, where that is not the same."""
 
 
 def record_reduce(
@@ -47,11 +63,23 @@ def record_reduce(
         raise ValueError(f"{kind} of {element} has no kernel")
     if kind in ("ReduceLogSum", "ReduceLogSumExp") and element != "f32":
         raise ValueError(f"{kind} of {element} has no kernel: expected f32")
-    plan = _Plan.of(x, out, axes)
     if not out.size:
         return
     label = f"{kind} {'×'.join(map(str, x.shape))}"
-    _record(recorder, plan, kind, element, label)
+    out = _keeping(out, x, axes)
+    once, shape = _once(x, axes)
+    target = out
+    if shape != out.shape:
+        target = recorder.temporary(out.dtype, shape)
+    repeats = math.prod(x.shape[a] // max(once.shape[a], 1) for a in axes)
+    if repeats > 1:
+        _record_repeated(recorder, kind, once, target, axes, repeats, label)
+    else:
+        _record(recorder, kind, once, target, axes, label)
+    if target is not out:
+        from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+
+        record_copy(recorder, target.broadcast_to(out.shape), out, label=kind)
 
 
 def record_moments(
@@ -64,162 +92,233 @@ def record_moments(
         axes: which, from 0; at least one.
 
     Returns:
-        Both in new memory, of x's shape with sizes of 1 along *axes*.
+        Both of x's shape with sizes of 1 along *axes*, in new memory, repeated where x
+        is.
     """
     if x.dtype_name != "float32" or not axes:
         raise ValueError(f"moments of {x.dtype} over {axes}; expected float32, axes")
-    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    label = label or f"{MOMENTS} {'×'.join(map(str, x.shape))}"
+    once, shape = _once(x, axes)
     both = recorder.temporary(x.dtype, (2, *shape))
-    kept = [0] * len(shape)
-    parts = [both.slice((n, *kept), (1, *shape)).reshape(shape) for n in range(2)]
-    mean, variance = parts
-    assert mean is not None and variance is not None
-    if mean.size:
-        label = label or f"{MOMENTS} {'×'.join(map(str, x.shape))}"
-        _record(recorder, _Plan.of(x, mean, axes), MOMENTS, "f32", label)
-    return mean, variance
+    mean, variance = _at(both, 0), _at(both, 1)
+    _record_moments(recorder, once, mean, variance, axes, label)
+    kept = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    return mean.broadcast_to(kept), variance.broadcast_to(kept)
 
 
-class _Plan(NamedTuple):
-    """Where the elements are, with strides in bytes.
+def _keeping(out: View, x: View, axes: Sequence[int]) -> View:
+    """*out* with an axis of size 1 for each that is reduced."""
+    if len(out.shape) == len(x.shape):
+        return out
+    shape, strides = list(out.shape), list(out.strides)
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+        strides.insert(axis, 0)
+    return View(out.buffer, out.offset, out.dtype, tuple(shape), tuple(strides))
 
-    Attributes:
-        across: whether the innermost axis is reduced.
-        kept: the axes that stay, of x and out.
-        reduced: the axes that go, of x.
-        inner: the size of the innermost axis, and its strides in x and out.
+
+# what is repeated
+
+
+def _once(x: View, axes: Sequence[int]) -> tuple[View, tuple[int, ...]]:
+    """*x* with sizes of 1 where it is stretched, and the shape of its reduction.
+
+    Where all that is reduced is stretched, kept axes stay as they are: there is
+    nothing to compute along them but the result.
     """
+    stretched = {
+        axis
+        for axis, (size, stride) in enumerate(zip(x.shape, x.strides, strict=True))
+        if stride == 0 and size > 1
+    }
+    if 0 in x.shape:
+        stretched = set()
+    if all(x.shape[axis] == 1 or axis in stretched for axis in axes):
+        stretched &= set(axes)
+    once = x
+    if stretched:
+        sizes = [1 if axis in stretched else n for axis, n in enumerate(x.shape)]
+        once = x.slice([0] * len(sizes), sizes)
+    return once, tuple(1 if a in axes else size for a, size in enumerate(once.shape))
 
-    x: View
-    out: View
-    across: bool
-    kept: Axes
-    reduced: Axes
-    inner: int
-    inner_strides: tuple[int, int]
 
-    @classmethod
-    def of(cls, x: View, out: View, axes: Sequence[int]) -> _Plan:
-        rank = len(x.shape)
-        stays = [axis for axis in range(rank) if axis not in axes]
-        keepdims = len(out.shape) == rank
-        nx, no = x.dtype.itemsize, out.dtype.itemsize
-        kept = [
-            (x.shape[a], x.strides[a] * nx, out.strides[a if keepdims else i] * no)
-            for i, a in enumerate(stays)
-            if x.shape[a] != 1
-        ]
-        gone = [(x.shape[a], x.strides[a] * nx) for a in axes if x.shape[a] != 1]
-        # the order of axes is free: the nearest elements go innermost
-        kept.sort(key=lambda axis: -abs(axis[1]))
-        gone.sort(key=lambda axis: -abs(axis[1]))
-        if any(size == 0 for size, _ in gone):
-            gone = [(0, nx)]
-        reduced = Axes.collapsed([s for s, _ in gone], [[t for _, t in gone]])
-        keep = Axes.collapsed(
-            [s for s, _, _ in kept], [[t for _, t, _ in kept], [t for _, _, t in kept]]
+def _record_repeated(
+    recorder: Recorder,
+    kind: str,
+    x: View,
+    out: View,
+    axes: tuple[int, ...],
+    repeats: int,
+    label: str,
+) -> None:
+    """Reduce *x* as if each element were there *repeats* times."""
+    if kind == "ReduceProd":
+        product = recorder.temporary(out.dtype, out.shape)
+        _record(recorder, kind, x, product, axes, label)
+        _record_power(recorder, product, repeats, out)
+        return
+    folded = "ReduceSum" if kind == "ReduceLogSum" else kind
+    _record(recorder, folded, x, out, axes, label)
+    if kind in ("ReduceMax", "ReduceMin", "ReduceMean"):
+        return
+    formula = Formula(element_of(out))
+    value = formula.read(out)
+    if kind == "ReduceLogSumExp":
+        value = formula.step(
+            "Add", value, formula.read(_scalar(recorder, out, math.log(repeats)))
         )
-        across = _prefers_across(keep, reduced, nx)
-        if across:
-            inner = reduced.shape[-1]
-            strides = (reduced.strides[0][-1], 0)
-            reduced = _without_last(reduced)
-        else:
-            inner = keep.shape[-1]
-            strides = (keep.strides[0][-1], keep.strides[1][-1])
-            keep = _without_last(keep)
-        return cls(x, out, across, keep, reduced, inner, strides)
+    elif kind == "ReduceL2":
+        value = formula.step(
+            "Mul", value, formula.read(_scalar(recorder, out, math.sqrt(repeats)))
+        )
+    else:
+        value = formula.step(
+            "Mul", value, formula.read(_scalar(recorder, out, repeats))
+        )
+    if kind == "ReduceLogSum":
+        value = formula.step("Log", value)
+    formula.record(recorder, value, out, kind)
 
 
-def _prefers_across(kept: Axes, reduced: Axes, nbytes: int) -> bool:
-    far = 1 << 62
-
-    def nearness(axes: Axes, operand: int) -> int:
-        return abs(axes.strides[operand][-1]) if axes.count > 1 else far
-
-    if reduced.count == 0:
-        return kept.count == 1
-    few = _SHORT * lanes_of(F32) if reduced.rank == 1 else _FEW
-    if reduced.shape[-1] <= few and kept.shape[-1] >= _FEW:
-        # too few elements to fill the lanes and to pay for adding those up
-        return False
-    return nearness(reduced, 0) <= nearness(kept, 0)
+def _record_power(recorder: Recorder, x: View, exponent: int, out: View) -> None:
+    """``x ** exponent`` for an exponent of 2 at least, by squares; integers wrap."""
+    power = x
+    for place in reversed(range(exponent.bit_length() - 1)):
+        formula = Formula(element_of(x))
+        root = formula.read(power)
+        value = formula.step("Mul", root, root)
+        if exponent >> place & 1:
+            value = formula.step("Mul", value, formula.read(x))
+        formula.record(recorder, value, out, "ReduceProd")
+        power = out
 
 
-def _without_last(axes: Axes) -> Axes:
-    if axes.rank == 1:
-        return Axes((1,), tuple((0,) for _ in axes.strides))
-    return Axes(axes.shape[:-1], tuple(s[:-1] for s in axes.strides))
+# what is long
 
 
 def _record(
-    recorder: Recorder, plan: _Plan, kind: str, element: str, label: str
+    recorder: Recorder,
+    kind: str,
+    x: View,
+    out: View,
+    axes: tuple[int, ...],
+    label: str,
 ) -> None:
-    type_ = Type(element)
-    lanes = lanes_of(type_)
-    count = plan.reduced.count * (plan.inner if plan.across else 1)
-    near = plan.inner_strides[0] == type_.nbytes
-    way = "across" if plan.across else "down"
-    if (
-        not plan.across
-        and kind not in ("ReduceLogSumExp", MOMENTS)
-        and plan.reduced.rank == 1
-        and plan.reduced.strides[0][0] == type_.nbytes
-        and 0 < count <= _SHORT * lanes
-        and plan.inner >= _FEW
-    ):
-        way = "short"
-    form = Reduction(
-        way,
-        kind,
-        element,
-        near,
-        plan.across or plan.inner_strides[1] == type_.nbytes,
-        plan.kept.rank,
-        plan.reduced.rank,
-        -(-count // lanes) if way == "short" else 0,
-    )
-    words: dict[str, Word] = {
-        "x": plan.x.address,
-        "out": plan.out.address,
-        "rows": plan.kept.count,
-        "count": count,
-        "inner": plan.inner,
-        "x_stride": plan.inner_strides[0],
-        **plan.kept.words("kept"),
-        **plan.reduced.words("reduced"),
-    }
-    if kind == MOMENTS:
-        words["variances"] = plan.out.nbytes
-    nanoseconds = _nanoseconds(kind, near or way == "short") * type_.nbytes / 4
-    if plan.across:
-        rows = chunk_size(plan.kept.count, 20 + count * nanoseconds, recorder.workers)
-        words["chunk_rows"] = rows
-        chunks = -(-plan.kept.count // rows)
+    """Reduce *x* whatever its size; *out* has all axes."""
+    plan = Plan.of(x, out, axes)
+    pieces = _pieces(x, axes, plan.seconds(kind))
+    if not pieces:
+        record_single(recorder, plan, kind, label)
+        return
+    of_pieces, of_results = _OF_PIECES.get(kind, (kind, kind))
+    count = sum(piece.shape[0] for piece in pieces)
+    results = recorder.temporary(out.dtype, (count, *out.shape))
+    within = tuple(axis + 1 for axis in axes)
+    first = 0
+    for piece in pieces:
+        place = _rows(results, first, piece.shape[0])
+        _record(recorder, of_pieces, piece, place, within, label)
+        first += piece.shape[0]
+    _record(recorder, of_results, results, _keeping(out, results, (0,)), (0,), label)
+    if kind not in ("ReduceMean", "ReduceL2"):
+        return
+    formula = Formula(element_of(out))
+    value = formula.read(out)
+    if kind == "ReduceL2":
+        value = formula.step("Sqrt", value)
     else:
-        columns = plan.inner
-        if plan.kept.count < 4 * recorder.workers:
-            column = plan.kept.count * count * nanoseconds
-            columns = chunk_size(plan.inner, column, recorder.workers, 4 * lanes)
-        parts = -(-plan.inner // columns) if columns else 0
-        rows = chunk_size(
-            plan.kept.count, columns * count * nanoseconds, recorder.workers
+        value = formula.step(
+            "Div", value, formula.read(_scalar(recorder, out, plan.elements))
         )
-        words["chunk_rows"] = rows
-        words["chunk_columns"] = columns
-        words["parts"] = parts
-        words["out_stride"] = plan.inner_strides[1]
-        chunks = parts * -(-plan.kept.count // rows)
-    recorder.call(
-        Kernel(form),
-        words,
-        chunks=chunks,
-        label=label,
-        flops=plan.x.size,
-        nbytes=plan.x.nbytes + plan.out.nbytes,
-    )
+    formula.record(recorder, value, out, kind)
 
 
-def _nanoseconds(kind: str, near: bool) -> float:
-    """What one element of f32 takes, about."""
-    return (1.0 if kind == "ReduceLogSumExp" else 0.15) * (1 if near else 8)
+def _record_moments(
+    recorder: Recorder,
+    x: View,
+    mean: View,
+    variance: View,
+    axes: tuple[int, ...],
+    label: str,
+) -> None:
+    """The moments of *x*, whatever its size, to views of which both have all axes."""
+    if not mean.size:
+        return
+    plan = Plan.of(x, mean, axes)
+    pieces = _pieces(x, axes, 2 * plan.seconds(MOMENTS))
+    if not pieces:
+        record_single(recorder, plan, MOMENTS, label, variance.offset - mean.offset)
+        return
+    count = sum(piece.shape[0] for piece in pieces)
+    both = recorder.temporary(x.dtype, (2, count, *mean.shape))
+    means, variances = _at(both, 0), _at(both, 1)
+    within = tuple(axis + 1 for axis in axes)
+    weights: list[float] = []
+    for piece in pieces:
+        places = [_rows(v, len(weights), piece.shape[0]) for v in (means, variances)]
+        _record_moments(recorder, piece, places[0], places[1], within, label)
+        share = math.prod(piece.shape[axis] for axis in within) / plan.elements
+        weights += [share] * piece.shape[0]
+    weight = recorder.constant(np.array(weights, np.float32))
+    by = weight.reshape((count, *(1 for _ in mean.shape)))
+    assert by is not None
+    # a piece is as an element that varies by itself, too
+    weighted = recorder.temporary(x.dtype, means.shape)
+    for results, out in ((means, mean), (variances, variance)):
+        formula = Formula("f32")
+        value = formula.read(results)
+        if out is variance:
+            apart = formula.step("Sub", formula.read(means), formula.read(mean))
+            value = formula.step("Add", value, formula.step("Mul", apart, apart))
+        value = formula.step("Mul", value, formula.read(by))
+        formula.record(recorder, value, weighted, label)
+        whole = _keeping(out, weighted, (0,))
+        _record(recorder, "ReduceSum", weighted, whole, (0,), label)
+
+
+def _pieces(x: View, axes: Sequence[int], seconds: float) -> list[View]:
+    """*x* cut along the longest of *axes*; none if all of it takes no long time.
+
+    Args:
+        seconds: that it takes one thread to reduce the elements of one result.
+
+    Returns:
+        Views with one more axis, the first, along which there are pieces of one size.
+    """
+    longest = max(axes, key=lambda axis: x.shape[axis], default=0)
+    # of two elements at least, so that there are fewer results than elements
+    count = min(fewest_chunks(seconds / 2), x.shape[longest] // 2) if axes else 1
+    if count < 2:
+        return []
+    size, stride = x.shape[longest], x.strides[longest]
+    each = -(-size // count)
+    whole = size // each
+    pieces = []
+    for start, many, length in ((0, whole, each), (whole * each, 1, size % each)):
+        if length:
+            starts, sizes = [0] * len(x.shape), list(x.shape)
+            starts[longest], sizes[longest] = start, length
+            one = x.slice(starts, sizes)
+            shape, strides = (many, *sizes), (stride * length, *one.strides)
+            pieces.append(View(one.buffer, one.offset, one.dtype, shape, strides))
+    return pieces
+
+
+def _rows(whole: View, first: int, count: int) -> View:
+    """From *first* on *count* places of the first axis."""
+    within = whole.shape[1:]
+    return whole.slice((first, *(0 for _ in within)), (count, *within))
+
+
+def _at(whole: View, place: int) -> View:
+    """One place of the first axis, which is left out."""
+    row = _rows(whole, place, 1)
+    return View(row.buffer, row.offset, row.dtype, row.shape[1:], row.strides[1:])
+
+
+def _scalar(recorder: Recorder, x: View, value: float) -> View:
+    """A constant of x's dtype that is no part of code; integers wrap."""
+    if x.dtype.kind == "i":
+        bits = 8 * x.dtype.itemsize
+        value = (int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    return recorder.constant(np.array(value, x.dtype))

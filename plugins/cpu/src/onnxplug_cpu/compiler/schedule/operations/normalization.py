@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axis
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
 from onnxplug_cpu.compiler.schedule.operations.registry import (
     F32,
     Dtypes,
@@ -27,9 +28,6 @@ from onnxplug_cpu.compiler.schedule.operations.registry import (
     only_f32,
     register,
 )
-
-if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.ir.elementwise import ChainBuilder, Number
 
 _INFERENCE_SINCE: Final = 7
 """The opset since which BatchNormalization of one output uses given statistics."""
@@ -60,36 +58,6 @@ def _reshaped(view: View, shape: Sequence[int]) -> View:
     return reshaped
 
 
-class _Chained:
-    """A chain in the making: its inputs, and what they are."""
-
-    def __init__(self) -> None:
-        from onnxplug_cpu.compiler.ir.elementwise import ChainBuilder
-
-        self.builder: ChainBuilder = ChainBuilder()
-        self.views: list[View] = []
-
-    def read(self, view: View) -> Number:
-        """One more input."""
-        self.views.append(view)
-        return self.builder.input("f32")
-
-    def number(self, value: float) -> Number:
-        """A constant."""
-        return self.builder.constant("f32", value)
-
-    def step(self, operator: str, *operands: Number, element: str = "f32") -> Number:
-        """An operator."""
-        return self.builder.step(operator, operands, element)
-
-    def record(self, plan: Plan, result: Number, out: View, label: str) -> None:
-        """Write the result to *out*."""
-        from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
-
-        chain = self.builder.build([result])
-        record_chain(plan.recorder, chain, self.views, [out], label=label)
-
-
 def _record_standardised(
     plan: Plan,
     x: View,
@@ -100,15 +68,17 @@ def _record_standardised(
     label: str,
 ) -> None:
     """``(x - mean) * factor + shift``; these are broadcast."""
-    chain = _Chained()
+    chain = Formula()
     centered = chain.step("Sub", chain.read(x), chain.read(mean))
     scaled = chain.step("Mul", centered, chain.read(factor))
-    chain.record(plan, chain.step("Add", scaled, chain.read(shift)), out, label)
+    chain.record(
+        plan.recorder, chain.step("Add", scaled, chain.read(shift)), out, label
+    )
 
 
 def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) -> View:
     """``scale / sqrt(sum of variances + epsilon)``, broadcast, in new memory."""
-    chain = _Chained()
+    chain = Formula()
     total, *more = (chain.read(variance) for variance in variances)
     for variance in more:
         total = chain.step("Add", total, variance)
@@ -116,7 +86,7 @@ def _factor(plan: Plan, variances: Sequence[View], epsilon: float, scale: View) 
     shape = np.broadcast_shapes(variances[0].shape, scale.shape)
     out = plan.recorder.temporary(F32, shape)
     result = chain.step("Div", chain.read(scale), root)
-    chain.record(plan, result, out, "Normalization")
+    chain.record(plan.recorder, result, out, "Normalization")
     return out
 
 
@@ -157,15 +127,15 @@ def _record_batch(plan: Plan, call: Call) -> None:
         scale, shift, mean, variance = _parameters(plan, call)
         by = _factor(plan, [variance], epsilon, scale)
         plus = plan.recorder.temporary(F32, shift.shape)
-        chain = _Chained()
+        chain = Formula()
         moved = chain.step("Mul", chain.read(mean), chain.read(by))
         result = chain.step("Sub", chain.read(shift), moved)
-        chain.record(plan, result, plus, call.op_type)
+        chain.record(plan.recorder, result, plus, call.op_type)
     by, plus = (_per_channel(view, len(x.shape)) for view in (by, plus))
-    chain = _Chained()
+    chain = Formula()
     scaled = chain.step("Mul", chain.read(x), chain.read(by))
     result = chain.step("Add", scaled, chain.read(plus))
-    chain.record(plan, result, out, call.op_type)
+    chain.record(plan.recorder, result, out, call.op_type)
 
 
 register("BatchNormalization", Operation(_record_batch, _accepts_batch, _check_batch))
@@ -295,14 +265,14 @@ def _record_lp(plan: Plan, call: Call) -> None:
     kind = f"ReduceL{call.attributes['p']}"
     record_reduce(plan.recorder, kind, x, norm, (axis,))
     divisor = plan.recorder.temporary(F32, shape)
-    chain = _Chained()
+    chain = Formula()
     size = chain.read(norm)
     is_zero = chain.step("Equal", size, chain.number(0.0), element="i1")
     result = chain.step("Where", is_zero, chain.number(1.0), size)
-    chain.record(plan, result, divisor, call.op_type)
-    chain = _Chained()
+    chain.record(plan.recorder, result, divisor, call.op_type)
+    chain = Formula()
     result = chain.step("Div", chain.read(x), chain.read(divisor))
-    chain.record(plan, result, out, call.op_type)
+    chain.record(plan.recorder, result, out, call.op_type)
 
 
 register("LpNormalization", Operation(_record_lp, _accepts_lp))
@@ -325,7 +295,7 @@ def _record_lrn(plan: Plan, call: Call) -> None:
     # beyond the channels there is nothing to add, however far the window reaches
     before = min((size - 1) // 2, x.shape[1] - 1)
     window = before + 1 + min(size // 2, x.shape[1] - 1)
-    chain = _Chained()
+    chain = Formula()
     value = chain.read(x)
     parts = _window_sums(plan, x, before, window)
     total, *more = (chain.read(part) for part in parts)
@@ -339,7 +309,7 @@ def _record_lrn(plan: Plan, call: Call) -> None:
         power = chain.step("Mul", root, chain.step("Sqrt", root))
     else:
         power = chain.step("Pow", base, chain.number(beta))
-    chain.record(plan, chain.step("Div", value, power), out, call.op_type)
+    chain.record(plan.recorder, chain.step("Div", value, power), out, call.op_type)
 
 
 def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
@@ -368,10 +338,10 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
         if count:
             border = channels_of(sums, start, count)
             record_fill(plan.recorder, np.zeros((), np.float32), border, label="LRN")
-    chain = _Chained()
+    chain = Formula()
     value = chain.read(x)
     inside = channels_of(sums, before, channels)
-    chain.record(plan, chain.step("Mul", value, value), inside, "LRN")
+    chain.record(plan.recorder, chain.step("Mul", value, value), inside, "LRN")
     parts, offset = [], 0
     while True:
         if window & width:
@@ -381,10 +351,10 @@ def _window_sums(plan: Plan, x: View, before: int, window: int) -> list[View]:
             return parts
         count = sums.shape[1] - width
         wider = empty(count)
-        chain = _Chained()
+        chain = Formula()
         one, other = (channels_of(sums, start, count) for start in (0, width))
         both = chain.step("Add", chain.read(one), chain.read(other))
-        chain.record(plan, both, wider, "LRN")
+        chain.record(plan.recorder, both, wider, "LRN")
         sums, width = wider, 2 * width
 
 
