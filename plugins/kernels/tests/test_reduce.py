@@ -242,3 +242,64 @@ def test_position_is_an_array_even_of_a_vector() -> None:
     assert (result.shape, result.item()) == ((), 1)
     with pytest.raises(UnsupportedAttribute, match="select_last_index"):
         run("ArgMin", ints(1), version=11, select_last_index=1)
+
+
+@pytest.mark.parametrize("op_type", EXACT)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, -2), (0, 1, 2)])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_what_is_stretched_is_as_if_it_were_not(
+    op_type: str, dtype: Any, axes: tuple[int, ...], keepdims: int
+) -> None:
+    few = np.random.default_rng(0).integers(1, 3, (1, 4, 1)).astype(dtype)
+    x = np.broadcast_to(few, (5, 4, 3))
+    with np.errstate(over="ignore"):
+        found = run(op_type, x, ints(*axes), keepdims=keepdims)
+        expected = run(op_type, x.copy(), ints(*axes), keepdims=keepdims)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    rtol = 1e-2 if np.dtype(dtype).itemsize == 2 else 1e-6
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol
+    )
+
+
+@pytest.mark.parametrize("op_type", [*EXACT, "ArgMax", "ArgMin"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8])
+def test_2_40_times_the_same_takes_no_time(op_type: str, dtype: Any) -> None:
+    n = 1 << 40
+    x = np.broadcast_to(np.array([[1, 3]], dtype), (n, 2))
+    if op_type.startswith("Arg"):
+        for last, expected in ((0, 0), (1, n - 1)):
+            found = run(op_type, x, axis=0, keepdims=0, select_last_index=last)
+            assert found.tolist() == [expected] * 2
+            found = run(op_type, x, axis=1, select_last_index=last)
+            assert found.shape == (n, 1)
+            assert found[0].item() == found[-1].item() == (op_type == "ArgMax")
+        return
+    with np.errstate(over="ignore"):
+        found = run(op_type, x, ints(0), keepdims=0)
+    assert found.dtype == dtype
+    exact = {
+        "ReduceMax": [1, 3],
+        "ReduceMin": [1, 3],
+        "ReduceMean": [1, 3],
+        "ReduceSum": [n, 3 * n],
+        "ReduceL1": [n, 3 * n],
+        "ReduceSumSquare": [n, 9 * n],
+        "ReduceL2": [2**20, 3 * 2**20],
+        "ReduceLogSum": [math.log(n), math.log(3 * n)],
+        "ReduceLogSumExp": [1 + math.log(n), 3 + math.log(n)],
+        "ReduceProd": [1, pow(3, n, 1 << 64)],
+    }[op_type]
+    if np.dtype(dtype).kind in "iu":
+        bits = 8 * np.dtype(dtype).itemsize
+        wrapped = [int(value) % (1 << bits) for value in exact]
+        assert [int(value) % (1 << bits) for value in found] == wrapped
+        return
+    if op_type == "ReduceProd":
+        exact = [1, math.inf]
+    with np.errstate(over="ignore"):
+        expected = np.array(exact, np.float64).astype(dtype)
+    np.testing.assert_allclose(
+        found, expected, rtol=2e-3 if dtype is np.float16 else 1e-6
+    )

@@ -36,6 +36,25 @@ def in_computing_dtype(
     return xp.astype(result, dtype)
 
 
+def is_stretched(xp: Any, x: Any) -> bool:
+    """Whether *x* has elements and repeats them along an axis, without memory."""
+    strides, shape = xp.strides(x), x.shape
+    return (
+        0 in strides
+        and 0 not in shape
+        and any(
+            stride == 0 and size > 1
+            for stride, size in zip(strides, shape, strict=True)
+        )
+    )
+
+
+def unstretched(xp: Any, x: Any) -> Any:
+    """*x* with a size of 1 along axes that repeat what it has."""
+    places = tuple(slice(None if stride else 1) for stride in xp.strides(x))
+    return xp.slices(x, places)
+
+
 def numbers(xp: Any, x: Any, what: str) -> list[Any]:
     """The numbers of the input *what*, which has one axis.
 

@@ -8,22 +8,41 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from onnxplug.authoring.bounds import normal_axes, normal_axis
-from onnxplug_kernels.arrays import in_computing_dtype, numbers
+from onnxplug_kernels.arrays import (
+    in_computing_dtype,
+    is_stretched,
+    numbers,
+    unstretched,
+)
 from onnxplug_kernels.registry import operator
 
-# ``reduction(xp, x, axis, keepdims)``, where axis is as in numpy: ``None`` for all
+# ``reduction(xp, x, axis, keepdims, repeats)``, where axis is as in numpy, ``None`` for
+# all, and each element stands for as many equal ones as *repeats* says
 Reduction: TypeAlias = Callable[..., Any]
 
 
-def _sum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+def _sum(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
+    total = xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+    return total if repeats == 1 else total * _number(xp, repeats, x.dtype)
 
 
-def _product(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+def _product(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
+    product = xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+    power = product
+    for bit in f"{repeats:b}"[1:]:
+        power = power * power * product if bit == "1" else power * power
+    return power
 
 
-def _mean(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+def _number(xp: Any, number: int, dtype: Any) -> Any:
+    """An integer as an array of *dtype*, in which integers wrap."""
+    if xp.kind(dtype) in "iu":
+        least, most = map(int, xp.limits(dtype))
+        number = (number - least) % (most - least + 1) + least
+    return xp.asarray(number, dtype=dtype)
+
+
+def _mean(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
     total = xp.sum(x, axis=axis, keepdims=keepdims)
     # ONNX leaves the mean of nothing open; ONNX Runtime makes it zero, and PyTorch's
     # exporter counts on that for empty embedding bags
@@ -34,38 +53,40 @@ def _mean(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return xp.sign(total) * (xp.abs(total) // count)
 
 
-def _l1_norm(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return _sum(xp, xp.abs(x), axis, keepdims)
+def _l1_norm(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
+    return _sum(xp, xp.abs(x), axis, keepdims, repeats)
 
 
-def _l2_norm(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return xp.sqrt(_sum_of_squares(xp, _as_floats(xp, x), axis, keepdims))
+def _l2_norm(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
+    return xp.sqrt(_sum_of_squares(xp, _as_floats(xp, x), axis, keepdims, repeats))
 
 
-def _sum_of_squares(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return _sum(xp, x * x, axis, keepdims)
+def _sum_of_squares(
+    xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1
+) -> Any:
+    return _sum(xp, x * x, axis, keepdims, repeats)
 
 
-def _log_sum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return xp.log(_sum(xp, _as_floats(xp, x), axis, keepdims))
+def _log_sum(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
+    return xp.log(_sum(xp, _as_floats(xp, x), axis, keepdims, repeats))
 
 
-def _log_sum_exp(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+def _log_sum_exp(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
     x = _as_floats(xp, x)
     largest = _maximum(xp, x, axis, True)
     # an infinite one must not be subtracted from itself
     shift = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
-    total = _sum(xp, xp.exp(x - shift), axis, keepdims)
+    total = _sum(xp, xp.exp(x - shift), axis, keepdims, repeats)
     return xp.log(total) + xp.reshape(shift, total.shape)
 
 
-def _maximum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+def _maximum(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
     if xp.size(x):
         return xp.max(x, axis=axis, keepdims=keepdims)
     return _constant(xp, x, axis, keepdims, _bounds(xp, x.dtype)[0])
 
 
-def _minimum(xp: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+def _minimum(xp: Any, x: Any, axis: Any, keepdims: bool, repeats: int = 1) -> Any:
     if xp.size(x):
         return xp.min(x, axis=axis, keepdims=keepdims)
     return _constant(xp, x, axis, keepdims, _bounds(xp, x.dtype)[1])
@@ -134,6 +155,8 @@ def _reduce(
         vector = _reduce(xp, reduction, xp.reshape(x, (1,)), axes, keepdims)
         return xp.reshape(vector, ())
     try:
+        if is_stretched(xp, x):
+            return _reduce_once(xp, reduction, x, axis, bool(keepdims))
         result = in_computing_dtype(
             reduction, xp, x, axis=axis, keepdims=bool(keepdims)
         )
@@ -141,6 +164,22 @@ def _reduce(
         normal_axes(axis or (), x.ndim)
         raise
     return xp.asarray(result, dtype=x.dtype)
+
+
+def _reduce_once(
+    xp: Any, reduction: Reduction, x: Any, axis: tuple[int, ...] | None, keepdims: bool
+) -> Any:
+    """The same of a stretched array, what is repeated being looked at once."""
+    axes = range(x.ndim) if axis is None else normal_axes(axis, x.ndim)
+    once = unstretched(xp, x)
+    repeats = math.prod(x.shape[a] // once.shape[a] for a in axes)
+    # with axes, as integers of none do not wrap in silence
+    result = in_computing_dtype(
+        reduction, xp, once, axis=tuple(axes), keepdims=True, repeats=repeats
+    )
+    kept = tuple(1 if a in axes else size for a, size in enumerate(x.shape))
+    whole = xp.broadcast_to(xp.asarray(result, dtype=x.dtype), kept)
+    return whole if keepdims else xp.squeeze(whole, axis=tuple(axes))
 
 
 for _name, _reduction in _REDUCTIONS.items():
@@ -183,6 +222,14 @@ def _arg_extreme(
 ) -> Any:
     # of a scalar, which has no axes, models take the first of axis 0
     axis = normal_axis(axis, max(x.ndim, 1))
+    if is_stretched(xp, x):
+        once = unstretched(xp, x)
+        found = _arg_extreme(xp, function, once, axis, 1, select_last_index)
+        if once.shape[axis] != x.shape[axis] and select_last_index:
+            found = found + (x.shape[axis] - 1)
+        kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+        found = xp.broadcast_to(found, kept)
+        return found if keepdims else xp.squeeze(found, axis=axis)
     x = xp.astype(x, xp.computing_dtype(x.dtype), copy=False)
     if select_last_index and x.ndim:
         backward = function(xp.flip(x, axis=axis), axis=axis, keepdims=bool(keepdims))

@@ -29,6 +29,7 @@ class NumpyLike(Standard):
     kind: Any
     round: Any
     size: Any = staticmethod(attrgetter("size"))
+    strides: Any = staticmethod(attrgetter("strides"))
     itemsize: Any = staticmethod(attrgetter("itemsize"))
     itemsize_of: Any = staticmethod(attrgetter("itemsize"))
     slices: Any = staticmethod(getitem)

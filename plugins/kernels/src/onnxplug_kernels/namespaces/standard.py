@@ -167,6 +167,13 @@ class Standard:
         """*x* with *shape*, in which one size may be -1."""
         return self.library.reshape(x, tuple(shape))
 
+    def strides(self, x: Any) -> tuple[int, ...]:
+        """How far elements lie apart along each axis; 0 where one is repeated.
+
+        Not 0 where the library does not say.
+        """
+        return (1,) * int(x.ndim)
+
     def compact(self, x: Any) -> Any:
         """*x* in row-major order, where the library knows an order."""
         return x

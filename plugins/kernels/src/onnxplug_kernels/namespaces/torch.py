@@ -64,6 +64,7 @@ class Torch(Standard):
 
     compact: Any
     complex_of: Any
+    strides: Any
     erf: Any
     fmod: Any
     swapaxes: Any
@@ -89,6 +90,7 @@ class Torch(Standard):
         self.fmod = self._of_unsigned(plain.fmod, "fmod")
         self.complex_of = plain.complex
         self.compact = plain.Tensor.contiguous
+        self.strides = plain.Tensor.stride
         self.swapaxes = plain.Tensor.swapaxes
 
     def _of_unsigned(
