@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
@@ -13,6 +14,10 @@ from onnxplug_cpu.compiler.ir.elementwise import Chain, Scalar, Step
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
 from onnxplug_cpu.compiler.schedule.operations.registry import Plan
+
+_WORTH_A_VIEW: Final = 1 << 14
+"""Elements that need not be computed for a result to be one that is stretched: who
+reads few of them is faster where they lie in order."""
 
 Operand: TypeAlias = str | View
 """What a chain reads: a value, by its name, or what is no value of the plan."""
@@ -44,13 +49,43 @@ class Built(Record):
 def record_calls(plan: Plan, group: Group, outputs: Sequence[str]) -> None:
     """Record the chain of *group*, which writes *outputs*."""
     built = Builder(plan, group).build(outputs)
-    record_chain(
-        plan.recorder,
-        built.chain,
-        operand_views(plan, built),
-        [plan.target(name, padded_rows=True) for name in outputs],
-        label=label_of(group.calls),
+    views, label = operand_views(plan, built), label_of(group.calls)
+    stretched = _stretched(plan, views, outputs)
+    if not stretched:
+        targets = [plan.target(name, padded_rows=True) for name in outputs]
+        record_chain(plan.recorder, built.chain, views, targets, label=label)
+        return
+    values = [plan.known(name) for name in outputs]
+    shape = values[0].shape
+    starts = [0] * len(shape)
+    sizes = [1 if axis in stretched else n for axis, n in enumerate(shape)]
+    once = [view.broadcast_to(shape).slice(starts, sizes) for view in views]
+    targets = [plan.recorder.temporary(value.dtype, sizes) for value in values]
+    record_chain(plan.recorder, built.chain, once, targets, label=label)
+    for name, target in zip(outputs, targets, strict=True):
+        plan.alias(name, target.broadcast_to(shape))
+
+
+def _stretched(
+    plan: Plan, views: Sequence[View], outputs: Sequence[str]
+) -> frozenset[int]:
+    """Axes along which all *outputs* repeat what they have, if it is worth a view to
+    compute that once."""
+    shapes = {plan.known(name).shape for name in outputs}
+    if len(shapes) != 1 or not views:
+        return frozenset()
+    (shape,) = shapes
+    if math.prod(shape) < _WORTH_A_VIEW:
+        return frozenset()
+    strides = [view.broadcast_to(shape).strides for view in views]
+    repeated = frozenset(
+        axis
+        for axis, size in enumerate(shape)
+        if size > 1 and not any(each[axis] for each in strides)
     )
+    computed = math.prod(n for axis, n in enumerate(shape) if axis not in repeated)
+    worth = math.prod(shape) - computed >= _WORTH_A_VIEW
+    return repeated if worth else frozenset()
 
 
 def operand_views(plan: Plan, built: Built) -> list[View]:
