@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.target.isa import Isa, host_isa
 
 from ..interpreter import ISAS, Interpreter
 
@@ -174,3 +175,38 @@ def test_many_workers_cover_everything_once(isa: Isa) -> None:
 def test_what_has_no_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="float64"):
         norm(ISAS[0], np.zeros((2, 3)), epsilon=0.0)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.parametrize("adds", [True, False])
+def test_rows_that_take_long(
+    centered: bool, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        kernels_rows, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 60))
+    )
+    isa = host_isa()
+    assert isa is not None
+    rng = np.random.default_rng(9)
+    for rows in (1, 3):
+        x, skip = (rng.standard_normal((2, rows, 1001)) * 3 + 1).astype(np.float32)
+        scale, bias = rng.standard_normal((2, 1001)).astype(np.float32)
+        total = x + skip if adds else x
+        mean, inverse = statistics(total, 1e-5, centered)
+        outputs = ("mean", "inverse") if centered else ("inverse",)
+        found, *stashed = norm(
+            isa,
+            x,
+            ("scale", scale),
+            ("bias", bias),
+            *([("addend", skip)] if adds else []),
+            centered=centered,
+            epsilon=1e-5,
+            outputs=("total", *outputs) if adds else outputs,
+        )
+        expected = (total - mean) * inverse * scale + bias
+        np.testing.assert_allclose(found, expected, 4e-7, 3e-6)
+        if adds:
+            np.testing.assert_array_equal(stashed.pop(0), total)
+        for array, value in zip(reversed(stashed), (inverse, mean), strict=False):
+            np.testing.assert_allclose(array, value, 4e-7, 1e-6)

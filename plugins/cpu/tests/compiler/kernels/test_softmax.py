@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.normalization.softmax import record_softmax
-from onnxplug_cpu.compiler.target.isa import Isa
+from onnxplug_cpu.compiler.target.isa import Isa, host_isa
 
 from ..interpreter import ISAS, Interpreter
 
@@ -159,3 +160,37 @@ def test_nothing_is_recorded_for_nothing() -> None:
 def test_what_has_no_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="float64"):
         softmax(ISAS[0], np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_what_takes_long_is_computed_in_parts(
+    log: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isa = host_isa()
+    assert isa is not None
+    rng = np.random.default_rng(9)
+    cases = [
+        ((1000,), 0),
+        ((3, 777), 1),
+        ((777, 3), 0),
+        ((7, 500), 0),
+        ((2, 9, 200), 1),
+    ]
+    for shape, axis in cases:
+        x = (rng.standard_normal(shape) * 5).astype(np.float32)
+        plain = softmax(isa, x, axis=axis, log=log)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                kernels_rows, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 60))
+            )
+            interpreter = Interpreter(isa)
+            out = interpreter.output(np.float32, shape)
+            source = interpreter.input(x)
+            record_softmax(interpreter.recorder, source, out, axis=axis, log=log)
+            chunks = [command.chunks for command in interpreter.recorder.commands]
+            assert sum(chunks) > 1, shape
+            interpreter.run()
+            found = interpreter.read(out)
+            check(found, x, axis, log)
+            check(softmax(isa, x, axis=axis, log=log, in_place=True), x, axis, log)
+        np.testing.assert_allclose(found, plain, 2e-6, 2e-6)

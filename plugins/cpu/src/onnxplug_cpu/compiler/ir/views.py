@@ -192,6 +192,25 @@ class View:
             tuple(s * step for s, step in zip(self.strides, steps, strict=True)),
         )
 
+    def cut(self, axis: int, each: int) -> list[View]:
+        """The view in parts of *each* places of an axis, and one of what is left.
+
+        Returns:
+            Views with one more axis, the first, along which there are parts of one
+            size.
+        """
+        size, stride = self.shape[axis], self.strides[axis]
+        whole = size // each
+        parts = []
+        for start, many, length in ((0, whole, each), (whole * each, 1, size % each)):
+            if many and length:
+                starts, sizes = [0] * len(self.shape), list(self.shape)
+                starts[axis], sizes[axis] = start, length
+                one = self.slice(starts, sizes)
+                shape, strides = (many, *sizes), (stride * length, *one.strides)
+                parts.append(View(one.buffer, one.offset, one.dtype, shape, strides))
+        return parts
+
     def _with(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
         return View(self.buffer, self.offset, self.dtype, shape, strides)
 

@@ -410,3 +410,15 @@ def chunk_size(
         return max(count, 1)
     size = -(-count // parts)
     return -(-size // multiple) * multiple
+
+
+def fewest_parts(elements: int, nanoseconds: float) -> int:
+    """Into how many parts to divide what a chunk does at least; 1 if it is not long.
+
+    Args:
+        elements: of f32, each of which is read and written.
+        nanoseconds: what one takes, about, if caches have it.
+    """
+    seconds = elements * max(1e-9 * nanoseconds, 8 / BYTES_PER_SECOND)
+    # what takes twice as long as it should does no harm
+    return fewest_chunks(seconds / 2)

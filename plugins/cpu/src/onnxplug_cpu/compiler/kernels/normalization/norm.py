@@ -23,6 +23,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     Walk,
     byte_strides,
     chunk_size,
+    fewest_parts,
     spread,
     walk_words,
 )
@@ -93,6 +94,27 @@ def record_norm(
                 f"{name} of a normalisation is {view.dtype} {view.shape}; expected "
                 f"float32 {shape}"
             )
+    if fewest_parts(x.shape[-1], _NANOSECONDS) > 1:
+        # few rows are, and what they take is not imported for others
+        from onnxplug_cpu.compiler.kernels.normalization.long_rows import (
+            record_long_norm,
+        )
+
+        record_long_norm(
+            recorder,
+            x,
+            out,
+            epsilon=epsilon,
+            centered=centered,
+            scale=scale,
+            bias=bias,
+            addends=addends,
+            total=total,
+            mean=mean,
+            inverse=inverse,
+            label=label or f"{_name(centered)} {'×'.join(map(str, x.shape))}",
+        )
+        return
     operands = tuple(Operand.of(name, view, -1) for name, view in given)
     views = [view for _, view in given]
     rows = Axes.collapsed(
@@ -111,15 +133,18 @@ def record_norm(
         **{name: view.address for name, view in columns},
         **rows.words("row"),
     }
-    name = "LayerNormalization" if centered else "RMSNormalization"
     recorder.call(
         Kernel(form),
         words,
         chunks=-(-rows.count // chunk_rows),
-        label=label or f"{name} {'×'.join(map(str, x.shape))}",
+        label=label or f"{_name(centered)} {'×'.join(map(str, x.shape))}",
         flops=8 * x.size,
         nbytes=sum(4 * view.size for view in (x, out, *addends)),
     )
+
+
+def _name(centered: bool) -> str:
+    return "LayerNormalization" if centered else "RMSNormalization"
 
 
 class _Norm(Generator):

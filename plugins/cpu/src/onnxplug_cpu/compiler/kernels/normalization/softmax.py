@@ -26,6 +26,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     Walk,
     byte_strides,
     chunk_size,
+    fewest_parts,
     move,
     spread,
     walk_words,
@@ -84,6 +85,18 @@ def record_softmax(
         [x.shape[a] for a in others],
         [[byte_strides(view)[a] for a in others] for view in views],
     )
+    columns = x.shape[lane_axis] if down else 1
+    parts = fewest_parts(count * columns, _NANOSECONDS)
+    if parts > 1 and mask is None and scale == 1.0:
+        # few are so long, and what they take is not imported for others
+        from onnxplug_cpu.compiler.kernels.normalization.long_rows import (
+            record_long_softmax,
+        )
+
+        label = label or f"{'Log' * log}Softmax {'×'.join(map(str, x.shape))}"
+        across = lane_axis if columns >= LANES * parts else None
+        record_long_softmax(recorder, x, out, axis, across, parts, log, label)
+        return
     held = 0 if down else _held(count, recorder.isa)
     form = _Softmax(down, held, log, scale != 1.0, zero_masked, rows.rank, operands)
     words: dict[str, Word] = {

@@ -283,25 +283,14 @@ def _pieces(x: View, axes: Sequence[int], seconds: float) -> list[View]:
         seconds: that it takes one thread to reduce the elements of one result.
 
     Returns:
-        Views with one more axis, the first, along which there are pieces of one size.
+        As :meth:`~.views.View.cut`.
     """
     longest = max(axes, key=lambda axis: x.shape[axis], default=0)
     # of two elements at least, so that there are fewer results than elements
     count = min(fewest_chunks(seconds / 2), x.shape[longest] // 2) if axes else 1
     if count < 2:
         return []
-    size, stride = x.shape[longest], x.strides[longest]
-    each = -(-size // count)
-    whole = size // each
-    pieces = []
-    for start, many, length in ((0, whole, each), (whole * each, 1, size % each)):
-        if length:
-            starts, sizes = [0] * len(x.shape), list(x.shape)
-            starts[longest], sizes[longest] = start, length
-            one = x.slice(starts, sizes)
-            shape, strides = (many, *sizes), (stride * length, *one.strides)
-            pieces.append(View(one.buffer, one.offset, one.dtype, shape, strides))
-    return pieces
+    return x.cut(longest, -(-x.shape[longest] // count))
 
 
 def _rows(whole: View, first: int, count: int) -> View:
