@@ -13,6 +13,7 @@ from onnxplug_cpu.compiler.ir.commands import Packed
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction import commands
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_matmul
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -370,3 +371,22 @@ def test_what_does_not_fit_is_refused() -> None:
         record_matmul(recorder, view(2, 3), view(3, 5), swapped(view(5, 2)))
     with pytest.raises(ValueError, match="two batch axes"):
         record_matmul(recorder, view(1, 1, 1, 2, 3), view(3, 5), view(1, 1, 1, 2, 5))
+
+
+def test_sums_that_take_long_are_sums_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 30)))
+    rng = np.random.default_rng(12)
+    for rows, columns, depth in [(1, 1, 777), (1, 40, 301), (5, 3, 100), (20, 70, 99)]:
+        for constant in (False, True):
+            a, b = normal(rng, rows, depth), normal(rng, depth, columns)
+            check(*multiply(ISAS[0], a, b, constant=constant))
+            a, b = normal(rng, 2, 3, rows, depth), normal(rng, depth, columns)
+            check(*multiply(ISAS[0], a, b, constant=constant))
+        test_epilogue(ISAS[0], (2, 3), rows, columns, depth, transposed=True)
+    recorder = Recorder(ISAS[0], 1)
+    dtype = np.dtype(np.float32)
+    a, b, out = (
+        recorder.temporary(dtype, shape) for shape in ((1, 777), (777, 1), (1, 1))
+    )
+    record_matmul(recorder, a, b, out)
+    assert len(recorder.commands) > 5

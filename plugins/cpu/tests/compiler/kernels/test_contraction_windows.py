@@ -12,6 +12,7 @@ from onnxplug_cpu.compiler.ir.commands import Code, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.contraction import commands
 from onnxplug_cpu.compiler.kernels.contraction.commands import record_contraction
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -368,3 +369,12 @@ def test_what_does_not_fit_is_refused() -> None:
     strided = view(1, 1, 4, 16, 5).transpose((0, 1, 2, 4, 3))
     with pytest.raises(ValueError, match="columns are strided"):
         record_contraction(recorder, a, b, strided)
+
+
+def test_windows_that_take_long_are_sums_of_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 30)))
+    test_random_windows(ISAS[0], np.float32, constant=True)
+    test_random_windows(ISAS[0], np.float32, constant=False)
+    test_epilogue(ISAS[0], 1, (3, 3))

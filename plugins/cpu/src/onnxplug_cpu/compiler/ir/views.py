@@ -192,6 +192,16 @@ class View:
             tuple(s * step for s, step in zip(self.strides, steps, strict=True)),
         )
 
+    def place(self, index: int) -> View:
+        """One place of the first axis, which is left out.
+
+        Raises:
+            OutOfBounds: there is no such place.
+        """
+        within = self.shape[1:]
+        row = self.slice((index, *(0 for _ in within)), (1, *within))
+        return View(row.buffer, row.offset, row.dtype, within, row.strides[1:])
+
     def cut(self, axis: int, each: int) -> list[View]:
         """The view in parts of *each* places of an axis, and one of what is left.
 

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
-from onnxplug_cpu.compiler.ir.commands import Code, Command, Word, Words
+from onnxplug_cpu.compiler.ir.commands import (
+    BYTES_PER_SECOND,
+    Code,
+    Command,
+    Word,
+    Words,
+    fewest_chunks,
+)
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.target.isa import Isa
 
@@ -35,14 +42,15 @@ def record_together(
         return
     total = sum(part.chunks for part in parts)
     # small parts are not worth another worker
-    spread = total > len(parts)
+    nbytes = sum(part.nbytes for part in parts)
+    spread = total > len(parts) or fewest_chunks(nbytes / BYTES_PER_SECOND) > 1
     recorder.call(
         _SPREAD if spread else _IN_TURN,
         {"parts": len(parts), "table": Words(tuple(_table(parts)))},
         chunks=total if spread else 1,
         label=label or ", ".join(dict.fromkeys(part.label for part in parts)),
         flops=sum(part.flops for part in parts),
-        nbytes=sum(part.nbytes for part in parts),
+        nbytes=nbytes,
         note="; ".join(dict.fromkeys(part.note for part in parts if part.note)),
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
+from onnxplug_cpu.compiler.ir.commands import BYTES_PER_SECOND, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.fma import FmaProduct
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 MOST_TAP_AXES: Final = 3
+
+_LEAD: Final = 4
+"""Axes of A before those of K."""
+
+_ROWS, _COLUMNS = 16, 64
+"""Of a tile at most, about."""
+
+_FLOPS: Final = 60e9  # of one thread, a second: to guess how long work takes
 
 
 def record_contraction(
@@ -69,6 +79,16 @@ def record_contraction(
     batches = out.shape[:2]
     a = a.broadcast_to((*batches, *a.shape[2:]))
     b = b.broadcast_to((*batches, *b.shape[2:]))
+    parts = _fewest_sums(a, out)
+    if parts > 1:
+        # few are so long, and what they take is not imported for others
+        from onnxplug_cpu.compiler.kernels.contraction.long_sums import record_long_sum
+
+        def record(a: View, b: View, out: View) -> None:
+            record_contraction(recorder, a, b, out, label=label)
+
+        record_long_sum(recorder, record, parts, a, b, out, epilogue, label)
+        return
     label = f"{label} {_sizes(a, out)}"
     contraction = fold(a, b, out, epilogue)
     if contraction.gathers:
@@ -96,6 +116,21 @@ def record_contraction(
             )
             return
     record_product(recorder, lambda to, way: FmaProduct(to, contraction, label, way))
+
+
+def _fewest_sums(a: View, out: View) -> int:
+    """Into how many parts K is to be divided; 1 if a tile does not take long.
+
+    Args:
+        a, out: as :func:`record_contraction` takes them.
+    """
+    rows = min(a.shape[_LEAD - 1], _ROWS)
+    columns = min(out.shape[-1], _COLUMNS)
+    nbytes = a.dtype.itemsize * (rows + columns)
+    element = max(2 * rows * columns / _FLOPS, nbytes / BYTES_PER_SECOND)
+    # what takes twice as long as it should does no harm
+    parts = fewest_chunks(math.prod(a.shape[_LEAD:]) * element / 2)
+    return max(1, min(parts, max(a.shape[_LEAD:]) // 2))
 
 
 def _sizes(a: View, out: View) -> str:

@@ -100,7 +100,7 @@ def record_moments(
     label = label or f"{MOMENTS} {'×'.join(map(str, x.shape))}"
     once, shape = _once(x, axes)
     both = recorder.temporary(x.dtype, (2, *shape))
-    mean, variance = _at(both, 0), _at(both, 1)
+    mean, variance = both.place(0), both.place(1)
     _record_moments(recorder, once, mean, variance, axes, label)
     kept = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     return mean.broadcast_to(kept), variance.broadcast_to(kept)
@@ -251,7 +251,7 @@ def _record_moments(
         return
     count = sum(piece.shape[0] for piece in pieces)
     both = recorder.temporary(x.dtype, (2, count, *mean.shape))
-    means, variances = _at(both, 0), _at(both, 1)
+    means, variances = both.place(0), both.place(1)
     within = tuple(axis + 1 for axis in axes)
     weights: list[float] = []
     for piece in pieces:
@@ -297,12 +297,6 @@ def _rows(whole: View, first: int, count: int) -> View:
     """From *first* on *count* places of the first axis."""
     within = whole.shape[1:]
     return whole.slice((first, *(0 for _ in within)), (count, *within))
-
-
-def _at(whole: View, place: int) -> View:
-    """One place of the first axis, which is left out."""
-    row = _rows(whole, place, 1)
-    return View(row.buffer, row.offset, row.dtype, row.shape[1:], row.strides[1:])
 
 
 def _scalar(recorder: Recorder, x: View, value: float) -> View:
