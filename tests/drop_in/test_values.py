@@ -261,6 +261,42 @@ def test_sparse_tensors_that_do_not_fit_are_refused(shape: Any, indices: Any) ->
         )
 
 
+@pytest.mark.parametrize(
+    ("shape", "indices"),
+    [
+        ([2, 4], [[3, 0]]),  # a row that there is not, and a column has its number
+        ([2, 4], [[0, -1]]),
+        ([1 << 62, 8], [0]),
+        ([-4], [0]),
+        ("ab", [0]),
+    ],
+)
+def test_coordinates_lie_within_a_shape_that_there_is(shape: Any, indices: Any) -> None:
+    for device in (ort.OrtDevice.make(*HOST), None):
+        with pytest.raises(InvalidArgument):
+            ort.SparseTensor.sparse_coo_from_numpy(
+                shape, np.float32([1]), np.int64(indices), device
+            )
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        (np.int64([5]), np.int64([0, 1, 1])),  # as many elements on, there is one
+        (np.int64([-1]), np.int64([0, 1, 1])),
+        (np.int64([1]), np.float32([0.5, 1.9, 1])),
+        (np.int64([1]), np.int64([[0, 1, 1]])),
+        (np.int64([1]), np.int64([])),
+    ],
+)
+def test_rows_have_the_columns_that_there_are(inner: Any, outer: Any) -> None:
+    device = ort.OrtDevice.make(*HOST)
+    with pytest.raises(InvalidArgument, match=r"a sparse tensor of shape \[2, 4\] "):
+        ort.SparseTensor.sparse_csr_from_numpy(
+            [2, 4], np.float32([1]), inner, outer, device
+        )
+
+
 def test_sparse_tensors_are_fed_and_come_back() -> None:
     types = [
         helper.make_sparse_tensor_value_info(name, TensorProto.FLOAT, [3, 3])

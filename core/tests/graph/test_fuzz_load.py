@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxplug.ep import DataType
 from onnxplug.errors import ExternalDataError, InvalidModel, OnnxplugError
 from onnxplug.graph import Graph, Weight
 from onnxplug.graph.export import export_graph
@@ -319,14 +320,30 @@ def test_many_names_twice_are_refused_in_time() -> None:
 
 def test_a_weight_is_not_kept_half_made() -> None:
     """A materialisation that fails fails again, rather than give something else."""
-    tensor = tensor_claiming([1], data_type=TensorProto.INT64, int64_data=[1, 2])
-    model = rich_model()
-    model.graph.initializer.append(tensor)
-    weight = load_model(model).graph.weight("w")
-    assert isinstance(weight, Weight)
+
+    def fail() -> Any:
+        raise InvalidModel("it is damaged")
+
+    weight = Weight(DataType.INT64, (1,), fail)
     for _ in range(2):
         with pytest.raises(InvalidModel):
             assert weight.array is None
+
+
+@pytest.mark.parametrize(
+    ("octets", "words"),
+    [
+        (b"\x80" * 12 + b"\x01", "a varint of more than 10 bytes"),
+        (b"\x01\x80", "within a field that reaches"),
+    ],
+)
+def test_varints_are_looked_at_when_the_weight_is_loaded(
+    octets: bytes, words: str
+) -> None:
+    tensor = b"\x08\x01\x10\x02" + field(8, b"w") + field(5, octets)
+    opset = field(8, b"\x10\x15")
+    with pytest.raises(InvalidModel, match=words):
+        load_model(b"\x08\x0a" + field(7, field(5, tensor)) + opset)
 
 
 @pytest.mark.parametrize("wire_type", [3, 4, 6, 7])

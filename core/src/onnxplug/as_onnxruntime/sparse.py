@@ -10,6 +10,8 @@ import numpy as np
 from onnxplug import ep
 from onnxplug.as_onnxruntime.memory import OrtDevice
 from onnxplug.errors import Fail, InvalidArgument
+from onnxplug.graph.graph import outside
+from onnxplug.session.described import as_data_type, as_sizes
 from onnxplug.session.model_info import type_name_of
 
 
@@ -85,6 +87,10 @@ class SparseTensor:
                 f"{len(values)} values of a sparse tensor of shape {list(shape)} have "
                 f"indices of shape {list(indices.shape)}; expected [n] or [n, rank]"
             )
+        if outside(indices, shape).any():
+            raise InvalidArgument(
+                f"a sparse tensor of shape {list(shape)} has an index outside it"
+            )
         return cls(ep.SparseTensor(values=values, indices=indices, shape=shape))
 
     @classmethod
@@ -106,11 +112,16 @@ class SparseTensor:
             InvalidArgument: the arrays do not fit, or are not to be on the host.
         """
         shape, values, inner = _checked(dense_shape, values, inner_indices, ort_device)
-        outer = _kept(np.asarray(outer_indices, np.int64))
+        outer = _kept(outer_indices)
+        if len(shape) != 2 or outer.dtype != np.int64 or outer.ndim != 1:
+            raise InvalidArgument(
+                f"a sparse tensor of shape {list(shape)} is given by rows, with outer "
+                f"indices {outer.dtype}{list(outer.shape)}; expected two sizes, and "
+                "int64[rows + 1]"
+            )
         counts = np.diff(outer)
         if (
-            len(shape) != 2
-            or outer.shape != (shape[0] + 1,)
+            outer.shape != (shape[0] + 1,)
             or inner.shape != values.shape
             or outer[0] != 0
             or outer[-1] != len(values)
@@ -121,6 +132,10 @@ class SparseTensor:
                 f"{inner.size} inner and {outer.size} outer indices; expected an inner "
                 "index for each value, and outer ones that ascend from 0 to the number "
                 "of values, one more than there are rows"
+            )
+        if outside(inner, shape[1:]).any():
+            raise InvalidArgument(
+                f"a sparse tensor of shape {list(shape)} has a column outside it"
             )
         linear = np.repeat(np.arange(shape[0]), counts) * shape[1] + inner
         whole = ep.SparseTensor(values=values, indices=linear, shape=shape)
@@ -195,20 +210,14 @@ def _kept(array: Any) -> np.ndarray[Any, Any]:
 def _checked(
     dense_shape: Any, values: Any, indices: Any, device: OrtDevice
 ) -> tuple[tuple[int, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    shape = tuple(int(size) for size in dense_shape)
-    values, indices = _kept(values), _kept(indices)
-    if device.device_type() != OrtDevice.cpu():
+    if not isinstance(device, OrtDevice) or device.device_type() != OrtDevice.cpu():
         raise InvalidArgument(
-            f"a sparse tensor is to be on {device.name!r}; expected 'cpu'"
+            f"a sparse tensor is to be on {device!r}; expected OrtDevice.make('cpu', 0)"
         )
+    values, indices = _kept(values), _kept(indices)
     if values.ndim != 1 or indices.dtype != np.int64:
         raise InvalidArgument(
             f"a sparse tensor has values of shape {list(values.shape)} and indices of "
             f"{indices.dtype}; expected [n] and int64"
         )
-    size = int(np.prod(shape)) if indices.ndim == 1 else max(shape, default=0)
-    if indices.size and not (indices.min() >= 0 and indices.max() < size):
-        raise InvalidArgument(
-            f"a sparse tensor of shape {list(shape)} has an index outside it"
-        )
-    return shape, values, indices
+    return as_sizes(dense_shape, as_data_type(values.dtype)), values, indices

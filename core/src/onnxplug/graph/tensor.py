@@ -20,7 +20,7 @@ from onnxplug.ep import DataType, SparseTensor
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import tags
 from onnxplug.graph.external import ExternalData
-from onnxplug.graph.graph import densify
+from onnxplug.graph.graph import densify, outside
 from onnxplug.graph.packing import entry_count, from_entries, from_raw
 from onnxplug.graph.size import tensor_nbytes
 from onnxplug.graph.value_type import read_data_type
@@ -30,6 +30,9 @@ from onnxplug.graph.wire import Message, signed
 _Chunk = int | tuple[int, int]
 """A part of a repeated scalar: one varint's value, or a range of bytes: several
 packed varints, or one or several numbers of fixed width."""
+
+_MAX_DENSE: Final = 1 << 31
+"""Bytes that a sparse tensor may become."""
 
 _EXTERNAL: Final = 1  # DataLocation.EXTERNAL
 
@@ -86,8 +89,7 @@ def read_tensor(message: Message, external: ExternalData) -> tuple[str, Weight]:
     """A tensor's name and content.
 
     Raises:
-        InvalidModel: its bytes are not as many as its shape needs.  Of integers that
-            are stored as varints that is found out when they are materialised.
+        InvalidModel: its bytes are not as many as its shape needs.
         ExternalDataError: they should be in another file, and are not.
     """
     name = ""
@@ -139,8 +141,11 @@ def read_tensor(message: Message, external: ExternalData) -> tuple[str, Weight]:
 def read_sparse_tensor(message: Message, external: ExternalData) -> tuple[str, Sparse]:
     """A sparse tensor's name (that of its values) and content.
 
+    The indices are read: whoever makes it dense writes where they say.
+
     Raises:
-        InvalidModel: its parts do not fit each other.
+        InvalidModel: its parts do not fit each other, or an index lies outside it.
+        UnsupportedModel: the dense array would be so large that it must be a trap.
     """
     values: tuple[str, Weight] | None = None
     indices: tuple[str, Weight] | None = None
@@ -172,7 +177,20 @@ def read_sparse_tensor(message: Message, external: ExternalData) -> tuple[str, S
             f"{list(indices[1].shape)}; expected int64 indices, [n] or [n, rank], for "
             "values [n]"
         )
-    return name, Sparse(stored, indices[1], shape)
+    sparse = Sparse(stored, indices[1], shape)
+    needed = math.prod(shape) * stored.dtype.numpy.itemsize
+    if needed > _MAX_DENSE:
+        raise UnsupportedModel(
+            f"sparse tensor {name!r} of shape {list(shape)} would take {needed} bytes "
+            f"when made dense; onnxplug makes at most {_MAX_DENSE}"
+        )
+    wrong = outside(sparse.indices.array, shape)
+    if wrong.any():
+        raise InvalidModel(
+            f"sparse tensor {name!r} of shape {list(shape)} has an index outside it: "
+            f"{sparse.indices.array[wrong][0]}"
+        )
+    return name, sparse
 
 
 def read_entry(message: Message) -> tuple[str, str]:
@@ -241,13 +259,14 @@ def _from_values(
         joined = b"".join(message.data[start:end] for start, end in ranges)
         return _from_raw(memoryview(joined), dtype, shape, name, external)
     else:
-        # how many varints there are is seen only by reading them, but not more than
-        # one per byte
         count = entry_count(dtype, size)
-        most = sum(1 if isinstance(c, int) else c[1] - c[0] for c in chunks)
-        if count > most:
-            raise _wrong_size(name, dtype, shape, f"at most {most} values", count)
-        materialise = partial(_integers, message, chunks, dtype, shape, name)
+        found = sum(
+            1 if isinstance(chunk, int) else message.varint_count(*chunk)
+            for chunk in chunks
+        )
+        if found != count:
+            raise _wrong_size(name, dtype, shape, f"{found} values", count)
+        materialise = partial(_integers, message, chunks, dtype, shape)
     return Weight(dtype, shape, materialise)
 
 
@@ -269,7 +288,6 @@ def _integers(
     chunks: list[_Chunk],
     dtype: DataType,
     shape: tuple[int, ...],
-    name: str,
 ) -> np.ndarray[Any, Any]:
     parts: list[np.ndarray[Any, Any]] = []
     for _, group in itertools.groupby(chunks, key=lambda chunk: type(chunk)):
@@ -279,9 +297,6 @@ def _integers(
         else:
             parts.extend(message.varints(*chunk) for chunk in _ranges(same))
     entries = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    expected = entry_count(dtype, math.prod(shape))
-    if entries.size != expected:
-        raise _wrong_size(name, dtype, shape, f"{entries.size} values", expected)
     return from_entries(entries, dtype, shape)
 
 

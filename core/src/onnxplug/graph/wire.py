@@ -6,6 +6,7 @@ lie within it, or in ``MalformedModel`` with the byte offset.  Nothing is copied
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.errors import MalformedModel
@@ -138,6 +139,15 @@ class Message:
                 f"{bytes(self.data[start:end][:40])!r}"
             ) from error
 
+    def varint_count(self, start: int, end: int) -> int:
+        """How many packed varints are in a range, which are looked at, not decoded.
+
+        Raises:
+            MalformedModel: the range does not hold whole varints.
+        """
+        octets = _octets(self.data[start:end], start)
+        return sum(len(first) for first, _ in _places(octets, start))
+
     def varints(self, start: int, end: int) -> np.ndarray[Any, Any]:
         """The packed varints in a range, as uint64.
 
@@ -190,39 +200,55 @@ def _bad_tag(field: int, position: int) -> MalformedModel:
     )
 
 
-def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
+def _octets(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    if not packed:
-        return np.empty(0, np.uint64)
-    octets = np.frombuffer(packed, np.uint8)
-    if octets[-1] > 0x7F:
-        end = offset + len(packed)
+    octets = np.frombuffer(packed, np.uint8) if packed else np.empty(0, np.uint8)
+    if octets.size and octets[-1] > 0x7F:
+        end = offset + octets.size
         raise _truncated(end + 1, end)
-    is_last = octets < 0x80
-    count = int(np.count_nonzero(is_last))
-    if count == octets.size:
-        return octets.astype(np.uint64)
-    values = np.empty(count, np.uint64)
-    position = done = 0
+    return octets
+
+
+def _places(
+    octets: np.ndarray[Any, Any], offset: int
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Where varints begin in *octets*, of which the last is one's end, and how many
+    bytes each has; some at a time."""
+    import numpy as np
+
+    position = 0
     while position < octets.size:
-        last = np.flatnonzero(is_last[position : position + _CHUNK]) + position
+        is_last = octets[position : position + _CHUNK] < 0x80
+        last = np.flatnonzero(is_last) + position
         first = np.empty_like(last)
         first[:1] = position
         first[1:] = last[:-1] + 1
         lengths = last - first + 1
-        longest = int(lengths.max(initial=_MAX_VARINT + 1 if not last.size else 0))
-        if longest > _MAX_VARINT:
+        if not last.size or int(lengths.max()) > _MAX_VARINT:
             raise MalformedModel(
                 f"byte {offset + position} or after: a varint of more than "
                 f"{_MAX_VARINT} bytes; the file is damaged"
             )
-        part = values[done : done + last.size]
+        yield first, lengths
+        position = int(last[-1]) + 1
+
+
+def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    octets = _octets(packed, offset)
+    count = int(np.count_nonzero(octets < 0x80))
+    if count == octets.size:
+        return octets.astype(np.uint64)
+    values = np.empty(count, np.uint64)
+    done = 0
+    for first, lengths in _places(octets, offset):
+        part = values[done : done + first.size]
         part[:] = octets[first] & 0x7F
-        for index in range(1, longest):
+        for index in range(1, int(lengths.max())):
             longer = np.flatnonzero(lengths > index)
             septets = (octets[first[longer] + index] & 0x7F).astype(np.uint64)
             part[longer] |= septets << np.uint64(7 * index)
-        done += last.size
-        position = int(last[-1]) + 1
+        done += first.size
     return values
