@@ -7,6 +7,7 @@ an engine may end one.
 
 from __future__ import annotations
 
+import difflib
 import json
 import multiprocessing
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import onnxplug
 from onnxplug.backend import OnnxplugBackend, OnnxplugBackendRep
+from onnxplug.errors import InvalidArgument, NotFound
 
 CPU: Final = "CPUExecutionProvider"
 
@@ -176,9 +178,15 @@ def count_cases(
         names: the cases; empty for all.
         every: run only every so manieth of them.
         jobs: in how many processes.
+
+    Raises:
+        NotFound: the suite has no case of some name.
+        InvalidArgument: *every* or *jobs* is less than 1.
     """
-    chosen = list(names) or list(load_cases(CountingBackend))
-    chosen = chosen[::every]
+    for what, number in (("every", every), ("jobs", jobs)):
+        if number < 1:
+            raise InvalidArgument(f"{what} is {number}; expected 1 or more")
+    chosen = _chosen(names)[::every]
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{part}.jsonl" for part in range(jobs)]
         context = multiprocessing.get_context("fork")
@@ -196,6 +204,24 @@ def count_cases(
             raise RuntimeError(f"ended with {[each.exitcode for each in workers]}")
         lines = [line for file in files for line in _read(file) if "alone" in line]
     return _counts(lineup, lines)
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    """The cases of these *names*; all, if there are none.
+
+    Raises:
+        NotFound: the suite has no case of some name.
+    """
+    known = list(load_cases(CountingBackend))
+    chosen = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(str(unknown[0]), known, n=1)
+        raise NotFound(
+            f"the backend suite has no case {', '.join(map(repr, unknown))}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+    return chosen or known
 
 
 def _counts(lineup: Lineup, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

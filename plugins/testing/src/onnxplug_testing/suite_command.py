@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from onnxplug.errors import InvalidArgument, NotFound
 from onnxplug_testing.backend_suite import Lineup, count_cases
 
 
@@ -33,7 +34,10 @@ def main(
     )
     parser.add_argument("cases", nargs="*")
     given = parser.parse_intermixed_args(words)
-    found = count_cases(lineup, given.cases, every=given.every, jobs=given.jobs)
+    try:
+        found = count_cases(lineup, given.cases, every=given.every, jobs=given.jobs)
+    except (NotFound, InvalidArgument) as error:
+        parser.error(str(error))
     text = json.dumps(found, indent=2)
     if given.json:
         given.json.write_text(text + "\n", encoding="utf-8")
