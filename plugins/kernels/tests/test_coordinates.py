@@ -37,7 +37,7 @@ def clipped(index: int, length: int) -> int:
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_nearest_elements_of_short_axes(transform: str) -> None:
     """All lengths to all sizes: in floats a few of these come out one beside."""
-    for length, size in itertools.product(range(1, 31), repeat=2):
+    for length, size in itertools.product(range(1, 25), repeat=2):
         if length == size:
             continue
         axis = Axis(length, size, Fraction(size, length), transform)
@@ -56,7 +56,7 @@ def test_nearest_elements_of_short_axes(transform: str) -> None:
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_a_point_on_an_element_is_made_of_no_other(transform: str) -> None:
-    for length, size in itertools.product(range(1, 31), repeat=2):
+    for length, size in itertools.product(range(1, 25), repeat=2):
         if length == size:
             continue
         axis = Axis(length, size, Fraction(size, length), transform)
@@ -77,10 +77,10 @@ def test_a_point_on_an_element_is_made_of_no_other(transform: str) -> None:
 def test_lengths_of_one_ratio_are_rounded_exactly() -> None:
     """In floats 3 / 14 * 7 is less than one and a half."""
     for policy, length, size in itertools.product(
-        ("not_larger", "not_smaller"), range(1, 31), range(1, 31)
+        ("not_larger", "not_smaller"), range(1, 16), range(1, 16)
     ):
         ratio = Fraction(size, length)
-        for other in range(1, 31):
+        for other in range(1, 16):
             # what the other axis is asked for does not matter
             asked = 10_000 if policy == "not_larger" else 0
             found = run(

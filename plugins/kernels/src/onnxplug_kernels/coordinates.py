@@ -7,6 +7,7 @@ in floats, a quotient of quotients may come out on either side of what it is.
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -47,21 +48,38 @@ class Places(NamedTuple):
             int64 and float64 [size], the latter at least 0 and at most 1.
         """
         start, step, divisor, size = self
-        last = start + step * size
-        if max(abs(start), abs(last), divisor) < 1 << 62:
-            at = xp.arange(size, dtype=xp.int64) * step + start
-            index = at // divisor
-            fraction = xp.astype(at - index * divisor, xp.float64) / divisor
-        else:
-            parts = [divmod(start + n * step, divisor) for n in range(size)]
-            within = [min(max(n, -_FAR), length + _FAR) for n, _ in parts]
-            index = xp.asarray(within, dtype=xp.int64)
-            fraction = xp.asarray([n / divisor for _, n in parts], dtype=xp.float64)
-        return xp.clip(index, -_FAR, length + _FAR), fraction
+        if not self._fits_int64:
+            parts = [(start + n * step) % divisor / divisor for n in range(size)]
+            return self.floor(xp, length), xp.asarray(parts, dtype=xp.float64)
+        at = xp.arange(size, dtype=xp.int64) * step + start
+        index = at // divisor
+        fraction = xp.astype(at - index * divisor, xp.float64) / divisor
+        return self._near(xp, index, length), fraction
 
     def floor(self, xp: Any, length: int) -> Any:
         """The element at or before each place, int64 [size], as of :meth:`split`."""
-        return self.split(xp, length)[0]
+        start, step, divisor, size = self
+        if self._fits_int64:
+            at = xp.arange(size, dtype=xp.int64) * step + start
+            return self._near(xp, at // divisor, length)
+        low, high = -_FAR, length + _FAR
+        within = [
+            min(max((start + n * step) // divisor, low), high) for n in range(size)
+        ]
+        return xp.asarray(within, dtype=xp.int64)
+
+    @property
+    def _fits_int64(self) -> bool:
+        """Whether no number on the way to an element is beyond int64."""
+        start, step, divisor, size = self
+        return max(abs(start), abs(step) * size, divisor) < 1 << 62
+
+    def _near(self, xp: Any, index: Any, length: int) -> Any:
+        start, step, divisor, size = self
+        ends = start // divisor, (start + step * size) // divisor
+        if min(ends) >= -_FAR and max(ends) <= length + _FAR:
+            return index
+        return xp.clip(index, -_FAR, length + _FAR)
 
     def ceil(self, xp: Any, length: int) -> Any:
         """The element at or behind each place, likewise."""
@@ -75,14 +93,11 @@ class Places(NamedTuple):
         Raises:
             ValueError: there is no such *rounding*.
         """
-        start, step, divisor, size = self
         match rounding:
             case "round_prefer_floor":
-                moved = Places(2 * start - divisor, 2 * step, 2 * divisor, size)
-                return moved.ceil(xp, length)
+                return self._moved(-1).ceil(xp, length)
             case "round_prefer_ceil":
-                moved = Places(2 * start + divisor, 2 * step, 2 * divisor, size)
-                return moved.floor(xp, length)
+                return self._moved(1).floor(xp, length)
             case "floor":
                 return self.floor(xp, length)
             case "ceil":
@@ -92,12 +107,20 @@ class Places(NamedTuple):
             f"'round_prefer_ceil', 'floor' or 'ceil'"
         )
 
+    def _moved(self, halves: int) -> Places:
+        """These places, moved by so many halves of an element."""
+        start, step, divisor, size = self
+        if divisor % 2:
+            start, step, divisor = 2 * start, 2 * step, 2 * divisor
+        return Places(start + halves * (divisor // 2), step, divisor, size)
+
     def beyond(self, xp: Any, length: int) -> Any:
         """Which places lie before the first or behind the last element: bool."""
         before = self.floor(xp, length) < 0
         return before | (self.ceil(xp, length) >= length)
 
 
+@functools.lru_cache(256)  # the same are asked for in each run
 def places(
     mode: str,
     length: int,
