@@ -133,6 +133,11 @@ def test_what_depends_on_unknown_elements_does_not_follow():
             [np.ones((5, 6)), None, None, np.int64([3, 9])],
             (8, 9),
         ),
+        (  # in floats 17 / 14 * 21 is less than 25 and a half
+            'Resize <keep_aspect_ratio_policy = "not_smaller"> (x, , , z)',
+            [np.ones((14, 21)), None, None, np.int64([17, 0])],
+            (17, 26),
+        ),
     ],
 )
 def test_sizes_follow_from_elements_of_any_type(text, inputs, expected):
