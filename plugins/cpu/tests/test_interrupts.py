@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import onnx
 import pytest
 
@@ -109,6 +111,54 @@ def test_a_long_product_ends_soon(threads: str) -> None:
         " { y = Gather (x, i) }",
         "(float[1000000,1024] x) => (float[1000000,1024] y)"
         " { a = Constant <value_int = 1> () y = CumSum (x, a) }",
+        # of single rows
+        *(
+            "(float[4000000000] x) => (float y)"
+            f" {{ y = Reduce{kind} <keepdims = 0> (x) }}"
+            for kind in (
+                *("Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "LogSum"),
+                *("LogSumExp", "SumSquare"),
+            )
+        ),
+        "(int64[4000000000] x) => (int64 y) { y = ReduceMax <keepdims = 0> (x) }",
+        "(float[400000000,8] x) => (float[8] y) { a = Constant <value_ints = [0]> ()"
+        " y = ReduceMax <keepdims = 0> (x, a) }",
+        "(float[4000000,1000] x) => (float[1000] y)"
+        " { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }",
+        "(float[1000000000] x) => (float[1000000000] y) { y = Softmax (x) }",
+        "(float[1000000000] x) => (float[1000000000] y) { y = LogSoftmax (x) }",
+        "(float[100000000,8] x) => (float[100000000,8] y) { y = Softmax <axis=0> (x) }",
+        "(float[8,100000000] x) => (float[8,100000000] y) { y = Softmax <axis=0> (x) }",
+        "(float[1000000000] x, float[1000000000] s) => (float[1000000000] y)"
+        " { y = LayerNormalization (x, s) }",
+        "(float[1000000000] x, float[1000000000] s) => (float[1000000000] y)"
+        " { y = RMSNormalization (x, s) }",
+        "(float[1,8,100000000] x, float[8] s) => (float[1,8,100000000] y)"
+        " { y = InstanceNormalization (x, s, s) }",
+        "(float[1,2,1000000000] x, float[2] s) => (float[1,2,1000000000] y)"
+        " { y = GroupNormalization <num_groups = 1> (x, s, s) }",
+        "(float[1000000000] x) => (float[1000000000] y) { y = LpNormalization (x) }",
+        "(float[1000000000] x) => (float[1000000000] y)"
+        " { a = Constant <value_int = 0> () y = CumSum (x, a) }",
+        "(float[2000000011] x) => (float[2000000011] y)"
+        " { s = Constant <value_ints = [-1]> ()"
+        " e = Constant <value_ints = [-9000000000000000000]> ()"
+        " a = Constant <value_ints = [0]> () y = Slice (x, s, e, a, s) }",
+        "(float[2,1000000007] x) => (float[1000000007,2] y) { y = Transpose (x) }",
+        "(float[10,200000000] x, int64[10] i) => (float[10,200000000] y)"
+        " { y = Gather (x, i) }",
+        "(float[10,200000000] x, int64[10,1] i, float[10,200000000] u)"
+        " => (float[10,200000000] y) { y = ScatterND (x, i, u) }",
+        "(float[1000000000] x, float[1000000000] z) => (float y) { y = MatMul (x, z) }",
+        "(float[8,1000000000] x, float[1000000000,64] z) => (float[8,64] y)"
+        " { y = MatMul (x, z) }",
+        "(float[1,1,30000,30000] x, float[1,1,30000,30000] w) => (float[1,1,1,1] y)"
+        " { y = Conv (x, w) }",
+        "(float[1,1,30000,30000] x) => (float[1,1,1,1] y)"
+        " { y = MaxPool <kernel_shape = [30000,30000]> (x) }",
+        "(float[1,1,30000,30000] x) => (float[1,1,101,101] y)"
+        " { y = AveragePool <kernel_shape = [29900,29900]> (x) }",
+        "(float[1,1,30000,30000] x) => (float[1,1,1,1] y) { y = GlobalMaxPool (x) }",
     ],
 )
 def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None:
@@ -132,6 +182,57 @@ def test_long_commands_have_chunks_that_are_not(text: str, threads: int) -> None
         chunk = estimated_seconds(command, 1) / command.chunks
         # other estimates, of each kernel, say how many chunks there are
         assert chunk < 5 * LONGEST_CHUNK, command.label
+
+
+REPEATED = """
+import sys
+import numpy as np, onnx, onnxplug
+
+model = onnx.parser.parse_model(f'''
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[2,3] x) => (float[p,q] y)
+    {{
+        s = Constant <value_ints = [1099511627776, 2, 3]> ()
+        e = Expand (x, s)
+        a = Constant <value_ints = [0]> ()
+        y = {sys.argv[2]} <keepdims = 0> (e, a)
+    }}
+''')
+providers = [("CPU", {"compile": sys.argv[1]})]
+session = onnxplug.InferenceSession(model, providers=providers)
+x = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
+(y,) = session.run(None, {"x": x})
+print(*(float(value) for value in y.ravel()))
+"""
+
+
+@pytest.mark.parametrize("compiled", ["true", "false"])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("ReduceMax", lambda x, n: x),
+        ("ReduceMean", lambda x, n: x),
+        ("ReduceSum", lambda x, n: x * n),
+        ("ReduceSumSquare", lambda x, n: x * x * n),
+        ("ReduceLogSumExp", lambda x, n: x + np.log(n)),
+        ("ReduceProd", lambda x, n: np.where(x < 1, 0, np.where(x > 1, np.inf, 1))),
+    ],
+)
+def test_what_is_only_repeated_takes_no_time(
+    kind: str, expected: Callable[..., Any], compiled: str
+) -> None:
+    # element by element these would take hours
+    done = subprocess.run(
+        [sys.executable, "-c", REPEATED, compiled, kind],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    found = [float(value) for value in done.stdout.split()]
+    x = np.arange(6) / 4
+    np.testing.assert_allclose(found, expected(x, 2.0**40), rtol=1e-6)
 
 
 ANYWHERE = """

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.movement import copy
 from onnxplug_cpu.compiler.kernels.movement.copy import (
     record_concat,
     record_copy,
@@ -210,3 +211,21 @@ def test_compiles_for_aarch64_without_calls() -> None:
         module = llvm.parse_assembly(source(command.kernel, NEON))
         text = str(target_machine(NEON, jit=False).emit_assembly(module))
         assert "\tbl\t" not in text
+
+
+def test_copies_that_take_long_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 3)))
+    test_copy_of_random_shapes_and_strides(ISAS[0], 1)
+    test_transposition_with_every_tail(ISAS[0], "u4")
+    test_concat_along_every_axis(ISAS[0], 1, 200)
+    # of a prime number of elements, next to each other, apart, and crosswise
+    for turn in (1, -1):
+        interpreter = Interpreter(ISAS[0])
+        x = np.arange(10007, dtype=np.float32)
+        start = 0 if turn > 0 else 10006
+        source = interpreter.input(x).slice((start,), (10007,), (turn,))
+        target = interpreter.output(x.dtype, x.shape)
+        record_copy(interpreter.recorder, source, target)
+        assert len(interpreter.recorder.commands) == 2
+        interpreter.run()
+        np.testing.assert_array_equal(interpreter.read(target), x[::turn])

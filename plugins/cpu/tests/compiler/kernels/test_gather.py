@@ -10,6 +10,7 @@ from onnx.reference.ops.op_gathernd import _gather_nd_impl
 
 from onnxplug.authoring.bounds import OutOfBounds
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels.movement import gather
 from onnxplug_cpu.compiler.kernels.movement.gather import (
     record_gather,
     record_gather_elements,
@@ -217,3 +218,17 @@ def test_what_does_not_fit_is_refused() -> None:
     floats = run.input(np.zeros(4, np.float32))
     with pytest.raises(ValueError, match="int32 or int64"):
         record_gather(run.recorder, data, floats, run.output("f4", (4, 3)), 0)
+
+
+@pytest.mark.parametrize("per_chunk", [3, 40, 400])
+def test_what_takes_long_is_moved_in_parts(
+    per_chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        gather, "fewest_chunks", lambda s: max(1, int(s * 1e9 / per_chunk))
+    )
+    test_gather_of_random_shapes(ISAS[0], 1)
+    test_elements(ISAS[0])
+    test_tuples_of_indices(ISAS[0])
+    test_an_index_out_of_range_fails_the_run(ISAS[0], "int64", 5)
+    test_each_component_of_a_tuple_is_checked()

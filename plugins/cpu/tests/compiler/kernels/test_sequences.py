@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnxplug_cpu.compiler.kernels.movement import sequences
 from onnxplug_cpu.compiler.kernels.movement.sequences import (
     record_cumsum,
     record_range,
@@ -83,3 +84,34 @@ def test_other_dtypes_are_refused() -> None:
     x = run.input(np.zeros(3, np.float16))
     with pytest.raises(ValueError, match="float16"):
         record_cumsum(run.recorder, x, run.output("f2", (3,)), 0)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8"])
+def test_a_cumsum_that_takes_long_has_parts(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 10)))
+    # of whole numbers, so that sums of floats are exact
+    generator = np.random.default_rng(0)
+    for shape, axis in (((1000,), 0), ((3, 101), 1), ((101, 3), 0), ((2, 97, 5), 1)):
+        for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            run = Interpreter(ISAS[0], 2)
+            x = generator.integers(-9, 9, shape).astype(dtype)
+            out = run.output(dtype, shape)
+            record_cumsum(
+                run.recorder,
+                run.input(x),
+                out,
+                axis,
+                exclusive=bool(exclusive),
+                reverse=bool(reverse),
+            )
+            assert len(run.recorder.commands) > 3
+            run.run()
+            expected = np.flip(x, axis) if reverse else x
+            expected = np.cumsum(expected, axis, dtype=dtype)
+            if exclusive:
+                expected = np.roll(expected, 1, axis)
+                np.moveaxis(expected, axis, 0)[0] = 0
+            expected = np.flip(expected, axis) if reverse else expected
+            assert (run.read(out) == expected).all()

@@ -11,6 +11,7 @@ import pytest
 
 from onnxplug_cpu.compiler.ir.elementwise import Chain, Step
 from onnxplug_cpu.compiler.ir.views import View
+from onnxplug_cpu.compiler.kernels import rows as kernels_rows
 from onnxplug_cpu.compiler.kernels.contraction.epilogue import epilogue
 from onnxplug_cpu.compiler.kernels.window.combining import (
     LARGEST,
@@ -482,3 +483,13 @@ def test_an_epilogue_of_another_shape_is_refused() -> None:
             pads=(0,) * 4,
             epilogue=epilogue(chain, [], [folded]),
         )
+
+
+@pytest.mark.parametrize("combining", [LARGEST, MEAN], ids=["max", "mean"])
+def test_scans_that_take_long_are_divided(
+    combining: Combining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        kernels_rows, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 500))
+    )
+    test_large_windows(ISAS[0], combining)

@@ -192,14 +192,22 @@ class View:
             tuple(s * step for s, step in zip(self.strides, steps, strict=True)),
         )
 
+    def rows(self, first: int, count: int) -> View:
+        """From *first* on *count* places of the first axis.
+
+        Raises:
+            OutOfBounds: there are fewer.
+        """
+        within = self.shape[1:]
+        return self.slice((first, *(0 for _ in within)), (count, *within))
+
     def place(self, index: int) -> View:
         """One place of the first axis, which is left out.
 
         Raises:
             OutOfBounds: there is no such place.
         """
-        within = self.shape[1:]
-        row = self.slice((index, *(0 for _ in within)), (1, *within))
+        row, within = self.rows(index, 1), self.shape[1:]
         return View(row.buffer, row.offset, row.dtype, within, row.strides[1:])
 
     def cut(self, axis: int, each: int) -> list[View]:

@@ -13,7 +13,7 @@ the strides only.  Four ways, by what is left of the axes after collapsing:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     repeated,
     row_class,
 )
-from onnxplug_cpu.compiler.ir.commands import fewest_chunks
+from onnxplug_cpu.compiler.ir.commands import Address, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.horizontal_fusion import record_together
@@ -62,7 +62,8 @@ def record_copy(
     layout, itemsize = _widened(collapse((target, source)), target.dtype.itemsize)
     if any(axis.strides[0] == 0 for axis in layout.axes):
         raise ValueError(f"a copy's target repeats elements: strides {target.strides}")
-    _Copy(recorder, layout, itemsize, f"{label} {_sizes(target.shape)}").record()
+    for part in _divided(layout, itemsize):
+        _Copy(recorder, part, itemsize, f"{label} {_sizes(target.shape)}").record()
 
 
 def record_fill(
@@ -152,6 +153,32 @@ def _widened(layout: Layout, itemsize: int) -> tuple[Layout, int]:
     ):
         return layout, itemsize
     return Layout(layout.addresses, merge_axes(outer)), run
+
+
+def _divided(layout: Layout, itemsize: int) -> Iterator[Layout]:
+    """The layout with more axes, and what does not fit into them, if all of it takes
+    long and has an axis that most of it is along."""
+    seconds = 1e-9 * layout.size * max(itemsize / 4, 1)
+    parts = fewest_chunks(seconds / 2)
+    longest = max(layout.axes, key=lambda axis: axis.size, default=Axis(1, ()))
+    if parts < 2 or layout.size >= parts * longest.size:
+        yield layout
+        return
+    place = layout.axes.index(longest)
+    before, behind = layout.axes[:place], layout.axes[place + 1 :]
+    parts = min(parts, longest.size)
+    each = longest.size // parts
+    strides = longest.strides
+    many = Axis(parts, tuple(stride * each for stride in strides))
+    whole = (many, *before, Axis(each, strides), *behind)
+    yield Layout(layout.addresses, whole)
+    rest = longest.size - parts * each
+    if rest:
+        addresses = tuple(
+            Address(address.buffer, address.offset + parts * each * stride)
+            for address, stride in zip(layout.addresses, strides, strict=True)
+        )
+        yield Layout(addresses, (*before, Axis(rest, strides), *behind))
 
 
 class _Copy:

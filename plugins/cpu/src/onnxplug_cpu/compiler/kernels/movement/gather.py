@@ -18,7 +18,7 @@ from onnxplug_cpu.compiler.codegen.row_copy import (
     move_type,
     row_class,
 )
-from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
@@ -283,6 +283,11 @@ def _record(
         raise ValueError(f"indices are int32 or int64; got {indices.dtype}")
     if dense.size == 0:
         return
+    parts = _parts_if_long(operation, dense, indices, data)
+    if parts:
+        for views in parts:
+            _record(recorder, operation, *views, indexed, index_step, label)
+        return
     words: dict[str, Word] = {"index_step": index_step}
     for number, (axis, size, stride) in enumerate(indexed):
         words |= {f"limit{number}": size, f"stride{number}": stride}
@@ -325,6 +330,38 @@ def _record(
         label=f"{label} {'×'.join(map(str, dense.shape))}",
         nbytes=2 * bytes_ + indices.dtype.itemsize * places,
     )
+
+
+def _parts_if_long(
+    operation: str, dense: View, indices: View, data: View
+) -> list[tuple[View, View, View]]:
+    """The views in parts, if one worker would take long: for what is moved for an
+    index, or, as the order matters, for all that is scattered."""
+    views = dense, indices, data
+    if operation == "scatter":
+        axes = [axis for axis, size in enumerate(dense.shape) if size > 1][:1]
+        count = dense.size
+    else:
+        axes = [axis for axis, stride in enumerate(indices.strides) if stride == 0]
+        axes = sorted(axes, key=lambda axis: -dense.shape[axis])[:1]
+        count = dense.shape[axes[0]] if axes else 1
+    nanoseconds = count * max(dense.dtype.itemsize / 4, 3 * (operation == "scatter"))
+    parts = fewest_chunks(1e-9 * nanoseconds / 2)
+    if parts < 2 or not axes:
+        return []
+    (axis,) = axes
+    each = -(-dense.shape[axis] // parts)
+    starts = range(0, dense.shape[axis], each)
+    return [
+        tuple(_some(view, axis, start, each) for view in views)  # type: ignore[misc]
+        for start in starts
+    ]
+
+
+def _some(view: View, axis: int, start: int, count: int) -> View:
+    starts, sizes = [0] * len(view.shape), list(view.shape)
+    starts[axis], sizes[axis] = start, min(count, sizes[axis] - start)
+    return view.slice(starts, sizes)
 
 
 class _IndexedMove(Generator):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxplug_cpu.compiler.codegen.emit import F64, I8, I64, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
-from onnxplug_cpu.compiler.ir.commands import Word
+from onnxplug_cpu.compiler.ir.commands import Word, fewest_chunks
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
@@ -77,6 +77,10 @@ def record_cumsum(
     axis %= len(target.shape)
     if reverse:
         source, target = _reversed(source, axis), _reversed(target, axis)
+    parts = fewest_chunks(1.5e-9 * target.shape[axis] / 2)
+    if parts > 1 and target.shape[axis] > parts:
+        _record_in_parts(recorder, source, target, axis, exclusive, parts, label)
+        return
     layout = collapse((_without(target, axis), _without(source, axis)))
     count, each = chunks(recorder, layout.size, 1.5 * target.size)
     kernel = _CumSum(len(layout.axes), element, exclusive)
@@ -93,6 +97,46 @@ def record_cumsum(
         flops=target.size,
         nbytes=2 * target.nbytes,
     )
+
+
+def _record_in_parts(
+    recorder: Recorder,
+    source: View,
+    target: View,
+    axis: int,
+    exclusive: bool,
+    parts: int,
+    label: str,
+) -> None:
+    """The sums of each part of the axis, to which those of the parts before are
+    added."""
+    # few sums take so long, and what they take is not imported for others
+    from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
+
+    element = _element(target)
+    each = -(-target.shape[axis] // parts)
+    pairs = [*zip(source.cut(axis, each), target.cut(axis, each), strict=True)]
+    lead = sum(to.shape[0] for _, to in pairs)
+    shape = (lead, *target.shape[:axis], 1, *target.shape[axis + 1 :])
+    totals, before = (recorder.temporary(target.dtype, shape) for _ in range(2))
+    first = 0
+    for from_, to in pairs:
+        record_cumsum(recorder, from_, to, axis + 1, exclusive=exclusive, label=label)
+        formula = Formula(element)
+        value = formula.step("Identity", formula.read(_last(to, axis + 1)))
+        if exclusive:
+            value = formula.step("Add", value, formula.read(_last(from_, axis + 1)))
+        place = totals.rows(first, to.shape[0])
+        formula.record(recorder, value, place, label)
+        first += to.shape[0]
+    record_cumsum(recorder, totals, before, 0, exclusive=True, label=label)
+    first = 0
+    for _, to in pairs:
+        formula = Formula(element)
+        place = before.rows(first, to.shape[0])
+        value = formula.step("Add", formula.read(to), formula.read(place))
+        formula.record(recorder, value, to, label)
+        first += to.shape[0]
 
 
 def record_trilu(
@@ -151,6 +195,12 @@ def _reversed(view: View, axis: int) -> View:
     starts, steps = [0] * len(view.shape), [1] * len(view.shape)
     starts[axis], steps[axis] = view.shape[axis] - 1, -1
     return view.slice(starts, view.shape, steps)
+
+
+def _last(view: View, axis: int) -> View:
+    starts, sizes = [0] * len(view.shape), list(view.shape)
+    starts[axis], sizes[axis] = sizes[axis] - 1, 1
+    return view.slice(starts, sizes)
 
 
 def _without(view: View, axis: int) -> View:

@@ -216,7 +216,7 @@ def _record(
     within = tuple(axis + 1 for axis in axes)
     first = 0
     for piece in pieces:
-        place = _rows(results, first, piece.shape[0])
+        place = results.rows(first, piece.shape[0])
         _record(recorder, of_pieces, piece, place, within, label)
         first += piece.shape[0]
     _record(recorder, of_results, results, _keeping(out, results, (0,)), (0,), label)
@@ -255,7 +255,7 @@ def _record_moments(
     within = tuple(axis + 1 for axis in axes)
     weights: list[float] = []
     for piece in pieces:
-        places = [_rows(v, len(weights), piece.shape[0]) for v in (means, variances)]
+        places = [v.rows(len(weights), piece.shape[0]) for v in (means, variances)]
         _record_moments(recorder, piece, places[0], places[1], within, label)
         share = math.prod(piece.shape[axis] for axis in within) / plan.elements
         weights += [share] * piece.shape[0]
@@ -291,12 +291,6 @@ def _pieces(x: View, axes: Sequence[int], seconds: float) -> list[View]:
     if count < 2:
         return []
     return x.cut(longest, -(-x.shape[longest] // count))
-
-
-def _rows(whole: View, first: int, count: int) -> View:
-    """From *first* on *count* places of the first axis."""
-    within = whole.shape[1:]
-    return whole.slice((first, *(0 for _ in within)), (count, *within))
 
 
 def _scalar(recorder: Recorder, x: View, value: float) -> View:

@@ -24,6 +24,7 @@ from onnxplug_cpu.compiler.kernels.rows import (
     Walk,
     byte_strides,
     chunk_size,
+    fewest_parts,
     move,
     walk_words,
 )
@@ -33,7 +34,7 @@ from onnxplug_cpu.compiler.kernels.window.combining import (
     vector_of,
 )
 from onnxplug_cpu.compiler.kernels.window.slide import Slide
-from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
+from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
 _NANOSECONDS = 1.0
 """What one element takes, about."""
@@ -87,6 +88,23 @@ def record_scan(
     spacing = F32.nbytes if lane is None else steps[lane]
     out_spacing = F32.nbytes if lane is None else out_steps[lane]
     size, count = x.shape[axis], out.shape[axis]
+    parts = fewest_parts(columns * (size + count), _NANOSECONDS)
+    if lane is not None and parts > 1 and columns > LANES:
+        # each as wide as some vectors
+        each = -(-columns // (LANES * parts)) * LANES
+        places = out.cut(lane, each)
+        for part, place in zip(x.cut(lane, each), places, strict=True):
+            record_scan(
+                recorder,
+                combining,
+                part,
+                place,
+                axis + 1,
+                slide,
+                counts_padding=counts_padding,
+                label=label,
+            )
+        return
     scratch, distance = recorder.scratch(slide.taps * VECTOR_BYTES)
     kernel = WindowScan(
         combining, spacing == F32.nbytes, out_spacing == F32.nbytes, rows.rank
