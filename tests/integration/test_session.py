@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import onnxplug
@@ -91,6 +92,23 @@ def test_what_the_model_tells() -> None:
             "autotune": "False",
         }
     }
+
+
+@pytest.mark.parametrize("declared", ["unk__215, 2", "N, unk__3", "unk__0, M"])
+def test_sizes_of_outputs_have_the_names_that_the_model_gives(declared: str) -> None:
+    """Also those that a converter made up, such as TensorFlow's; as in ONNX Runtime."""
+    model = onnx.parser.parse_model(
+        f"""
+        < ir_version: 8, opset_import: ["" : 17] >
+        agraph (float[unk__214, 2] x) => (float[{declared}] y)
+        {{ a = Relu (x) y = Exp (a) }}
+        """
+    ).SerializeToString()
+    ours, theirs = (
+        runtime.InferenceSession(model, providers=[CPU]).get_outputs()[0].shape
+        for runtime in (onnxplug, onnxruntime)
+    )
+    assert ours == theirs
 
 
 def test_an_overridable_initializer_is_used_and_overridden() -> None:

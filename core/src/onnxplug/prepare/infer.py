@@ -11,7 +11,6 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 
 from onnxplug.authoring.bounds import MOST_ELEMENTS
-from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import ValueType
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph
@@ -23,7 +22,6 @@ from onnxplug.shapes.stated import (
     is_known,
     names_of_sizes,
     with_sizes,
-    without_names,
 )
 
 
@@ -51,9 +49,6 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
         each.types = dict(each.types)
     infer_symbolically(graph)
     check_agreement(graph)
-    for name in graph.outputs:  # made-up names are no business of the model's users
-        if name in graph.types:
-            graph.types[name] = without_names(graph.types[name], GENERATED)
     return [
         name
         for each, old in zip(graphs, before, strict=True)

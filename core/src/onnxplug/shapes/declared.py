@@ -104,7 +104,7 @@ def shown(declared: ValueType | None, follows: ValueType) -> ValueType | None:
 
     It keeps what is declared, and has no names that nobody but inference knows.
     """
-    return without_names(merged(declared, follows), GENERATED)
+    return merged(declared, without_names(follows, GENERATED))
 
 
 def warn_of_declaration(graph: Graph, name: str, follows: ValueType | None) -> None:
