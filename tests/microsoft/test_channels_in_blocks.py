@@ -254,6 +254,35 @@ def test_a_model_saved_on_another_processor(compiled: bool) -> None:
     assert_as(session(blocked, "", compiled).run(None, given), wanted)
 
 
+def test_blocks_in_bodies(block_size: int, tmp_path: Path) -> None:
+    """Each graph has its own; what tells their size may be in another."""
+    value = functools.partial(helper.make_tensor_value_info, elem_type=1, shape=None)
+    bodies = {}
+    for name, filters in (("then_branch", 20), ("else_branch", 32)):
+        inner = Net()
+        made = inner.conv(
+            inner.op("Relu", inner.conv("x", 20, 3, 3, 3)), filters, 20, 1, 1
+        )
+        made = inner.op("ReduceMax", made, axes=[1])
+        for node in inner.nodes:  # names are unique in a model
+            node.name = f"{name}/{node.name}"
+        bodies[name] = helper.make_graph(
+            inner.nodes, name, [], [value(made)], inner.weights
+        )
+    net = Net()
+    positive = net.op("Greater", net.op("ReduceMax", "x", keepdims=0), net.constant(0))
+    net.nodes.append(helper.make_node("If", [positive], ["y"], **bodies))
+    model = net.model(["n", 3, "h", "w"], "y", net.conv("x", 16, 3, 1, 1))
+    blocked = saved(model, tmp_path)
+    (choice,) = (node for node in blocked.graph.node if node.op_type == "If")
+    for attribute in choice.attribute:
+        assert any(node.domain == NCHWC for node in attribute.g.node)
+    for given in (feeds(2, 3, 9, 8), {"x": -np.abs(feeds(2, 3, 9, 8)["x"])}):
+        for size in (block_size, ""):
+            found = session(blocked, size).run(None, given)
+            assert_as(found, theirs(model, given))
+
+
 def test_nothing_in_blocks_is_left(block_size: int, tmp_path: Path) -> None:
     net = Net()
     blocked = saved(net.model([1, 3, 34, 41], *classifier(net)), tmp_path)

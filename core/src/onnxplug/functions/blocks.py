@@ -20,6 +20,7 @@ import numpy as np
 
 from onnxplug.ep import GraphEditor, describe
 from onnxplug.errors import UnsupportedModel
+from onnxplug.functions import with_blocks
 from onnxplug.functions.body import Body, NoFunction
 from onnxplug.functions.matmul import activate
 from onnxplug.functions.operators import (
@@ -65,6 +66,10 @@ def rewrite(editor: GraphEditor, size: int | None) -> list[str]:
         return []
     editor.infer_types()
     blocks = _blocks_of(graph, size)
+    if size is None:
+        # what tells it is gone when bodies come, which may not tell it themselves
+        main = outermost(graph)
+        main.domains = (*main.domains, with_blocks(blocks.size))
     nodes: list[Node] = []
     replaced: list[str] = []
     for node in graph.nodes:
