@@ -17,7 +17,12 @@ from onnxplug.ep.capability import CapabilityReport, Reason
 from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.profiler import type_shapes
 from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
-from onnxplug.ep.result_memory import are_large, check_results, large_results
+from onnxplug.ep.result_memory import (
+    are_large,
+    check_results,
+    check_stretched,
+    large_results,
+)
 from onnxplug.ep.types import DataType, TensorType, named_sizes
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
 from onnxplug.escape import escape
@@ -184,6 +189,9 @@ class KernelSequence(CompiledPartition):
         # only once an array is large is there more to ask before each call
         self._may_be_large = any(call.writes for call in calls)
         self._is_large = are_large(template)
+        self._stretches = any(
+            call.may_be_large and call.node.op_type == "Expand" for call in calls
+        )
 
     def _find_single(self, calls: Sequence[_Call]) -> Callable[..., Any] | None:
         # one node on the partition's inputs as they are: no slots are needed
@@ -236,6 +244,8 @@ class KernelSequence(CompiledPartition):
             try:
                 if large and call.writes:
                     check_results(self._partition, call.node, arguments)
+                if large and self._stretches:
+                    check_stretched(call.node, arguments)
                 results = (
                     kernel(*arguments)
                     if context is None

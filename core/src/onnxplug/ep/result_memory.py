@@ -1,4 +1,4 @@
-"""The memory that results of kernels take, asked for before it is written.
+"""The memory that kernels take, asked for before it is written.
 
 Linux grants more than there is, and ends a process that writes to all of it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onnxplug.authoring.bounds import OutOfBounds
-from onnxplug.authoring.memory_limit import WORTH_ASKING, check_left
+from onnxplug.authoring.memory_limit import WORTH_ASKING, check_left, check_room
 from onnxplug.ep.graph import Node, Partition, TensorFacts
 from onnxplug.ep.types import DataType, TensorType, ValueType
 
@@ -28,6 +28,17 @@ _WRITTEN: Final = frozenset(
 Others may give views of their inputs, which take no memory; so may Concat, Max, Mean,
 Min and Sum of a single input.
 """
+
+
+_READ_IN_PARTS: Final = frozenset(
+    """ArgMax ArgMin Expand Flatten Gather GatherElements GatherND Identity If Loop
+    Optional OptionalGetElement OptionalHasElement ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    Reshape SequenceAt SequenceConstruct SequenceInsert Shape Size Slice Split Squeeze
+    Transpose Unsqueeze""".split()
+)
+"""Operators that do not look at each element of what is stretched; Reshape copies what
+needs it, and asks for the memory."""
 
 
 _OF_ANY_NUMBER: Final = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
@@ -93,3 +104,18 @@ def check_results(partition: Partition, node: Node, arguments: Sequence[Any]) ->
             if each is not None and each.dtype is not None
         )
     )
+
+
+def check_stretched(node: Node, arguments: Sequence[Any]) -> None:
+    """Check that what *node* reads whole could be in memory.
+
+    An array that is stretched takes none, and to read all of it may take days.
+
+    Raises:
+        MemoryError: it could not.
+    """
+    if not node.domain and node.op_type in _READ_IN_PARTS:
+        return
+    for argument in arguments:
+        if 0 in getattr(argument, "strides", ()):
+            check_room(argument.nbytes)
