@@ -235,6 +235,71 @@ def test_what_is_only_repeated_takes_no_time(
     np.testing.assert_allclose(found, expected(x, 2.0**40), rtol=1e-6)
 
 
+STRETCHED = """
+import sys
+import numpy as np, onnx, onnxplug
+
+providers = [("CPU", {"compile": sys.argv[1]})]
+model = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 23]> g (float[1,1] x) => (float[a,b,c,d] y) {'
+    + sys.argv[2] + '}'
+)
+try:
+    session = onnxplug.InferenceSession(model, providers=providers)
+    (y,) = session.run(None, {"x": np.full((1, 1), 3, np.float32)})
+    print(*(float(value) for value in y.ravel()))
+except onnxplug.errors.OutOfMemory as error:
+    print("OutOfMemory", "needs more memory than there is" in str(error))
+"""
+_IMAGE = "s = Constant <value_ints = [1,1,268435456,268435456]> () e = Expand (x, s)"
+_KEYS = "s = Constant <value_ints = [1,1,1099511627776,1]> () e = Expand (x, s)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{_IMAGE} y = MaxPool <kernel_shape = [268435456,268435456]> (e)", [3.0]),
+        (
+            f"{_IMAGE} y = AveragePool <kernel_shape = [268435455,268435455]> (e)",
+            [3.0] * 4,
+        ),
+        (f"{_IMAGE} y = GlobalMaxPool (e)", [3.0]),
+        (f"{_IMAGE} y = Conv (e, e)", [9.0 * 2**56]),
+        (
+            f"{_KEYS} t = Transpose <perm = [0,1,3,2]> (e) y = MatMul (t, e)",
+            [9.0 * 2**40],
+        ),
+        (
+            f"{_KEYS} q = Constant <value_ints = [1,1,1,1]> () r = Reshape (x, q)"
+            " y = Attention (r, e, e)",
+            [3.0],
+        ),
+        (
+            f"{_IMAGE} f = Erf (e) m = Constant <value_ints = [2,3]> ()"
+            " y = ReduceMean (f, m)",
+            [0.99997791],
+        ),
+    ],
+)
+@pytest.mark.parametrize("compiled", ["true", "false"])
+def test_operators_on_what_is_repeated_take_no_time(
+    text: str, expected: list[float], compiled: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STRETCHED, compiled, text],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    if compiled == "true":
+        found = [float(value) for value in done.stdout.split()]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    else:  # on arrays only reductions know
+        assert done.stdout in ("OutOfMemory True\n", "3.0\n")
+
+
 ANYWHERE = """
 import os, random, signal, threading, time
 import numpy as np, onnx, onnxplug

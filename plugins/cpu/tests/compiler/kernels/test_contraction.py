@@ -390,3 +390,22 @@ def test_sums_that_take_long_are_sums_of_parts(monkeypatch: pytest.MonkeyPatch) 
     )
     record_matmul(recorder, a, b, out)
     assert len(recorder.commands) > 5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_terms_that_are_only_repeated_are_added_up_at_once(dtype: Any) -> None:
+    rng = np.random.default_rng(13)
+    a, b = normal(rng, 5, 1, dtype=dtype), normal(rng, 1, 7, dtype=dtype)
+    found = _product_of_stretched(a, b, 1 << 40)
+    exact = a.astype(np.float64) @ b.astype(np.float64) * 2.0**40
+    np.testing.assert_allclose(found, exact, rtol=3e-7)
+
+
+def _product_of_stretched(a: Array, b: Array, depth: int) -> Array:
+    interpreter = Interpreter(ISAS[0])
+    left = interpreter.input(a).broadcast_to((a.shape[0], depth))
+    right = interpreter.input(b).broadcast_to((depth, b.shape[1]))
+    out = interpreter.output(a.dtype, (a.shape[0], b.shape[1]))
+    record_matmul(interpreter.recorder, left, right, out)
+    interpreter.run()
+    return interpreter.read(out)

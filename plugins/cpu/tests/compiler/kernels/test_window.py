@@ -493,3 +493,21 @@ def test_scans_that_take_long_are_divided(
         kernels_rows, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 500))
     )
     test_large_windows(ISAS[0], combining)
+
+
+@pytest.mark.parametrize("combining", [LARGEST, MEAN], ids=["max", "mean"])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 1, 0), (0, 1, 0, 0)])
+@pytest.mark.parametrize("stretched", [(1, 9), (8, 1), (1, 1)])
+def test_what_is_stretched_is_as_if_it_were_not(
+    combining: Combining, pads: tuple[int, ...], stretched: tuple[int, int]
+) -> None:
+    few = np.random.default_rng(7).standard_normal((2, 3, *stretched))
+    x = np.broadcast_to(few.astype(np.float32), (2, 3, 8, 9))
+    windows = Windows.of((3, 2), 2, pads=pads)
+
+    def placing(interpreter: Interpreter, _: Array) -> View:
+        return interpreter.input(few.astype(np.float32)).broadcast_to(x.shape)
+
+    found = run(ISAS[0], combining, x, windows, placing, lasts=False)
+    expected, _ = reference(combining, x, windows)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -565,3 +565,16 @@ def test_views_in_a_long_row_are_planned(one: str, other: str, last: str) -> Non
     if "Exp" in last:
         expected = np.exp(expected)
     np.testing.assert_allclose(y, expected, rtol=1e-5)
+
+
+def test_what_all_operands_repeat_is_computed_once() -> None:
+    text = (
+        "float[3] x, float[3] z",
+        "float[40000, 3] y",
+        "v = Expand (x, wide) w = Expand (z, wide) y = Mul (v, w)",
+        "int64[2] wide = {40000, 3}",
+    )
+    found = lowered(graph(*text))
+    assert found.labels() == ["Mul", "Copy"]
+    x, z = (np.arange(3, dtype=np.float32) + n for n in range(2))
+    found.check(x, z)

@@ -25,6 +25,9 @@ MOST_TAP_AXES: Final = 3
 _LEAD: Final = 4
 """Axes of A before those of K."""
 
+_MOST_SUMS: Final = 4096
+"""Parts of K at most, each of which is planned: those of more have no memory."""
+
 _ROWS, _COLUMNS = 16, 64
 """Of a tile at most, about."""
 
@@ -79,15 +82,20 @@ def record_contraction(
     batches = out.shape[:2]
     a = a.broadcast_to((*batches, *a.shape[2:]))
     b = b.broadcast_to((*batches, *b.shape[2:]))
+    same = _repeated(a, b)
     parts = _fewest_sums(a, out)
-    if parts > 1:
-        # few are so long, and what they take is not imported for others
-        from onnxplug_cpu.compiler.kernels.contraction.long_sums import record_long_sum
+    if same or parts > 1:
+        # few are so, and what they take is not imported for others
+        from onnxplug_cpu.compiler.kernels.contraction import long_sums
 
         def record(a: View, b: View, out: View) -> None:
             record_contraction(recorder, a, b, out, label=label)
 
-        record_long_sum(recorder, record, parts, a, b, out, epilogue, label)
+        given = (a, b, out, epilogue, label)
+        if same:
+            long_sums.record_repeated_sum(recorder, record, same, *given)
+        else:
+            long_sums.record_long_sum(recorder, record, parts, *given)
         return
     label = f"{label} {_sizes(a, out)}"
     contraction = fold(a, b, out, epilogue)
@@ -118,6 +126,15 @@ def record_contraction(
     record_product(recorder, lambda to, way: FmaProduct(to, contraction, label, way))
 
 
+def _repeated(a: View, b: View) -> tuple[int, ...]:
+    """The axes of K, numbered as those of *a*, along which both are stretched."""
+    return tuple(
+        axis
+        for axis in range(_LEAD, len(a.shape))
+        if a.shape[axis] > 1 and not a.strides[axis] and not b.strides[axis - 2]
+    )
+
+
 def _fewest_sums(a: View, out: View) -> int:
     """Into how many parts K is to be divided; 1 if a tile does not take long.
 
@@ -130,7 +147,7 @@ def _fewest_sums(a: View, out: View) -> int:
     element = max(2 * rows * columns / _FLOPS, nbytes / BYTES_PER_SECOND)
     # what takes twice as long as it should does no harm
     parts = fewest_chunks(math.prod(a.shape[_LEAD:]) * element / 2)
-    return max(1, min(parts, max(a.shape[_LEAD:]) // 2))
+    return max(1, min(parts, max(a.shape[_LEAD:]) // 2, _MOST_SUMS))
 
 
 def _sizes(a: View, out: View) -> str:

@@ -1,21 +1,54 @@
-"""Contractions of which one tile would take too long: sums of several."""
+"""Contractions of which one tile would take too long: sums of several, or one of what
+is only repeated along K."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.commands import record_chain
+from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
+from onnxplug_cpu.compiler.kernels.rows import element_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from onnxplug_cpu.compiler.ir.recorder import Recorder
     from onnxplug_cpu.compiler.kernels.contraction.epilogue import Epilogue
 
 _LEAD: Final = 4
 """Axes of A before those of K; B has two."""
+
+
+def record_repeated_sum(
+    recorder: Recorder,
+    record: Callable[[View, View, View], None],
+    axes: Sequence[int],
+    a: View,
+    b: View,
+    out: View,
+    epilogue: Epilogue | None,
+    label: str,
+) -> None:
+    """Record a contraction of which all terms along *axes* are the same.
+
+    Args:
+        record: as :func:`record_long_sum` takes it, and the others but *axes*.
+    """
+    count = math.prod(a.shape[axis] for axis in axes)
+    for axis in axes:
+        a, b = _part(a, axis, 0, 1), _part(b, axis - 2, 0, 1)
+    total = out if epilogue is None else recorder.temporary(out.dtype, out.shape)
+    record(a, b, total)
+    formula = Formula(element_of(total))
+    by = recorder.constant(np.array(count, total.dtype))
+    value = formula.step("Mul", formula.read(total), formula.read(by))
+    formula.record(recorder, value, total, label)
+    _record_behind(recorder, total, epilogue, label)
 
 
 def record_long_sum(
@@ -46,11 +79,17 @@ def record_long_sum(
         within = sums.place(number)
         record(
             _part(a, axis, start, count),
-            _part(b, axis - _LEAD + 2, start, count),
+            _part(b, axis - 2, start, count),
             within,
         )
     total = out if epilogue is None else recorder.temporary(out.dtype, out.shape)
     record_reduce(recorder, "ReduceSum", sums, total, (0,))
+    _record_behind(recorder, total, epilogue, label)
+
+
+def _record_behind(
+    recorder: Recorder, total: View, epilogue: Epilogue | None, label: str
+) -> None:
     if epilogue is not None:
         views = [total, *epilogue.operands]
         record_chain(recorder, epilogue.chain, views, epilogue.outputs, label=label)

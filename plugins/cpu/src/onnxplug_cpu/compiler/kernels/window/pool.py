@@ -8,7 +8,8 @@ from typing import Final
 
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
-from onnxplug_cpu.compiler.kernels.window.combining import Combining
+from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
+from onnxplug_cpu.compiler.kernels.window.combining import LARGEST, MEAN, Combining
 from onnxplug_cpu.compiler.kernels.window.commands import (
     channels_side_by_side,
     record_windows,
@@ -53,6 +54,26 @@ def record_pool(
         ValueError: shapes do not fit, windows reach beyond
             :data:`~.slide.MOST_POSITIONS`, or dtypes are not f32.
     """
+    once = _once(combining, x, out, slides)
+    if once:
+        # what windows along these axes have in them is repeated
+        sizes = [1 if axis in once else size for axis, size in enumerate(x.shape)]
+        counts = [1 if axis in once else size for axis, size in enumerate(out.shape)]
+        pooled = recorder.temporary(x.dtype, counts)
+        still = [
+            STILL if axis + 2 in once else slide for axis, slide in enumerate(slides)
+        ]
+        record_pool(
+            recorder,
+            combining,
+            x.slice([0] * len(sizes), sizes),
+            pooled,
+            still,
+            counts_padding=counts_padding,
+            label=label,
+        )
+        record_copy(recorder, pooled.broadcast_to(out.shape), out, label=label)
+        return
     x = channels_side_by_side(recorder, x)
     axes = [axis for axis, slide in enumerate(slides) if slide != STILL]
     shapes = _shapes(x.shape, out.shape, axes)
@@ -101,6 +122,24 @@ def record_pool(
                 label=label,
             )
         x = target
+
+
+def _once(
+    combining: Combining, x: View, out: View, slides: Sequence[Slide]
+) -> frozenset[int]:
+    """Axes along which *x* is stretched and windows are without padding, so that each
+    gives what is repeated."""
+    if combining not in (LARGEST, MEAN):
+        return frozenset()
+    return frozenset(
+        axis
+        for axis, slide in enumerate(slides, 2)
+        if x.shape[axis] > 1
+        and not x.strides[axis]
+        and not slide.before
+        and (out.shape[axis] - 1) * slide.stride + (slide.taps - 1) * slide.dilation
+        < x.shape[axis]
+    )
 
 
 def _shapes(
