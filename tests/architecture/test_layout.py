@@ -34,9 +34,10 @@ COMPILER_FLOORS: Final = (
 
 FAMILIES: Final = (
     {"rows", "loop_nest", "horizontal_fusion"},
-    {"movement", "reduction", "normalization"},
-    {"elementwise", "spatial"},
-    {"contraction"},
+    {"movement"},
+    {"elementwise"},
+    {"reduction"},
+    {"normalization", "spatial", "contraction"},
     {"attention", "window", "winograd"},
 )
 """The same of what is in ``kernels``."""

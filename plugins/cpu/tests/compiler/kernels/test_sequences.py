@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.kernels.movement import sequences
 from onnxplug_cpu.compiler.kernels.movement.sequences import (
-    record_cumsum,
     record_range,
     record_trilu,
 )
+from onnxplug_cpu.compiler.kernels.reduction import cumulative
+from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
 from onnxplug_cpu.compiler.target.isa import Isa
 
 from ..interpreter import ISAS, Interpreter
@@ -90,7 +90,9 @@ def test_other_dtypes_are_refused() -> None:
 def test_a_cumsum_that_takes_long_has_parts(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequences, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 10)))
+    monkeypatch.setattr(
+        cumulative, "fewest_chunks", lambda s: max(1, int(s * 1e9 / 10))
+    )
     # of whole numbers, so that sums of floats are exact
     generator = np.random.default_rng(0)
     for shape, axis in (((1000,), 0), ((3, 101), 1), ((101, 3), 0), ((2, 97, 5), 1)):

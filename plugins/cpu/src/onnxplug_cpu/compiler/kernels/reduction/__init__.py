@@ -1,1 +1,1 @@
-"""Reductions over axes, and the positions of extremes."""
+"""Reductions over axes, the positions of extremes, and cumulative sums."""
