@@ -273,7 +273,7 @@ MISTAKES: dict[str, Mistake] = {
     "an object that is no array": Mistake(
         results(lambda p, i, r, s: [{"shape": (4,)}]),
         Found.ALWAYS,
-        "returned a builtins.dict for 'y'",
+        "returned a dict for 'y'",
     ),
     "another array than the bound one": Mistake(
         results(lambda p, i, r, s: [other(p, (4,), ep.DataType.FLOAT32, s)]),

@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         r">f4\[2, 3\]|float32\[2, 3\]",
     ),
     "nothing": (lambda i, o: [None], "nothing"),
-    "a list": (lambda i, o: [[1.0, 2.0]], "builtins.list"),
+    "a list": (lambda i, o: [[1.0, 2.0]], "returned a list"),
     "another rank": (lambda i, o: [(i[0] + i[1])[0]], r"shape \[3\]"),
     "another size": (lambda i, o: [(i[0] + i[1])[:, :2]], r"shape \[2, 2\]"),
     "another size where it has a name": (
@@ -177,7 +177,7 @@ def test_a_failing_node_names_its_ep_and_its_partition() -> None:
     agraph (float[] x, int64[] i) => (float[] y) { y = Gather (x, i) }
     """
     made = onnxplug.InferenceSession(onnx.parser.parse_model(text))
-    with pytest.raises(NodeError, match=r"partition 0 .*Gather") as caught:
+    with pytest.raises(NodeError, match="partition 0: Gather") as caught:
         made.run(None, {"x": np.ones(3, np.float32), "i": np.array([7])})
     assert caught.value.ep == "CPUExecutionProvider"
-    assert str(caught.value).startswith("CPUExecutionProvider, partition 0 (node ")
+    assert str(caught.value).startswith("CPUExecutionProvider, partition 0: ")

@@ -412,7 +412,12 @@ class NodeError(RunError):
         """Add who ran the node, in which *place*, unless that is known."""
         if not self.ep:
             self.ep = ep
-            self.args = (f"{ep}, {place}: {self.args[0]}",)
+            where, said = str(place), str(self.args[0])
+            # a partition of one node is told by that, and need not be
+            short, _, node = where.partition(" (node ")
+            if node and said.startswith(node.removesuffix(")")):
+                where = short
+            self.args = (f"{ep}, {where}: {said}",)
 
 
 class RunCancelled(RunError):

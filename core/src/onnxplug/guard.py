@@ -62,8 +62,15 @@ def in_words(found: object) -> str:
         return repr(found)
     if isinstance(found, str):
         return repr(found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…")
-    kind = type(found)
-    return f"a {kind.__module__}.{kind.__qualname__}"
+    kind = type_in_words(type(found))
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def type_in_words(kind: type) -> str:
+    """A class by its name, and its module unless it is one of Python's own."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def blame(ep: str, stage: str, error: BaseException, method: str = "") -> NoReturn:

@@ -55,7 +55,7 @@ def test_an_array_that_fits_is_passed_on_as_it_is() -> None:
         ([["a", "b", "c"]], InputTypeError, r"'x' is a list of .*float32"),
         ([[1.0, 2.0], [3.0]], InputTypeError, r"'x' is a list that is no tensor"),
         (None, InputTypeError, r"'x' is None; expected a tensor"),
-        (object(), InputTypeError, r"'x' is a object"),
+        (object(), InputTypeError, r"'x' is an object"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(

@@ -469,5 +469,6 @@ def _bytes_asked(error: Exception) -> int | None:
 
 def _summary(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{value.dtype}{list(value.shape)}"
+        name = "string" if value.dtype == object else value.dtype
+        return f"{name}{list(value.shape)}"
     return "nothing" if value is None else type(value).__name__

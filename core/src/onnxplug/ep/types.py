@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.escape import escape
 from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ class TensorType:
             return None
         return tuple(_evaluated(dimension, sizes) for dimension in self.shape)
 
+    def __str__(self) -> str:
+        return _in_words(self.dtype, self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class SparseTensorType:
@@ -170,6 +174,9 @@ class SparseTensorType:
     dtype: DataType | None = None
     shape: tuple[Dimension, ...] | None = None
 
+    def __str__(self) -> str:
+        return f"sparse {_in_words(self.dtype, self.shape)}"
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
@@ -177,12 +184,18 @@ class SequenceType:
 
     element: ValueType | None = None
 
+    def __str__(self) -> str:
+        return f"sequence({self.element or '?'})"
+
 
 @dataclass(frozen=True, slots=True)
 class OptionalType:
     """A value that may be absent."""
 
     element: ValueType | None = None
+
+    def __str__(self) -> str:
+        return f"optional({self.element or '?'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +205,22 @@ class MapType:
     key: DataType
     value: ValueType | None = None
 
+    def __str__(self) -> str:
+        return f"map({self.key}, {self.value or '?'})"
+
 
 ValueType: TypeAlias = (
     TensorType | SparseTensorType | SequenceType | OptionalType | MapType
 )
+
+
+def _in_words(dtype: DataType | None, shape: tuple[Dimension, ...] | None) -> str:
+    """A tensor's type as errors have it: ``float32[2, N, ?]``, of any rank ``[…]``."""
+    if shape is None:
+        sizes = "…"
+    else:
+        sizes = ", ".join("?" if size is None else escape(size) for size in shape)
+    return f"{'?' if dtype is None else dtype}[{sizes}]"
 
 
 def named_sizes(

@@ -34,6 +34,7 @@ from onnxplug.graph.graph import Function, Model
 from onnxplug.graph.parse import GraphParser, read_opset_imports
 from onnxplug.graph.tensor import read_entry
 from onnxplug.graph.wire import Message, signed
+from onnxplug.guard import in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.warn import warn_user
 
@@ -191,6 +192,7 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
                 f"{kind} cannot be serialized: {error}; save it with its weights as "
                 "external data and load it by its path"
             ) from error
+    given = source
     if hasattr(source, "read"):
         source = source.read()
     try:
@@ -201,9 +203,10 @@ def in_memory(source: Any) -> tuple[memoryview, str]:
             view = memoryview(view.tobytes())
         return view.cast("B"), kind
     except TypeError as error:
+        gives = "" if source is given else f", which gives {in_words(source)}"
         raise ModelTypeError(
-            f"{kind} gave {type(source).__name__}; expected a path, bytes, a file "
-            "opened in binary mode, or an onnx.ModelProto"
+            f"a model is given as {in_words(given)}{gives}; expected a path, bytes, a "
+            "file opened in binary mode, or an onnx.ModelProto"
         ) from error
     except (ValueError, BufferError) as error:  # it was released, or is of no bytes
         raise_interruption(error)

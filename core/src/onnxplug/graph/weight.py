@@ -260,5 +260,8 @@ class Weight:
         """Bytes that the elements take in a model file; 0 for strings."""
         return tensor_nbytes(self.dtype, self.shape)
 
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
     def __repr__(self) -> str:
-        return f"Weight({self.dtype}{list(self.shape)})"
+        return f"Weight({self})"

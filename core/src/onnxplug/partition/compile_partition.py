@@ -86,20 +86,23 @@ def checked(
         raise
     except MemoryError as error:
         raise_interruption(error)
-        what = (
-            f"{candidate.name}, to {stage} a partition of {len(partition.nodes)} nodes "
-            f"from {describe(partition.nodes[0])} on,"
-        )
+        what = f"{candidate.name}, to {stage} {_named(partition)},"
         raise OutOfMemory.of(error, what, ep=candidate.name) from error
     except FAILURES as error:
         raise_interruption(error)
         raise EpError(
-            f"{candidate.name} failed to {stage} a partition of "
-            f"{len(partition.nodes)} nodes from {describe(partition.nodes[0])} on: "
+            f"{candidate.name} failed to {stage} {_named(partition)}: "
             f"{in_words(error)}",
             ep=candidate.name,
             stage=stage,
         ) from error
+
+
+def _named(partition: GraphPartition) -> str:
+    nodes = partition.nodes
+    if len(nodes) == 1:
+        return describe(nodes[0])
+    return f"a partition of {len(nodes)} nodes from {describe(nodes[0])} on"
 
 
 def _check(compiled: object, method: str, partition: GraphPartition) -> None:

@@ -61,7 +61,7 @@ def make_constant(graph: Graph, name: str, weight: Weight) -> None:
     if isinstance(declared, TensorType) and declared.dtype not in (None, weight.dtype):
         raise InvalidModel(
             f"{name!r} of graph {graph.name!r} is declared as {declared.dtype}, but "
-            f"is the constant {weight!r}"
+            f"is the constant {weight}"
         )
     graph.add_constant(name, weight)
 

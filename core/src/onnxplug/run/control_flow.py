@@ -13,9 +13,15 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from onnxplug.authoring.memory_limit import LARGE, check_growth
-from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
+from onnxplug.ep import (
+    HOST,
+    MemoryLocation,
+    SequenceType,
+    TensorType,
+    ValueType,
+    describe,
+)
 from onnxplug.errors import NodeError, OnnxplugError
-from onnxplug.escape import escape
 from onnxplug.graph import Node
 from onnxplug.interruption import raise_interruption
 
@@ -292,4 +298,4 @@ def _pad_to(array: Any, length: int) -> Any:
 
 
 def _wrong(node: Node, what: str) -> NodeError:
-    return NodeError(f"{escape(node.op_type)} {node.name!r}: {what}", node=node.name)
+    return NodeError(f"{describe(node)}: {what}", node=node.name or describe(node))

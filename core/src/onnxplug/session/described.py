@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from onnxplug.authoring import bounds
 from onnxplug.authoring.memory_limit import check_room
 from onnxplug.ep import DataType
 from onnxplug.errors import ArgumentTypeError, InvalidArgument, OutOfMemory
+from onnxplug.guard import type_in_words
+
+_OBJECTS: Final = {object, np.object_}
+"""The classes of strings."""
 
 
 def as_data_type(element_type: Any) -> DataType:
@@ -26,13 +30,22 @@ def as_data_type(element_type: Any) -> DataType:
         if isinstance(element_type, int | np.integer):
             return DataType.from_onnx(int(element_type))
         if element_type is not None:  # which numpy takes for float64
-            return DataType.from_numpy(np.dtype(element_type))
+            dtype = np.dtype(element_type)
+            # and any class that it does not know for that of objects
+            is_known = dtype.kind != "O" or (
+                not isinstance(element_type, type) or element_type in _OBJECTS
+            )
+            if is_known:
+                return DataType.from_numpy(dtype)
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
     except TypeError:
         pass
+    given = repr(element_type)
+    if isinstance(element_type, type):
+        given = f"the class {type_in_words(element_type)}"
     raise ArgumentTypeError(
-        f"an element type is {element_type!r}; expected a dtype or type of numpy's "
+        f"an element type is {given}; expected a dtype or type of numpy's "
         "that ONNX has, such as np.float32, or ONNX's number of one"
     )
 

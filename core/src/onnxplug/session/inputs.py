@@ -30,6 +30,7 @@ from onnxplug.ep.types import EXTENSIONS
 from onnxplug.errors import InputError, InputTypeError
 from onnxplug.escape import escape
 from onnxplug.graph.graph import outside
+from onnxplug.guard import in_words, type_in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.session.model_info import type_name
 from onnxplug.shapes.symbols import BeliedSymbols, SharedSymbols
@@ -310,6 +311,12 @@ def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
                 input=name,
             )
         return np.asarray(value)
+    if isinstance(value, type):
+        raise InputTypeError(
+            f"input {name!r} is the class {type_in_words(value)}; expected a tensor of "
+            f"{dtype}",
+            input=name,
+        )
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return _from_library(name, value)
     if dtype is DataType.STRING:
@@ -323,9 +330,15 @@ def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
         ) from error
     converted = _from_python(array, dtype)
     if converted is None:
+        kind, held = in_words(value), array.dtype.kind
+        if held == "O":
+            raise InputTypeError(
+                f"input {name!r} is {kind}; expected a tensor of {dtype}", input=name
+            )
+        held_in_words = "texts" if held in "US" else f"{array.dtype} values"
         raise InputTypeError(
-            f"input {name!r} is a {type(value).__name__} of {array.dtype} values, "
-            f"which do not fit the expected element type {dtype}",
+            f"input {name!r} is {kind} of {held_in_words}, which do not fit the "
+            f"expected element type {dtype}",
             input=name,
         )
     return converted

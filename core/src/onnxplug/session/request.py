@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.authoring.record import Record
 from onnxplug.errors import InvalidArgument, OptionTypeError
 from onnxplug.graph.load import in_memory
+from onnxplug.guard import in_words
 from onnxplug.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def read_options(sess_options: SessionOptions | None) -> SessionOptions:
     """
     if not isinstance(sess_options, SessionOptions | None):
         raise OptionTypeError(
-            f"sess_options is a {type(sess_options).__qualname__} of "
-            f"{type(sess_options).__module__}; expected onnxplug.SessionOptions"
+            f"sess_options is {in_words(sess_options)}; expected "
+            "onnxplug.SessionOptions"
         )
     return (sess_options or SessionOptions()).snapshot()
