@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import onnxplug
 from onnxplug.backend import OnnxplugBackend, OnnxplugBackendRep
-from onnxplug.errors import InvalidArgument, NotFound
 
 CPU: Final = "CPUExecutionProvider"
 
@@ -185,7 +184,9 @@ def count_cases(
     """
     for what, number in (("every", every), ("jobs", jobs)):
         if number < 1:
-            raise InvalidArgument(f"{what} is {number}; expected 1 or more")
+            raise onnxplug.errors.InvalidArgument(
+                f"{what} is {number}; expected 1 or more"
+            )
     chosen = _chosen(names)[::every]
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{part}.jsonl" for part in range(jobs)]
@@ -217,7 +218,7 @@ def _chosen(names: Iterable[str]) -> list[str]:
     unknown = [name for name in chosen if name not in known]
     if unknown:
         near = difflib.get_close_matches(str(unknown[0]), known, n=1)
-        raise NotFound(
+        raise onnxplug.errors.NotFound(
             f"the backend suite has no case {', '.join(map(repr, unknown))}"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )

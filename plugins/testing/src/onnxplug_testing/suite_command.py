@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnxplug.errors import InvalidArgument, NotFound
+import onnxplug
 from onnxplug_testing.backend_suite import Lineup, count_cases
 
 
@@ -36,7 +36,7 @@ def main(
     given = parser.parse_intermixed_args(words)
     try:
         found = count_cases(lineup, given.cases, every=given.every, jobs=given.jobs)
-    except (NotFound, InvalidArgument) as error:
+    except (onnxplug.errors.NotFound, onnxplug.errors.InvalidArgument) as error:
         parser.error(str(error))
     text = json.dumps(found, indent=2)
     if given.json:
