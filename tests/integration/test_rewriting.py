@@ -267,7 +267,7 @@ def replaced(
                     *editor.graph.nodes[1:],
                 ]
             ),
-            "'a' was TensorType.* and is TensorType",
+            r"'a' was float32\[N\], and is float32\[1, N\]",
         ),
     ],
     ids=[
