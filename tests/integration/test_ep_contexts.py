@@ -540,9 +540,7 @@ def test_a_failure_to_restore_is_the_eps(
 ) -> None:
     simulated(ops=ON_DEVICE, fail_at=Stage.RESTORE)
     target = compile_ahead(source, tmp_path / "c.onnx")
-    with pytest.raises(
-        EpError, match="failed to restore com.microsoft.EPContext"
-    ) as got:
+    with pytest.raises(EpError, match=r"to restore com\.microsoft\.EPContext") as got:
         run(target)
     assert got.value.stage == "restore"
 

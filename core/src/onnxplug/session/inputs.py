@@ -330,15 +330,16 @@ def _as_array(name: str, dtype: DataType, value: Any) -> np.ndarray[Any, Any]:
         ) from error
     converted = _from_python(array, dtype)
     if converted is None:
-        kind, held = in_words(value), array.dtype.kind
+        held = array.dtype.kind
         if held == "O":
             raise InputTypeError(
-                f"input {name!r} is {kind}; expected a tensor of {dtype}", input=name
+                f"input {name!r} is {in_words(value)}; expected a tensor of {dtype}",
+                input=name,
             )
         held_in_words = "texts" if held in "US" else f"{array.dtype} values"
         raise InputTypeError(
-            f"input {name!r} is {kind} of {held_in_words}, which do not fit the "
-            f"expected element type {dtype}",
+            f"input {name!r} is a {type(value).__name__} of {held_in_words}, which do "
+            f"not fit the expected element type {dtype}",
             input=name,
         )
     return converted
