@@ -18,10 +18,9 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import EpError, InvalidArgument
+from onnxplug.errors import EpError
 from onnxplug.plugins import PluginRegistry, registry
 from onnxplug_testing import Knobs, SimulatedFactory
-from onnxplug_testing.simulated import Stage
 from onnxplug_testing.simulated.context import SimulatedContext
 
 SIMULATED = "SimulatedExecutionProvider"
@@ -347,6 +346,36 @@ def test_an_ep_that_asks_for_what_it_closes(
     np.testing.assert_array_equal(on_device(X).numpy(), X)
 
 
+def test_an_ep_that_asks_for_what_it_closes_while_another_thread_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = PluginRegistry()  # which takes all with it that may hang
+    own.add(SimulatedFactory())
+    close = SimulatedContext.close
+    closing, go_on = threading.Event(), threading.Event()
+
+    def ask(self: SimulatedContext) -> None:
+        monkeypatch.undo()
+        close(self)
+        closing.set()
+        assert go_on.wait(20)
+        own.contexts.at(HERE)
+
+    monkeypatch.setattr(SimulatedContext, "close", ask)
+    held = [own.contexts.at(HERE)]
+    dropping = threading.Thread(target=held.clear, daemon=True)
+    dropping.start()
+    assert closing.wait(20)
+    waiting = threading.Thread(target=lambda: own.contexts.at(HERE), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    go_on.set()
+    for thread in (dropping, waiting):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert "was asked for while SimulatedExecutionProvider closes it" in caplog.text
+
+
 def test_what_fails_to_close_is_logged_and_made_anew(
     factory: SimulatedFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -434,95 +463,6 @@ def test_a_kept_context_is_closed_when_the_process_ends() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert (done.stdout.split(), done.stderr) == (["used", "closed"], "")
-
-
-# looking
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    made: list[str] = []
-    create = SimulatedFactory.create_context
-
-    def count(self: SimulatedFactory, location: ep.MemoryLocation) -> SimulatedContext:
-        made.append(str(location))
-        return create(self, location)
-
-    monkeypatch.setattr(SimulatedFactory, "create_context", count)
-    return made
-
-
-class Foreign:
-    """An array on a device of nobody's, or of an EP's."""
-
-    def __init__(self, where: tuple[int, int]) -> None:
-        self.where = where
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.where
-
-    def __dlpack__(self, **options: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_looking_leaves_nothing_open_and_is_done_once(
-    simulated: MakeSimulated, made: list[str]
-) -> None:
-    factories = [simulated(), simulated(name="OtherExecutionProvider")]
-    for _ in range(3):
-        with pytest.raises(InvalidArgument, match="whose memory no installed EP owns"):
-            onnxplug.OrtValue.from_dlpack(Foreign((99, 0)))
-    assert sorted(made) == ["other:0", "simulated:0"]
-    assert all(each.context().is_closed for each in factories)
-
-
-def test_a_device_that_is_not_there_is_looked_for_once(
-    factory: SimulatedFactory, made: list[str]
-) -> None:
-    for _ in range(3):
-        with pytest.raises(InvalidArgument, match="whose memory no installed EP owns"):
-            onnxplug.OrtValue.from_dlpack(Foreign((99, 5)))
-    assert made == ["simulated:5"]
-
-
-def test_a_device_that_could_not_be_opened_is_looked_at_again(
-    simulated: MakeSimulated, made: list[str]
-) -> None:
-    simulated(fail_at=Stage.CONTEXT)
-    for _ in range(2):
-        with pytest.raises(InvalidArgument):
-            onnxplug.OrtValue.from_dlpack(Foreign((99, 0)))
-    assert made == ["simulated:0"] * 2
-
-
-def test_what_was_seen_of_an_ep_is_forgotten_with_it(
-    simulated: MakeSimulated, made: list[str]
-) -> None:
-    for _ in range(2):
-        factory = simulated()
-        with pytest.raises(InvalidArgument):
-            onnxplug.OrtValue.from_dlpack(Foreign((99, 0)))
-        registry.remove(factory.name)
-    assert made == ["simulated:0"] * 2
-
-
-def test_a_space_that_cannot_be_had_hides_no_other_of_its_ep(
-    simulated: MakeSimulated,
-) -> None:
-    factory = simulated(device_count=1)
-    lent = factory.create_context(HERE).device.empty([4], ep.DataType.FLOAT32)
-    factory.contexts.clear()
-    factory.memory_spaces = frozenset({"nearby", "simulated"})  # type: ignore[misc]
-    create = factory.create_context
-
-    def only_one(location: ep.MemoryLocation) -> SimulatedContext:
-        if location.space == "nearby":
-            raise LookupError("not here")
-        return create(location)
-
-    factory.create_context = only_one  # type: ignore[method-assign]
-    value = onnxplug.OrtValue.from_dlpack(lent)
-    assert value.location == HERE
 
 
 # forks

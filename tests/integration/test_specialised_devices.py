@@ -11,8 +11,9 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.errors import RunError
+from onnxplug.errors import EpError, RunError
 from onnxplug_testing import SimulatedFactory
+from onnxplug_testing.simulated import SimulatedStream
 
 from .shapes_lab import ended, started
 
@@ -32,6 +33,13 @@ MODEL = onnx.parser.parse_model(
         m = Add (k, k)
         y = Neg (z)
     }
+    """
+)
+
+DOUBLE = onnx.parser.parse_model(
+    """
+    < ir_version: 10, opset_import: ["" : 21] >
+    double (float[N] x) => (float[N] y) { y = Add (x, x) }
     """
 )
 
@@ -95,17 +103,29 @@ def test_results_are_right_whatever_is_evicted(
     assert all(partition.closed for partition in provider.partitions)
 
 
+@pytest.mark.parametrize("knobs", [{}, {"max_concurrent_runs": None}])
+def test_a_stream_that_gives_no_event_is_blamed_as_anywhere(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any]
+) -> None:
+    simulated(specialises=1, **knobs)
+    x = onnxplug.OrtValue.ortvalue_from_numpy(np.ones(3, np.float32), "simulated")
+    with opened(model=DOUBLE) as session, monkeypatch.context() as patch:
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_output("y", "simulated")
+        patch.setattr(SimulatedStream, "record", lambda self: None)
+        with pytest.raises(EpError) as caught:
+            session.run_with_iobinding(binding)
+    assert str(caught.value) == (
+        f"{SIMULATED} failed in Stream.record: it returned None; expected an Event"
+    )
+
+
 def test_what_is_queued_is_done_before_an_evicted_one_is_closed(
     simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factory = simulated(specialises=1, max_concurrent_runs=None)
-    model = onnx.parser.parse_model(
-        """
-        < ir_version: 10, opset_import: ["" : 21] >
-        double (float[N] x) => (float[N] y) { y = Add (x, x) }
-        """
-    )
-    session = opened(model=model)
+    session = opened(model=DOUBLE)
     (provider,) = factory.created
     order: list[str] = []
     binding = session.io_binding()

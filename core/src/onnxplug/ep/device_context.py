@@ -118,6 +118,7 @@ class DeviceContext(ABC):
         """(optional) Release the device.
 
         Called once, when its streams are closed, from any thread, also as garbage is
-        collected.  What it raises is logged.
+        collected: it must take no lock that is held where a context is asked for, and
+        ask for none of its own location.  What it raises is logged.
         """
         return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.ep import MemoryLocation
 from onnxplug.errors import EpError, PluginError
-from onnxplug.guard import blaming, close_all
+from onnxplug.guard import blaming, close_all, malformed
 from onnxplug.plugins.record import PluginState
 from onnxplug.plugins.table import PluginTable
 from onnxplug.weights import SharedWeights
@@ -61,8 +63,7 @@ class OwnedContext:
         lock to hold while it is used; ``None`` if nothing is ever queued."""
         with self._lock:
             if not self._imports:
-                with blaming(self.owner, "run", "DeviceContext.create_stream"):
-                    self._imports.append(self.context.create_stream())
+                self._imports.append(new_stream(self.owner, self.context))
             return self._imports[0], self._lock
 
     def keep_open(self) -> None:
@@ -70,6 +71,46 @@ class OwnedContext:
         place = self._place()
         if place is not None:
             place.kept = self
+
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """What DLPack calls the device, its type and number.
+
+        Raises:
+            EpError: the context does not say.
+        """
+        with blaming(self.owner, "create", "DeviceContext.dlpack_device"):
+            named = self.context.dlpack_device
+            if named is None:
+                return None
+            kind, number = named
+            return operator.index(kind), operator.index(number)
+
+
+def new_stream(ep: str, context: DeviceContext) -> Stream | None:
+    """A new stream of a context of *ep*'s, to be closed; ``None`` if it has none.
+
+    Raises:
+        EpError: it fails to make one.
+    """
+    from onnxplug.ep import Stream  # few processes have one
+
+    with blaming(ep, "run", "DeviceContext.create_stream"):
+        stream = context.create_stream()
+    if stream is not None and not isinstance(stream, Stream):
+        raise malformed(
+            ep, "run", "DeviceContext.create_stream", stream, "a Stream, or None"
+        )
+    return stream
+
+
+def close_stream(ep: str, stream: Stream) -> None:
+    """Release a stream of *ep*'s, whose work is done.
+
+    Raises:
+        EpError: it cannot be closed.
+    """
+    with blaming(ep, "close", "Stream.close"):
+        stream.close()
 
 
 class _Closing:
@@ -106,16 +147,15 @@ class _Closing:
 
 def _close(owner: str, context: DeviceContext, imports: list[Stream | None]) -> None:
     """Close a context that nothing uses, its own stream first."""
-    streams = [stream for stream in imports if stream is not None]
+    closers: list[Callable[[], object]] = [lambda: context.close()]
+    if (stream := next(iter(imports), None)) is not None:
+        closers = [
+            lambda: stream.synchronize(),
+            lambda: close_stream(owner, stream),
+            *closers,
+        ]
     try:
-        close_all(
-            (owner, close)
-            for close in (
-                *(stream.synchronize for stream in streams),
-                *(stream.close for stream in streams),
-                context.close,
-            )
-        )
+        close_all((owner, close) for close in closers)
     except EpError as error:  # nobody is there to whom it could be raised
         import logging
 
@@ -130,6 +170,7 @@ class _Place:
     """A location, and its context while there is one.
 
     Attributes:
+        askers: how many threads ask for its context now.
         lock: held while a context is made, which is not before the last is closed.
         owner: the name of the EP that made the last one.
         reference: to the last one.
@@ -138,6 +179,7 @@ class _Place:
     """
 
     def __init__(self) -> None:
+        self.askers = 0
         self.lock = new_rlock()
         self.owner = ""
         self.reference: weakref.ref[OwnedContext] | None = None
@@ -179,22 +221,38 @@ class DeviceContexts:
         Raises:
             EpError: no EP owns its space, two do, or its owner fails to make it.
         """
+        with self._asked(location) as place:
+            # before the lock, which another thread has that waits for the closing
+            if place.closing is not None and place.closing.is_at_work_here():
+                raise EpError(
+                    f"the context of {location} was asked for while {place.owner} "
+                    "closes it; what closes it must not use it",
+                    ep=place.owner,
+                    stage="close",
+                )
+            # one that is slow to make or to close holds up nobody who wants another
+            with place.lock:
+                owned = place.open()
+                if owned is None:
+                    place.end()
+                    owned = self._make(location, place)
+                return owned
+
+    @contextlib.contextmanager
+    def _asked(self, location: MemoryLocation) -> Iterator[_Place]:
+        """The place of *location*, which is kept only if it ever had a context."""
         with self._lock:
-            place = self._places.setdefault(location, _Place())
-        # one that is slow to make or to close holds up nobody who wants another
-        with place.lock:
-            owned = place.open()
-            if owned is None:
-                if place.closing is not None and place.closing.is_at_work_here():
-                    raise EpError(
-                        f"the context of {location} was asked for while "
-                        f"{place.owner} closes it; what closes it must not use it",
-                        ep=place.owner,
-                        stage="close",
-                    )
-                place.end()
-                owned = self._make(location, place)
-            return owned
+            place = self._places.get(location)
+            if place is None:
+                place = self._places[location] = _Place()
+            place.askers += 1
+        try:
+            yield place
+        finally:
+            with self._lock:
+                place.askers -= 1
+                if not place.askers and place.closing is None:
+                    del self._places[location]
 
     def of_dlpack(self, where: tuple[int, int]) -> OwnedContext | None:
         """The context of the device that DLPack calls *where*, its type and number.
@@ -202,6 +260,8 @@ class DeviceContexts:
         EPs are loaded and contexts made until there is one.  What a location is for
         DLPack is remembered, so each is looked at once.
         """
+        # what is seen of an EP that is forgotten meanwhile is not seen of the next
+        known = self._dlpack
         for name in [record.name for record in self._table.records()]:
             try:
                 factory = self._load(name)
@@ -210,22 +270,26 @@ class DeviceContexts:
             for space in sorted(factory.memory_spaces | factory.spare_memory_spaces):
                 location = MemoryLocation(space, where[1])
                 try:
-                    if self._may_be(location, where):
-                        owned = self.at(location)
-                        if owned.context.dlpack_device == where:
-                            return owned
+                    owner = self._owner_of(location)
+                    if known.get((owner, location), where) != where:
+                        continue
+                    owned = self.at(location)
                 except EpError as error:
                     if isinstance(error.__cause__, LookupError):  # no such device
-                        self._dlpack[error.ep, location] = None
+                        known[error.ep, location] = None
+                    continue
+                with contextlib.suppress(EpError):  # the array may be another's
+                    named = known[owned.owner, location] = owned.dlpack_device()
+                    if named == where:
+                        return owned
         return None
 
-    def _may_be(self, location: MemoryLocation, where: tuple[int, int]) -> bool:
-        """Whether nothing that is known says that DLPack has another name for it."""
+    def _owner_of(self, location: MemoryLocation) -> str:
+        """The name of the EP whose context is there, or would be."""
         with self._lock:
             place = self._places.get(location)
         owned = None if place is None else place.open()
-        owner = self._owner(location.space).name if owned is None else owned.owner
-        return self._dlpack.get((owner, location), where) == where
+        return self._owner(location.space).name if owned is None else owned.owner
 
     def forget(self, owner: str, then: Callable[[], object] | None = None) -> None:
         """Leave the contexts that an EP made to those who use them.
@@ -242,8 +306,11 @@ class DeviceContexts:
                 for location, place in list(self._places.items())
                 if place.owner == owner
             ]
-            for key in [key for key in list(self._dlpack) if key[0] == owner]:
-                del self._dlpack[key]
+            self._dlpack = {
+                key: named
+                for key, named in self._dlpack.copy().items()
+                if key[0] != owner
+            }
         # contexts may be closed here, while nothing is locked
         while forgotten:
             place = forgotten.pop()
@@ -264,8 +331,6 @@ class DeviceContexts:
                 raise TypeError(
                     f"for {location} it returned {context!r}; expected a DeviceContext"
                 )
-            dlpack_device = context.dlpack_device
-        self._dlpack[factory.name, location] = dlpack_device
         owned = OwnedContext(factory.name, context, place)
         if factory.keeps_contexts:
             owned.keep_open()

@@ -13,7 +13,7 @@ from onnxplug.guard import ignoring_failures
 from onnxplug.run.streams import PATIENCE
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, Stream
+    from onnxplug.ep import Stream
     from onnxplug.run.events import OwnedEvent
 
 
@@ -28,13 +28,13 @@ class ConcurrencyLimit:
         self._limit = limit
         self._changed = threading.Condition(new_rlock())
         self._running: set[object] = set()
-        self._ends: deque[tuple[Stream, Event | OwnedEvent]] = deque()
+        self._ends: deque[tuple[Stream, OwnedEvent]] = deque()
 
     @contextlib.contextmanager
     def take(
         self,
         stream: Stream | None,
-        record: Callable[[], Event | OwnedEvent],
+        record: Callable[[], OwnedEvent],
         go_on: Callable[[], None],
     ) -> Iterator[None]:
         """A context in which one run may run the partition.

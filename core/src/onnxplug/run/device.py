@@ -14,7 +14,6 @@ from onnxplug.ep import (
     CapturedGraph,
     DataTransfer,
     DataType,
-    Event,
     MemoryLocation,
     Stream,
 )
@@ -28,7 +27,8 @@ from onnxplug.errors import (
 from onnxplug.guard import FAILURES, blame, blaming, in_words, malformed
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRegistry
-from onnxplug.run.events import OwnedEvent, truth
+from onnxplug.plugins.contexts import close_stream, new_stream
+from onnxplug.run.events import OwnedEvent, record, truth
 
 if TYPE_CHECKING:
     from onnxplug.plugins.contexts import OwnedContext
@@ -53,7 +53,6 @@ class Device:
         self.location = location
         self.ep = owned.owner
         self.context = owned.context
-        self._event_type: type[Event] | None = None
         with blaming(self.ep, "create", "DeviceContext.transfer"):
             self.transfer = self.context.transfer
         with blaming(self.ep, "create", "DeviceContext.allocator"):
@@ -242,17 +241,7 @@ class Device:
 
     def create_stream(self) -> Stream | None:
         """A new stream, to be closed."""
-        with blaming(self.ep, "run", "DeviceContext.create_stream"):
-            stream = self.context.create_stream()
-        if stream is not None and not isinstance(stream, Stream):
-            raise malformed(
-                self.ep,
-                "run",
-                "DeviceContext.create_stream",
-                stream,
-                "a Stream, or None",
-            )
-        return stream
+        return new_stream(self.ep, self.context)
 
     def adopt_stream(self, handle: int) -> Stream:
         """The user's stream of this native handle.
@@ -280,16 +269,7 @@ class Device:
 
     def record(self, stream: Stream) -> OwnedEvent:
         """The point after what is queued on *stream*, which is of this device."""
-        try:
-            event = stream.record()
-        except FAILURES as error:
-            blame(self.ep, "run", error, "Stream.record")
-        # classes are remembered: to ask an abstract one takes a short run longer
-        if type(event) is not self._event_type:
-            if not isinstance(event, Event):
-                raise malformed(self.ep, "run", "Stream.record", event, "an Event")
-            self._event_type = type(event)
-        return OwnedEvent(event, self.ep)
+        return record(stream, self.ep)
 
     def wait(self, stream: Stream, event: OwnedEvent) -> None:
         """Let later work on *stream* start after *event*."""
@@ -338,8 +318,7 @@ class Device:
             return
         for event in pending:
             self.wait(stream, event)
-        with blaming(self.ep, "close", "Stream.close"):
-            stream.close()
+        close_stream(self.ep, stream)
 
     def import_dlpack(self, data: Any) -> tuple[Any, list[OwnedEvent]]:
         """An array that shares the memory of *data*, and when its content is there.
@@ -352,7 +331,9 @@ class Device:
         if stream is None:
             return self._from_capsule(data, None), []
         with lock:  # a stream is used by one thread at a time
-            array = self._from_capsule(data, stream.native_handle)
+            with blaming(self.ep, "run", "Stream.native_handle"):
+                handle = operator.index(stream.native_handle)
+            array = self._from_capsule(data, handle)
             return array, [self.record(stream)]
 
     def _from_capsule(self, data: Any, handle: int | None) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnxplug.guard import FAILURES, blame, in_words, malformed
+from onnxplug.ep import Event
+from onnxplug.guard import FAILURES, blame, malformed
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, Stream
+    from onnxplug.ep import Stream
 
 
 class OwnedEvent:
@@ -48,20 +49,20 @@ class OwnedEvent:
             blame(self.ep, "run", error, "Event.synchronize")
 
 
-def recorded(stream: Stream) -> Event:
-    """The point after what is queued on *stream*.
+def record(stream: Stream, ep: str) -> OwnedEvent:
+    """The point after what is queued on *stream*, which *ep* queues on.
 
     Raises:
-        TypeError: *stream* gives none.
+        EpError: *stream* gives none.
     """
-    from onnxplug.ep import Event
-
-    event = stream.record()
-    if not isinstance(event, Event):
-        raise TypeError(
-            f"Stream.record() returned {in_words(event)}; expected an Event"
-        )
-    return event
+    try:
+        event = stream.record()
+    except FAILURES as error:
+        blame(ep, "run", error, "Stream.record")
+    # the abstract class is asked last, as that takes a short run longer
+    if Event not in type(event).__mro__ and not isinstance(event, Event):
+        raise malformed(ep, "run", "Stream.record", event, "an Event")
+    return OwnedEvent(event, ep)
 
 
 def truth(found: object, ep: str, method: str) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.errors import EpError
-from onnxplug.guard import FAILURES, blaming
+from onnxplug.guard import FAILURES
 from onnxplug.interruption import raise_interruption
+from onnxplug.plugins.contexts import close_stream
 
 if TYPE_CHECKING:
     from onnxplug.ep import MemoryLocation, Stream
@@ -116,7 +117,7 @@ class Streams:
             self._has_failed = False
             for location, stream in made.items():
                 if stream is not None:
-                    ends.callback(_close, self._memory.ep_at(location), stream)
+                    ends.callback(close_stream, self._memory.ep_at(location), stream)
             _wait_for(made)
             self._kept.clear()
             while self._ends:
@@ -156,11 +157,6 @@ def _lock_of(user_streams: Mapping[MemoryLocation, int]) -> threading.RLock:
         if lock is None:
             lock = _user_locks[key] = new_rlock()
         return lock
-
-
-def _close(ep: str, stream: Stream) -> None:
-    with blaming(ep, "close", "Stream.close"):
-        stream.close()
 
 
 class StreamPool:

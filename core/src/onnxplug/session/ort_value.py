@@ -311,9 +311,10 @@ class OrtValue:
                 if event.done():
                     event.synchronize()  # which raises its failure
             self._device.order_user_stream(stream, self.used)
+        capsule = tensor.__dlpack__(stream=-1, **options)
         self._is_shared = True
         self._device.lend()
-        return tensor.__dlpack__(stream=-1, **options)
+        return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._tensor().__dlpack_device__()

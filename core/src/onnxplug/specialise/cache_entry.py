@@ -10,14 +10,17 @@ from onnxplug.ep import CompiledPartition
 from onnxplug.errors import RunCancelled, RunError
 from onnxplug.guard import ignoring_failures
 from onnxplug.run.concurrency_limit import ConcurrencyLimit
-from onnxplug.run.events import recorded
+from onnxplug.run.events import OwnedEvent, record
 
 if TYPE_CHECKING:
-    from onnxplug.ep import Event, RunContext, Stream
+    from onnxplug.ep import RunContext, Stream
 
 
 class CacheEntry:
     """What was compiled for one set of shapes, and who uses it.
+
+    Args:
+        ep: the name of the EP that compiled it.
 
     Attributes:
         last_use: a number that grows with each use of any.
@@ -30,6 +33,7 @@ class CacheEntry:
         "_closers",
         "_concurrency_limit",
         "_ends",
+        "_ep",
         "compiled",
         "is_retired",
         "last_use",
@@ -37,11 +41,12 @@ class CacheEntry:
         "stays",
     )
 
-    def __init__(self, compiled: CompiledPartition) -> None:
+    def __init__(self, compiled: CompiledPartition, ep: str) -> None:
         self.compiled = compiled
+        self._ep = ep
         limit = compiled.max_concurrent_runs
         self._concurrency_limit = None if limit is None else ConcurrencyLimit(limit)
-        self._ends: dict[int, tuple[Stream, Event]] = {}
+        self._ends: dict[int, tuple[Stream, OwnedEvent]] = {}
         self._closers: list[Callable[[], None]] = [self._close]
         self.last_use = 0
         self.stays = self.is_retired = False
@@ -79,7 +84,7 @@ class CacheEntry:
             results = self.compiled.run(inputs, outputs, context)
         else:
             with self._concurrency_limit.take(
-                stream, lambda: recorded(stream), lambda: check(context)
+                stream, lambda: record(stream, self._ep), lambda: check(context)
             ):
                 try:
                     results = self.compiled.run(inputs, outputs, context)
@@ -89,7 +94,7 @@ class CacheEntry:
                     raise
         if not is_captured:
             # what is queued uses it when the run has ended, too
-            self._ends[id(stream)] = stream, recorded(stream)
+            self._ends[id(stream)] = stream, record(stream, self._ep)
         return results
 
     def close_once(self) -> None:

@@ -106,7 +106,7 @@ class Fallback:
         self.needs_no_copies = all(
             source == target for source, target in (*self._inputs, *self._outputs)
         )
-        self._kept = CacheEntry(compiled)
+        self._kept = CacheEntry(compiled, other.name)
         self._run = guarded(
             other.name, self._kept.run, len(left), _unchecked, partition.nodes[0]
         )

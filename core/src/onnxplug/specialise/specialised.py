@@ -330,7 +330,8 @@ class SpecialisedPartition(CompiledPartition):
         retired: list[CacheEntry] = []
         made: CacheEntry | None = None
         try:
-            made = CacheEntry(self._compile(shapes, lambda: compilation.is_unwanted))
+            compiled = self._compile(shapes, lambda: compilation.is_unwanted)
+            made = CacheEntry(compiled, self._candidate.name)
             return made
         except FAILURES as error:
             raise_interruption(error)
