@@ -472,6 +472,40 @@ def test_a_mistake_is_found_as_the_table_says(
         assert np.array_equal(found, X) == mistake.is_right
 
 
+@pytest.mark.parametrize("name", ["synchronize", "close"])
+def test_a_stream_that_fails_while_waits_are_tried(
+    simulated: Callable[..., SimulatedFactory], monkeypatch: Patch, name: str
+) -> None:
+    simulated()
+    method = getattr(SimulatedStream, name)
+
+    def fail(self: SimulatedStream) -> None:
+        method(self)
+        raise KeyError("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedStream, name, fail)
+        found = outcome(Mistake(patch.setattr, Found.ALWAYS), checked=True)
+    assert str(found) == f"{SIMULATED} failed in Stream.{name}: KeyError: 'lost'"
+    assert isinstance(found, EpError)
+
+
+def test_waits_are_not_tried_where_there_is_no_array_for_that(
+    simulated: Callable[..., SimulatedFactory], monkeypatch: Patch
+) -> None:
+    simulated()
+    empty = SimulatedAllocator.empty
+
+    def only_floats(self: Any, shape: Any, dtype: Any, stream: Any = None) -> Any:
+        if dtype is not ep.DataType.FLOAT32:
+            raise TypeError("only float32 is here")
+        return empty(self, shape, dtype, stream)
+
+    monkeypatch.setattr(SimulatedAllocator, "empty", only_floats)
+    found = outcome(Mistake(monkeypatch.setattr, Found.NOT), checked=True)
+    np.testing.assert_array_equal(found, X)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in MISTAKES if MISTAKES[name].found is Found.VERIFIED]
 )

@@ -171,6 +171,41 @@ def test_another_array_than_the_bound_one_is_the_eps_failure() -> None:
         made.run_with_iobinding(binding)
 
 
+def filled(made: onnxplug.InferenceSession, x: Any, target: Any) -> Any:
+    """*target*, which is bound to the sum of *x* and ones."""
+    binding = made.io_binding()
+    binding.bind_ortvalue_input("x", onnxplug.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_cpu_input("y", np.ones((2, 3), np.float32))
+    binding.bind_ortvalue_output("s", onnxplug.OrtValue.from_dlpack(target))
+    made.run_with_iobinding(binding)
+    return target
+
+
+ADD = MODEL.replace("    z = Neg (s)\n", "").replace("3] z)", "3] s)")
+
+
+def test_not_to_fill_a_bound_array_is_the_eps_failure_where_that_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", "1")
+    x = np.zeros((2, 3), np.float32)
+    Lying.answer = staticmethod(lambda i, o: o if o[0] is not None else honest(i, o))
+    with pytest.raises(EpError, match="did not write to the array bound to 's'"):
+        filled(session(ADD), x, np.ones((2, 3), np.float32))  # of a run before
+    Lying.answer = staticmethod(lambda i, o: [np.add(*i, out=o[0])])
+    strided = np.zeros((3, 2), np.float32).T
+    np.testing.assert_array_equal(filled(session(ADD), x, strided), np.ones((2, 3)))
+
+
+def test_what_is_computed_in_place_is_not_overwritten_where_that_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", "1")
+    Lying.answer = staticmethod(lambda i, o: [np.add(*i, out=o[0])])
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(filled(session(ADD), x, x), np.ones((2, 3)))
+
+
 def test_a_failing_node_names_its_ep_and_its_partition() -> None:
     text = """
     < ir_version: 10, opset_import: ["" : 21] >

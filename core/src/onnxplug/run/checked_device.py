@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug.ep import DataType
-from onnxplug.errors import EpError, OutOfMemory
+from onnxplug.errors import EpError, OnnxplugError
+from onnxplug.plugins.contexts import close_stream
 from onnxplug.run.device import Device
 from onnxplug.run.events import OwnedEvent
 
@@ -57,7 +58,8 @@ class CheckedDevice(Device):
     def _try_waits(self) -> None:
         """Let one stream wait for a copy of another that takes a while.
 
-        In the runs of the session there may be nothing to wait for any more.
+        In the runs of the session there may be nothing to wait for any more.  Where
+        there is no memory for that, or none of this element type, it is not tried.
         """
         with contextlib.ExitStack() as ends:
             streams = []
@@ -66,8 +68,8 @@ class CheckedDevice(Device):
                 if stream is None:
                     return
                 streams.append(stream)
-                ends.callback(stream.close)
-                ends.callback(stream.synchronize)
+                ends.callback(close_stream, self.ep, stream)
+                ends.callback(self.synchronize, stream)
             first, second = streams
             shape, dtype = (TRIAL_BYTES,), DataType.UINT8
             try:
@@ -75,7 +77,7 @@ class CheckedDevice(Device):
                 source, target = (
                     self.empty_on_host(shape, dtype, None) for _ in range(2)
                 )
-            except OutOfMemory:
+            except OnnxplugError:  # runs find whether it is a mistake
                 return
             source[:], target[:] = 1, 0
             super().copy(target, there)

@@ -169,16 +169,16 @@ class Watch:
         ]
 
     def _fill_with_noise(self, outputs: Sequence[Any | None]) -> list[bytes | None]:
-        """Put into bound arrays of devices what no result is, and tell what."""
+        """Put into bound arrays what no result is, and tell what.
+
+        None of them shares memory with an input: those the host fills itself.
+        """
         noise: list[bytes | None] = []
         for bound, device in zip(outputs, self._left_on, strict=True):
-            content = None
-            if bound is not None and device is not None:
-                content = _content(bound, device)
+            content = None if bound is None else _content(bound, device)
             if content is None or len(content) < NOISE_BYTES:
                 noise.append(None)
                 continue
-            assert device is not None
             content = np.random.default_rng(0).bytes(len(content))
             _fill(bound, content, device)
             noise.append(content)
@@ -284,9 +284,13 @@ def _content(value: Any, device: Device | None) -> bytes | None:
     return bytes(device.to_host(value).tobytes())
 
 
-def _fill(array: Any, content: bytes, device: Device) -> None:
-    dtype = device.data_type(array).numpy
-    device.copy(np.frombuffer(content, dtype).reshape(tuple(array.shape)), array)
+def _fill(array: Any, content: bytes, device: Device | None) -> None:
+    dtype = array.dtype if device is None else device.data_type(array).numpy
+    elements = np.frombuffer(content, dtype).reshape(tuple(array.shape))
+    if device is None:
+        array[...] = elements
+    else:
+        device.copy(elements, array)
 
 
 def _read_only(value: Any) -> Any:
