@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.compile.compile_graph import compile_graph
+from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.compile.model import BuiltModel, closers
 from onnxplug.entries import PAD, SERVE, buckets
 from onnxplug.errors import EpError, LoadCancelled, OptionWarning, OutOfMemory
@@ -189,14 +190,16 @@ class _Builder:
             self._explanation = self._explanation.of_changes()
             try:
                 return compile_graph(
-                    self._model.graph,
-                    [self._with_cache(ep) for ep in self._chosen],
-                    self._explanation,
-                    changes=self._changes,
-                    profile=self._profile,
-                    options=self._options,
-                    answers=policy.answers if policy is not None else None,
-                    restorer=self._restorer,
+                    GraphRequest(
+                        self._model.graph,
+                        [self._with_cache(ep) for ep in self._chosen],
+                        self._explanation,
+                        self._changes,
+                        self._options,
+                        profile=self._profile,
+                        answers=policy.answers if policy is not None else None,
+                        restorer=self._restorer,
+                    )
                 )
             except LoadCancelled:
                 self._options.check_load()  # which says how to go on

@@ -1,0 +1,96 @@
+"""Reports how a graph was divided, in the numbers by which its code goes, too."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from onnxplug.compile.decisions import Decisions
+from onnxplug.compile.graph_request import GraphRequest
+from onnxplug.ep import describe
+from onnxplug.partition import Assignment, Cut
+from onnxplug.partition.report import GivenBack, NodePlacement, PartitionPlacement
+from onnxplug.run.compiled import CompiledUnit
+
+
+def numbered(units: Sequence[CompiledUnit], first: int) -> list[CompiledUnit]:
+    """*units* with the numbers of their partitions, from *first* on."""
+    numbers = itertools.count(first)
+    return [
+        unit if unit.candidate is None else unit._replace(number=next(numbers))
+        for unit in units
+    ]
+
+
+def report(
+    request: GraphRequest,
+    decisions: Decisions,
+    assignment: Assignment,
+    cuts: Sequence[Cut],
+    units: Sequence[CompiledUnit],
+    cached: Mapping[int, str],
+) -> None:
+    """Note in the explanation who runs what.
+
+    Args:
+        units: those of *cuts*, numbered.
+        cached: what was done with the cache, by the identity of what was compiled.
+    """
+    graph, candidates = request.graph, request.candidates
+    explanation = request.explanation
+    for candidate, count in zip(candidates, assignment.claimed, strict=True):
+        explanation.claimed[candidate.name] += count
+    explanation.given_back.extend(
+        GivenBack(
+            request.where,
+            candidates[position].name,
+            tuple(describe(node) for node in nodes),
+            reason,
+        )
+        for position, nodes, reason in decisions.given_back
+    )
+    explanation.given_back.extend(assignment.given_back)
+    number_of: dict[int, int] = {}
+    first = len(explanation.nodes)
+    places = {node: first + n for n, node in enumerate(graph.nodes)}
+    for part, unit in zip(cuts, units, strict=True):
+        if unit.candidate is None or unit.compiled is None:
+            continue
+        explanation.ask_again(
+            unit.number, unit.compiled, [places[node] for node in unit.partition.nodes]
+        )
+        number_of |= dict.fromkeys(part.nodes, unit.number)
+        explanation.partitions.append(
+            PartitionPlacement(
+                number=unit.number,
+                graph=request.where,
+                ep=unit.candidate.name,
+                device=unit.candidate.device,
+                nodes=len(part.nodes),
+                operators=dict(Counter(n.op_type for n in unit.partition.nodes)),
+                tiers={},  # as refresh() finds them
+                inputs=unit.partition.inputs,
+                outputs=unit.partition.outputs,
+                label=part.label,
+                serialised=unit.compiled.max_concurrent_runs is not None,
+                cache=cached.get(id(unit.compiled), ""),
+                origin=unit.partition.origin,
+            )
+        )
+    for node in graph.nodes:
+        owner = assignment.owner[node.index]
+        explanation.nodes.append(
+            NodePlacement(  # by position, as there is one for each node
+                request.where,
+                describe(node),
+                node.op_type,
+                node.domain,
+                node.name,
+                "host" if owner is None else candidates[owner].name,
+                number_of.get(node.index, -1),
+                tuple(assignment.passed_over[node.index]),
+                "",  # the tier and the note, as refresh() finds them
+                "",
+            )
+        )
