@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -75,7 +76,7 @@ def purpose(room: str) -> str:
 def written() -> str:
     """The page with the table as it has to be."""
     before, table = PAGE.read_text("utf-8").split(HEAD)
-    _, after = table.split("\n\n", 1)
+    _, after = re.split(r"\n\n", f"\n{table}", maxsplit=1)
     return f"{before}{HEAD}" + "\n".join(rows()) + f"\n\n{after}"
 
 
