@@ -16,7 +16,16 @@ CORE: Final = ROOT / "core" / "src" / "onnxplug"
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
 FLOORS: Final = (
-    {"duration", "escape", "foreign", "forks", "interruption", "paths"},
+    {
+        "cancellation",
+        "duration",
+        "escape",
+        "foreign",
+        "forks",
+        "interruption",
+        "levels",
+        "paths",
+    },
     {"errors", "ep", "authoring"},
     {
         "guard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,24 @@ import onnx.reference
 import pytest
 
 import onnxplug
-from onnxplug.errors import InputError, NodeError, RunError
+from onnxplug import ep
+from onnxplug.errors import (
+    InputError,
+    InvalidModel,
+    ModelNotFound,
+    NodeError,
+    RunCancelled,
+    RunError,
+)
+from onnxplug.hardware import discover
+from onnxplug.plugins import registry
+from onnxplug.session import opening, remaking
+from onnxplug.session import session as sessions
+from onnxplug.verify.check import run_probes
+from onnxplug.verify.verdict import Verdict
+from onnxplug_testing import SimulatedFactory
+
+Simulated = Callable[..., SimulatedFactory]
 
 TIERS = [{}, {"compile": "0"}]
 
@@ -121,6 +139,37 @@ MODELS: dict[str, tuple[str, list[dict[str, tuple[int, ...]]]]] = {
         """,
         [{"a": (3,), "b": (3,)}, {"a": (3,), "b": (5,)}],
     ),
+    "a name that outputs declare of sizes that differ": (
+        """(float[P] a, float[Q] b) => (int64[1,N] x, int64[1,N] y, int64[2] z) {
+            x = NonZero (a)  y = NonZero (b)  s = Shape (x)  t = Shape (y)
+            z = Sub (s, t) }
+        """,
+        [{"a": (3,), "b": (3,)}, {"a": (3,), "b": (5,)}],
+    ),
+    "a name that is declared within": (
+        """(float[P] a, float[Q] b) => (int64[2] z)
+            <int64[1,N] x, int64[1,N] y, int64[2] s, int64[2] t> {
+            x = NonZero (a)  y = NonZero (b)  s = Shape (x)  t = Shape (y)
+            z = Sub (s, t) }
+        """,
+        [{"a": (3,), "b": (3,)}, {"a": (3,), "b": (5,)}],
+    ),
+    "a name of an input that outputs declare": (
+        """(float[N] a, float[M] b) => (float[N] x, int64[1] z) {
+            x = Add (a, b)  s = Shape (x)  t = Shape (a)  z = Sub (s, t) }
+        """,
+        [{"a": (1,), "b": (3,)}, {"a": (3,), "b": (3,)}],
+    ),
+    "a name that a body declares": (
+        """(float[N] a, float[M] b, bool go) => (int64[1] z)
+            <float[any] x, int64[1] s, int64[1] t> {
+            x = If (go) <
+                then_branch = u () => (float[N] p) { p = Exp (b) },
+                else_branch = v () => (float[N] q) { q = Neg (b) }>
+            s = Shape (x)  t = Shape (a)  z = Sub (s, t) }
+        """,
+        [{"a": (3,), "b": (3,)}, {"a": (3,), "b": (5,)}],
+    ),
     "sizes that are not named": (
         """(float[any,any] a, float[any] b) => (float[any,any] y) { y = Mul (a, b) }""",
         [{"a": (3, 3), "b": (3,)}, {"a": (2, 5), "b": (5,)}, {"a": (2, 5), "b": (1,)}],
@@ -157,6 +206,28 @@ def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
 
 TWO = parse("(float[N] a, float[N] b) => (float[N] y) { y = Add (a, b) }")
 SAME, OTHER = arrays(a=(3,), b=(3,)), arrays(a=(3,), b=(1,))
+
+
+def test_outputs_are_reported_as_declared() -> None:
+    model = parse("(float[P] a, float[N] b) => (int64[1,N] x) { x = NonZero (a) }")
+    (x,) = session(model).get_outputs()
+    assert x.shape == [1, "N"]
+
+
+def test_names_in_functions_are_their_own() -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21, "f": 1]> '
+        "g (float[P] a, bool go) => (int64[2] z) {"
+        " x = f.either (a, go)  b = Concat <axis=0> (a, a)  y = f.either (b, go)"
+        " s = Shape (x)  t = Shape (y)  z = Sub (s, t) } "
+        '<domain: "f", opset_import: ["": 21]> either (a, go) => (x) {'
+        " x = If (go) <"
+        " then_branch = u () => (int64[1,N] p) { p = NonZero (a) },"
+        " else_branch = v () => (int64[1,N] q) { m = Neg (a)  q = NonZero (m) }> }"
+    )
+    feed = {**arrays(a=(3,)), "go": np.array(True)}
+    (z,) = session(onnx.parser.parse_model(text)).run(None, feed)
+    assert z.tolist() == [0, -3]
 
 
 def test_it_is_made_anew_once_and_told_in_the_log(
@@ -343,3 +414,181 @@ def test_a_compiled_model_holds_for_sizes_that_differ(tmp_path: Path) -> None:
     made = onnxplug.InferenceSession(str(path), providers=["OpenVINO", "cpu"])
     assert made.run(["d"], arrays(a=(3,), b=(3,)))[0] == [0]
     assert made.run(["d"], arrays(a=(3,), b=(5,)))[0] == [-2]
+
+
+OWN_N = parse(
+    "(float[N] a, float[N] b) => (float[N] x, float[N] y) { x = Exp (a)  y = Neg (b) }"
+)
+
+
+@pytest.mark.parametrize("way", ["prepared", "compiled"])
+def test_sizes_that_are_fixed_are_fixed_in_what_is_written(
+    tmp_path: Path, way: str
+) -> None:
+    path = tmp_path / "written.onnx"
+    options = onnxplug.SessionOptions()
+    options.add_free_dimension_override_by_name("N", 4)
+    if way == "prepared":
+        options.optimized_model_filepath = str(path)
+    else:
+        options.add_session_config_entry("ep.context_enable", "1")
+        options.add_session_config_entry("ep.context_file_path", str(path))
+    made = onnxplug.InferenceSession(OWN_N, options, providers=["OpenVINO", "cpu"])
+    ports = [*made.get_inputs(), *made.get_outputs()]
+    assert [port.shape for port in ports] == [[4]] * 4
+    graph = onnx.load(path).graph
+    sizes = [v.type.tensor_type.shape.dim[0] for v in (*graph.input, *graph.output)]
+    assert [size.dim_value for size in sizes] == [4] * 4
+
+
+def test_a_size_that_is_fixed_in_part(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="onnxplug.session")
+    model = parse(
+        """(float[M] a, float[any] b, float[N] c) => (float[P] x, float[Q] y) {
+            x = Concat <axis=0> (a, c)  y = Neg (b) }"""
+    )
+    _rename(model, "any", "N*M")
+    options = onnxplug.SessionOptions()
+    options.add_free_dimension_override_by_name("N", 2)
+    made = onnxplug.InferenceSession(model, options)
+    for size in (6, 5, 6):
+        feed = arrays(a=(3,), b=(size,), c=(2,))
+        np.testing.assert_array_equal(made.run(None, feed)[1], -feed["b"])
+    assert made.prepare({"a": (3,), "b": (5,), "c": (2,)})[0].ready
+    assert made_anew(caplog) == 1
+
+
+def with_default(size: int) -> onnx.ModelProto:
+    model = parse(
+        """(float[N] a, float[N] w) => (float[any] z) {
+            s = Shape (a)  t = Shape (w)  d = Sub (s, t)
+            f = Cast <to=1> (d)  z = Add (a, f) }"""
+    )
+    _rename(model, "any", "?")
+    default = onnx.numpy_helper.from_array(np.ones(size, np.float32), "w")
+    model.graph.initializer.append(default)
+    return model
+
+
+@pytest.mark.parametrize("tier", TIERS, ids=["compiled", "arrays"])
+def test_a_default_that_is_left_out_belies_names(tier: dict[str, str]) -> None:
+    made = session(with_default(1), tier)
+    for size in (1, 5, 1, 2):
+        feed = arrays(a=(size,))
+        (z,) = made.run(None, feed)
+        np.testing.assert_array_equal(z, feed["a"] + (size - 1))
+
+
+def test_prepare_heeds_defaults_that_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="onnxplug.session")
+    made = session(with_default(1))
+    made.prepare({"a": (1,)})
+    assert made_anew(caplog) == 0
+    made.prepare({"a": (5,)})
+    assert made_anew(caplog) == 1
+
+
+def test_what_was_forgotten_and_is_belied_still_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "forget", lambda *arguments: {})
+    made = session(TWO)
+    with pytest.raises(RunError, match=r"'N' of input 'b'.*defect of onnxplug"):
+        made.run(None, OTHER)
+
+
+def test_eps_that_are_set_meanwhile_stay(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory = simulated()
+    began, was_set = threading.Event(), threading.Event()
+    open_model = remaking.open_model
+
+    def open_slowly(*arguments: Any) -> Any:
+        opened = open_model(*arguments)
+        began.set()
+        was_set.wait(1)
+        return opened
+
+    monkeypatch.setattr(remaking, "open_model", open_slowly)
+    made = session(TWO)
+    results: list[Any] = []
+    run = threading.Thread(target=lambda: results.extend(made.run(None, OTHER)))
+    run.start()
+    assert began.wait(30)
+    made.set_providers([factory.name])
+    was_set.set()
+    run.join(30)
+    np.testing.assert_array_equal(results[0], OTHER["a"] + OTHER["b"])
+    assert made.get_providers()[0] == factory.name
+    made.run(None, OTHER)
+    made.close()
+    assert all(provider.closed for provider in factory.created)
+
+
+def test_a_model_whose_file_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(TWO, path)
+    made = onnxplug.InferenceSession(path)
+    path.unlink()
+    with pytest.raises(ModelNotFound, match=r"'N' of input 'b'.*read again.*its bytes"):
+        made.run(None, OTHER)
+    np.testing.assert_array_equal(made.run(None, SAME)[0], SAME["a"] + SAME["b"])
+    onnx.save(OWN_N, path)
+    with pytest.raises(InvalidModel, match=r"'N' of input 'b'.*read again.*its bytes"):
+        made.run(None, OTHER)
+
+
+def test_only_the_run_cancels_what_it_needs() -> None:
+    options = onnxplug.SessionOptions()
+    made, other = (onnxplug.InferenceSession(TWO, options) for _ in range(2))
+    options.set_load_cancellation_flag(True)
+    np.testing.assert_array_equal(made.run(None, OTHER)[0], OTHER["a"] + OTHER["b"])
+    with pytest.raises(onnxplug.errors.LoadCancelled):
+        made.set_providers(["cpu"])
+    ended, late = onnxplug.RunOptions(), onnxplug.RunOptions()
+    ended.terminate, late.timeout = True, 0.0
+    for given, why in ((ended, "terminate flag"), (late, "timeout")):
+        with pytest.raises(RunCancelled, match=why):
+            other.run(None, OTHER, given)
+
+
+def test_an_interrupt_leaves_the_session_as_it_was(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory = simulated()
+    made = onnxplug.InferenceSession(TWO, providers=[factory.name])
+    with monkeypatch.context() as patched:
+
+        def interrupt(*arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(sessions, "ModelRunner", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.run(None, OTHER)
+    before, other = factory.created
+    assert other.closed and not before.closed
+    for feed in (SAME, OTHER):
+        np.testing.assert_array_equal(made.run(None, feed)[0], feed["a"] + feed["b"])
+    made.close()
+    assert all(provider.closed for provider in factory.created)
+
+
+def test_probes_may_belie_names(simulated: Simulated) -> None:
+    probe = ep.Probe(
+        family="sums",
+        operators=frozenset({("", "Add", ep.DataType.FLOAT32)}),
+        model=TWO.SerializeToString(),
+        inputs=OTHER,
+        tolerance=(1e-4, 1e-5),
+    )
+    factory = simulated(probes=(probe,))
+    device = next(
+        device
+        for device in factory.supported_devices(list(discover()))
+        if isinstance(device, ep.EpDevice)
+    )
+    (verdict,) = run_probes(factory, device, registry)
+    assert (verdict.verdict, verdict.detail) == (Verdict.PASSED, "")

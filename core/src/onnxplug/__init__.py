@@ -19,13 +19,8 @@ if TYPE_CHECKING:
         get_model_compatibility_for_ep_devices,
     )
     from onnxplug.context_data import OrtEpContextData, OrtEpContextDataBuffer
-    from onnxplug.options import (
-        ExecutionMode,
-        ExecutionOrder,
-        GraphOptimizationLevel,
-        RunOptions,
-        SessionOptions,
-    )
+    from onnxplug.levels import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+    from onnxplug.options import RunOptions, SessionOptions
     from onnxplug.partition.report import Explanation
     from onnxplug.plugins import (
         register_ep_library,
@@ -86,13 +81,12 @@ _HOME: Final = {
         "get_model_compatibility_for_ep_devices",
     ),
     "onnxplug.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
-    "onnxplug.options": (
+    "onnxplug.levels": (
         "ExecutionMode",
         "ExecutionOrder",
         "GraphOptimizationLevel",
-        "RunOptions",
-        "SessionOptions",
     ),
+    "onnxplug.options": ("RunOptions", "SessionOptions"),
     "onnxplug.session.ort_value": ("OrtValue",),
     "onnxplug.partition.report": ("Explanation",),
     "onnxplug.plugins": (

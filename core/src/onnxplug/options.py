@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.cancellation import Flag, RunFlag
 from onnxplug.entries import (
     DEFAULTS,
     SESSION,
@@ -14,6 +15,7 @@ from onnxplug.entries import (
     check_session_entry,
 )
 from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
+from onnxplug.levels import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from onnxplug.paths import why_no_path
 from onnxplug.replacements import (
     HostTensor,
@@ -30,47 +32,6 @@ if TYPE_CHECKING:
     from onnxplug.context_data import ReadFunction
     from onnxplug.ep import Domain, EpDevice
     from onnxplug.selection import ProviderRequest
-
-
-class GraphOptimizationLevel(IntEnum):
-    """How much a model is rewritten before it is partitioned.
-
-    With ``ORT_DISABLE_ALL`` only what EPs rely on is done: functions are inlined,
-    constants lifted, types inferred.  All other levels are the same here.
-    """
-
-    ORT_DISABLE_ALL = 0
-    ORT_ENABLE_BASIC = 1
-    ORT_ENABLE_EXTENDED = 2
-    ORT_ENABLE_LAYOUT = 3
-    ORT_ENABLE_ALL = 99
-
-
-class ExecutionMode(IntEnum):
-    """Whether independent nodes may run at the same time; here they never do."""
-
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
-
-
-class ExecutionOrder(IntEnum):
-    """In which order nodes run; here always that of the plan."""
-
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
-
-
-class _Flag:
-    """Shared by options and their copies; of a pickled copy it is down."""
-
-    __slots__ = ("up",)
-
-    def __init__(self) -> None:
-        self.up = False
-
-    def __reduce__(self) -> tuple[type[_Flag], tuple[()]]:
-        return _Flag, ()
 
 
 class SessionOptions:
@@ -130,7 +91,7 @@ class SessionOptions:
     _requests: list[ProviderRequest]
     _domains: list[Domain]
     _policy: Any
-    _cancellation: _Flag
+    _cancellation: Flag
     _ep_context_reader: tuple[ReadFunction, int] | None
     _strictness: Strictness
 
@@ -154,7 +115,7 @@ class SessionOptions:
             _requests=[],
             _domains=[],
             _policy=None,
-            _cancellation=_Flag(),
+            _cancellation=Flag(),
             _ep_context_reader=None,
             _strictness=STRICT,
         )
@@ -232,6 +193,20 @@ class SessionOptions:
     def is_load_cancelled(self) -> bool:
         """Whether sessions of these options are to be made no further."""
         return self._cancellation.up
+
+    @contextlib.contextmanager
+    def cancelled_by(self, is_over: Callable[[], bool]) -> Iterator[SessionOptions]:
+        """Options like these; *is_over*, and no flag, meanwhile ends making sessions.
+
+        Afterwards they have the flag of these.
+        """
+        options = self.snapshot()
+        flag = RunFlag(self._cancellation, is_over)
+        options.__dict__["_cancellation"] = flag
+        try:
+            yield options
+        finally:
+            flag.is_over = None
 
     # config entries
 

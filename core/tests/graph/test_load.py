@@ -264,6 +264,15 @@ def test_initializers_that_are_inputs_are_defaults() -> None:
     assert not graph.value("x").is_constant
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 1), (2,), ()])
+def test_defaults_have_the_shape_that_is_declared(shape: tuple[int, ...]) -> None:
+    tensor = numpy_helper.from_array(np.ones(shape, np.float32), "x")
+    with pytest.raises(
+        InvalidModel, match=r"'x'.*\[2, 'n'\].*give both the same shape"
+    ):
+        graph_of(initializers=[tensor], ir_version=4)
+
+
 def test_sparse_initializers_of_inputs_are_dense_defaults() -> None:
     proto = model_of()
     values = numpy_helper.from_array(np.ones(1, np.float32), "x")

@@ -15,6 +15,7 @@ from onnxplug.graph.export import export_graph
 from onnxplug.graph.load import load_model
 from onnxplug.prepare import PASSES, prepare
 from onnxplug.prepare.fold import RANDOM
+from onnxplug.prepare.infer import fix_free_dimensions
 
 X = np.array([-1.0, 2.0], np.float32)
 
@@ -139,7 +140,8 @@ def test_shapes_that_folding_uncovers_are_used(parse, evaluate):
 
 def test_free_dimensions_make_shapes_constants(parse):
     model = parse("g (float[N,4] x) => (y) { y = Shape (x) }")
-    prepare(model, evaluate=None, free_dimensions={"N": 7})
+    fix_free_dimensions(model.graph, {"N": 7})
+    prepare(model, evaluate=None)
     assert model.graph.constant("y").tolist() == [7, 4]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from onnxplug.ep import DataType, OptionalType, SequenceType, TensorType, ValueType
 from onnxplug.graph import Graph
-from onnxplug.shapes.symbols import SharedSymbols, forget, stated_as
+from onnxplug.shapes.symbols import SharedSymbols, forget, forget_all, stated_as
 
 F = DataType.FLOAT32
 
@@ -48,6 +48,14 @@ def test_names_that_stand_alone_are_not_looked_at() -> None:
     assert shared(a=("n",), b=("n",))
 
 
+def test_a_default_that_is_left_out_counts() -> None:
+    types = {"a": TensorType(F, ("n",)), "w": TensorType(F, ("n",))}
+    symbols = SharedSymbols(types, {"w": (1,)})
+    assert symbols.belied({"a": (1,)}) == set()
+    assert symbols.belied({"a": (5,)}) == {("w", "n")}
+    assert symbols.belied({"a": (5,), "w": (5,)}) == set()
+
+
 def graph(**types: ValueType | None) -> Graph:
     return Graph(
         name="g",
@@ -69,13 +77,13 @@ def test_what_is_no_size_or_means_several_is_forgotten() -> None:
         "out": TensorType(F, ("n", "", "n + 2", "h + 2")),
     }
     made = graph(**types)
-    declared = forget(made, (), ())
+    declared = forget(made, ())
     assert made.types == {
         "a": TensorType(F, ("n", None, 3)),
         "b": TensorType(F, ("n + 1", None)),
         "s": SequenceType(TensorType(F, (None,))),
         "o": OptionalType(TensorType(F, (None, 2))),
-        "out": TensorType(F, ("n", None, "n + 2", None)),
+        "out": TensorType(F, (None, None, None, None)),
     }
     assert declared == types
     with stated_as(declared, made):
@@ -83,16 +91,22 @@ def test_what_is_no_size_or_means_several_is_forgotten() -> None:
     assert made.types["a"] == TensorType(F, ("n", None, 3))
 
 
-def test_names_that_will_be_numbers_stay() -> None:
-    made = graph(a=TensorType(F, ("?", "2*h")))
-    assert forget(made, (), {"?": 1, "h": 2}) == {}
-    assert made.types["a"] == TensorType(F, ("?", "2*h"))
-
-
 def test_only_the_dimension_that_is_belied_is_forgotten() -> None:
     made = graph(a=TensorType(F, ("n",)), b=TensorType(F, ("n", "m")))
-    assert list(forget(made, {("b", "n")}, ())) == ["b"]
+    assert list(forget(made, {("b", "n")})) == ["b"]
     assert made.types == {
         "a": TensorType(F, ("n",)),
         "b": TensorType(F, (None, "m")),
     }
+
+
+def test_nothing_can_be_belied_when_all_is_forgotten() -> None:
+    made = graph(
+        a=TensorType(F, ("n", "n")),
+        b=TensorType(F, ("n", "m")),
+        c=TensorType(F, ("2*m",)),
+        out=TensorType(F, ("n",)),
+    )
+    assert SharedSymbols.of(made)
+    assert set(forget_all(made)) == {"a", "b", "c", "out"}
+    assert not SharedSymbols.of(made).every()

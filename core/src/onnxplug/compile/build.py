@@ -5,7 +5,7 @@ The stages in order: prepare, compile, plan, report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxplug.compile.compile_graph import compile_graph
@@ -124,7 +124,7 @@ class _Builder:
             with stage(self._profile, "create EPs"):
                 self._by_policy.start()
         with stage(self._profile, "prepare"):
-            self._changes.prepare(self._options.free_dimensions)
+            self._changes.prepare()
         self._check_buckets()
         self._restorer = self._make_restorer()
         if self._by_policy is not None:
@@ -273,12 +273,11 @@ def _changes(
     """What may change *model* for the EPs that are in *chosen* whenever it does."""
     budget = Budget(check=options.check_load)
 
-    def prepared(free_dimensions: Mapping[str, int] | None) -> Report:
+    def prepared() -> Report:
         return prepare(
             model,
             evaluate=_evaluator(chosen),
             disabled=disabled,
-            free_dimensions=free_dimensions,
             budget=budget,
         )
 

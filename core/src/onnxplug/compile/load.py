@@ -30,8 +30,8 @@ def load(
     extra_outputs: Sequence[str],
     files: Mapping[str, Identity] | None = None,
 ) -> tuple[Model, Contexts | None]:
-    """The model of a session, with replaced initializers and more outputs, and what is
-    compiled in it already, if anything is.
+    """The model of a session, with replaced initializers, sizes for dimensions that it
+    only names, and more outputs; and what is compiled in it already, if anything is.
 
     Args:
         extra_outputs: names of values that become outputs after the model's own.
@@ -39,8 +39,9 @@ def load(
 
     Raises:
         ModelError: it cannot be loaded, or is not in these files any more.
-        OptionError: an initializer that was to be replaced does not exist or differs,
-            or the prepared model would be written over the model.
+        OptionError: an initializer that was to be replaced, or a dimension that was to
+            be fixed, does not exist or differs, or the prepared model would be written
+            over the model.
         UnknownOutput: there is no value of a name in *extra_outputs*.
         LoadCancelled: *options* say so.
         OutOfMemory: there is not enough memory for it.
@@ -62,6 +63,10 @@ def load(
         from onnxplug.prepare.denotations import fix_denoted_dimensions
 
         fix_denoted_dimensions(model.graph, source, options.denoted_dimensions)
+    if options.free_dimensions:
+        from onnxplug.prepare.infer import fix_free_dimensions
+
+        fix_free_dimensions(model.graph, options.free_dimensions)
     contexts = None
     if _has_contexts(model):
         # which few models have

@@ -206,6 +206,10 @@ class Graph:
             graph = graph.parent
         return ValueInfo(name=name)
 
+    def input_types(self) -> dict[str, ValueType | None]:
+        """What is known of the inputs, those with a default after the others."""
+        return {name: self.types.get(name) for name in (*self.inputs, *self.defaults)}
+
     def weight(self, name: str) -> Weight | None:
         """The constant *name*, here or in a graph around."""
         graph: Graph | None = self

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from onnxplug.ep import TensorType, ValueType
+from onnxplug.ep import Dimension, TensorType, ValueType
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape
 from onnxplug.graph import tags
@@ -316,6 +316,12 @@ class _Parts:
                         f"input {name!r} is declared as {declared.dtype}, and its "
                         f"initializer is {weight.dtype}; give both the same type"
                     )
+                elif not _can_have(declared.shape, weight.shape):
+                    raise InvalidModel(
+                        f"input {name!r} is declared with shape "
+                        f"{list(declared.shape or ())}, and its initializer has "
+                        f"{list(weight.shape)}; give both the same shape"
+                    )
             else:
                 constants[name] = weight
                 types[name] = stored
@@ -336,6 +342,18 @@ class _Parts:
             opset_imports=opset_imports,
             doc_string=self.doc_string,
         )
+
+
+def _can_have(stated: tuple[Dimension, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether what is of *shape* can be of the shape that is *stated*."""
+    return stated is None or (
+        len(stated) == len(shape)
+        and all(
+            size == fixed
+            for size, fixed in zip(shape, stated, strict=True)
+            if isinstance(fixed, int)
+        )
+    )
 
 
 def normal_domain(domain: str) -> str:

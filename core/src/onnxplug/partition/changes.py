@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.graph import Graph, Model, Node
@@ -18,7 +18,7 @@ class Changes:
     """Changes to the graphs of one model.
 
     Args:
-        prepare: runs the passes over the model, with sizes for named dimensions.
+        prepare: runs the passes over the model.
         evaluator: what computes nodes of constants now, if something does.
 
     Attributes:
@@ -30,7 +30,7 @@ class Changes:
         self,
         model: Model,
         budget: Budget,
-        prepare: Callable[[Mapping[str, int] | None], Report],
+        prepare: Callable[[], Report],
         evaluator: Callable[[], Evaluator | None],
     ) -> None:
         self._model = model
@@ -39,9 +39,9 @@ class Changes:
         self.evaluator = evaluator
         self.reports: list[Report] = []
 
-    def prepare(self, free_dimensions: Mapping[str, int] | None = None) -> None:
+    def prepare(self) -> None:
         """Run the passes over the model."""
-        self.reports.append(self._prepare(free_dimensions))
+        self.reports.append(self._prepare())
 
     def expand(self, graph: Graph, nodes: Sequence[Node]) -> bool:
         """Replace *nodes* by function bodies, and prepare the graph with these.

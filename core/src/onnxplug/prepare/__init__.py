@@ -16,7 +16,7 @@ from onnxplug.graph.scopes import all_graphs
 from onnxplug.prepare.attributes import check_attributes
 from onnxplug.prepare.budget import Budget, Limits
 from onnxplug.prepare.report import PassRecord, Report, Skipped
-from onnxplug.shapes.stated import is_known
+from onnxplug.shapes.stated import has_sizes
 from onnxplug.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _rewrite(task: Task) -> list[str]:
 
 def _infer(task: Task) -> list[str]:
     if not task.sizes_changed and all(
-        is_known(graph.types.get(name))
+        has_sizes(graph.types.get(name), made_up=True)
         for graph in all_graphs(task.model.graph)
         for node in graph.nodes
         for name in node.outputs
@@ -163,7 +163,6 @@ def prepare(
     *,
     evaluate: Evaluate | None,
     disabled: Collection[str] = (),
-    free_dimensions: Mapping[str, int] | None = None,
     budget: Budget | None = None,
 ) -> Report:
     """Rewrite *model* in place until the passes find nothing more to do.
@@ -174,11 +173,10 @@ def prepare(
             what follows from shapes is folded.
         disabled: names of :data:`PASSES` to leave out, or of ONNX Runtime's optimizers
             that do the same; those that do what no pass does are left out anyway.
-        free_dimensions: sizes for dimensions that the model only names.
         budget: what may be spent; by default as much as one session may.
 
     Raises:
-        OptionError: a name in *disabled* or *free_dimensions* does not exist.
+        OptionError: a name in *disabled* does not exist.
         InvalidModel: the model's types or functions contradict themselves, or a node
             has attributes or constants with which it cannot run.
         UnsupportedModel: a function needs another opset than the model has, or its
@@ -186,12 +184,8 @@ def prepare(
     """
     budget = budget or Budget()
     disabled = _own_names(disabled)
-    if free_dimensions:
-        from onnxplug.prepare.infer import fix_free_dimensions
-
-        fix_free_dimensions(model.graph, free_dimensions)
     records: list[PassRecord] = []
-    sizes_changed = bool(free_dimensions)
+    sizes_changed = False
     for round in range(1, _MAX_ROUNDS + 1):
         rewritten = False
         for name, run in PASSES.items():

@@ -8,10 +8,9 @@ that have operators or sizes that it does not know.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from onnxplug.authoring.bounds import MOST_ELEMENTS
-from onnxplug.ep import ValueType
 from onnxplug.errors import OptionError
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
@@ -19,7 +18,6 @@ from onnxplug.prepare.agreement import check_agreement
 from onnxplug.shapes.inference import infer_symbolically
 from onnxplug.shapes.stated import (
     has_sizes,
-    is_known,
     names_of_sizes,
     with_sizes,
 )
@@ -30,8 +28,8 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
 
     Args:
         graph: a main graph.
-        every_size: infer also when only sizes are unknown; otherwise element types
-            and ranks that are all known are enough.
+        every_size: infer also when sizes are known by no more than names that were
+            made up before.
 
     Returns:
         Names of the values of which more is known now.
@@ -42,7 +40,7 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
             element type than it gets.
     """
     graphs = list(all_graphs(graph))
-    if _is_complete(graphs, has_sizes if every_size else is_known):
+    if _is_complete(graphs, made_up=not every_size):
         return []
     before = [each.types for each in graphs]
     for each in graphs:
@@ -57,11 +55,9 @@ def infer_types(graph: Graph, *, every_size: bool = False) -> list[str]:
     ]
 
 
-def _is_complete(
-    graphs: Iterable[Graph], enough: Callable[[ValueType | None], bool]
-) -> bool:
+def _is_complete(graphs: Iterable[Graph], *, made_up: bool) -> bool:
     return all(
-        enough(each.types.get(name))
+        has_sizes(each.types.get(name), made_up=made_up)
         for each in graphs
         for node in each.nodes
         for name in node.outputs

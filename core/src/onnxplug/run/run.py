@@ -41,6 +41,25 @@ class _Copying(NamedTuple):
     target: Any
 
 
+def deadline_of(given: RunOptions | None) -> float | None:
+    """The ``time.monotonic()`` after which a run with these options is cancelled that
+    starts now."""
+    timeout = None if given is None else given.timeout
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def why_cancelled(given: RunOptions | None, deadline: float | None) -> str:
+    """Why a run with these options should go no further; empty if it should."""
+    if deadline is not None and time.monotonic() > deadline:
+        return "the run's timeout passed before it finished"
+    if given is not None and given.is_terminated:
+        return (
+            "Exiting due to terminate flag being set to true: the run was cancelled "
+            "before it finished"
+        )
+    return ""
+
+
 class Run:
     """One run of a session, shared by the plans of its graph and bodies.
 
@@ -68,8 +87,7 @@ class Run:
         self.capture = capture
         self.options = options
         self._given = given
-        timeout = given.timeout if given else None
-        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.deadline = deadline_of(given)
         self._pool = pool
         self._own = streams
         self._streams: Streams | None = None
@@ -102,13 +120,10 @@ class Run:
 
     def check(self) -> None:
         """Raise :class:`RunCancelled` when the run should go no further."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise RunCancelled("the run's timeout passed before it finished")
-        if self.cancelled:
-            raise RunCancelled(
-                "Exiting due to terminate flag being set to true: the run was "
-                "cancelled before it finished"
-            )
+        if self._given is not None:
+            why = why_cancelled(self._given, self.deadline)
+            if why:
+                raise RunCancelled(why)
 
     @property
     def cancelled(self) -> bool:

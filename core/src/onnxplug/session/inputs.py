@@ -33,7 +33,7 @@ from onnxplug.graph.graph import outside
 from onnxplug.guard import in_words, type_in_words
 from onnxplug.interruption import raise_interruption
 from onnxplug.session.model_info import type_name
-from onnxplug.shapes.symbols import BeliedSymbols, SharedSymbols
+from onnxplug.shapes.symbols import SharedSymbols
 
 _Array: TypeAlias = tuple[str, np.dtype[Any], tuple[int, ...] | None]
 """An input's name, its dtype, and its shape in the last run."""
@@ -59,7 +59,9 @@ class InputChecker:
         self._required = {name: types[name] for name in types if name not in defaults}
         self._default_values = list(defaults.values())
         self._arrays = _as_arrays(self._required)
-        self._shared = SharedSymbols(types)
+        self._shared = SharedSymbols(
+            types, {name: array.shape for name, array in defaults.items()}
+        )
 
     def pass_on(self, feed: Mapping[str, Any]) -> list[Any] | None:
         """As :meth:`check`, for what most feeds are: arrays to be passed as they are.
@@ -108,13 +110,8 @@ class InputChecker:
                 _check_shape(name, found, value_type.shape)
             arrays.append((name, value.dtype, found))
         if self._shared:
-            self._check_shared({name: shape for name, _, shape in arrays})
+            self._shared.check({name: shape for name, _, shape in arrays})
         self._arrays = arrays
-
-    def _check_shared(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        belied = self._shared.belied(shapes)
-        if belied:
-            raise BeliedSymbols(belied)
 
     def check(
         self,
@@ -148,7 +145,7 @@ class InputChecker:
         if len(feed) != known:
             raise self._unknown(feed)
         if self._shared:
-            self._check_shared(
+            self._shared.check(
                 {
                     name: value.shape
                     for name, value in zip(self._types, values, strict=True)

@@ -17,7 +17,8 @@ from onnxplug.compile.ep_context.write import (
 from onnxplug.context_data import WriteFunction
 from onnxplug.errors import Fail, InvalidArgument, OptionError, OptionTypeError
 from onnxplug.interruption import raise_interruption
-from onnxplug.options import GraphOptimizationLevel, SessionOptions
+from onnxplug.levels import GraphOptimizationLevel
+from onnxplug.options import SessionOptions
 from onnxplug.paths import why_no_path
 from onnxplug.session.compiled_model import default_path
 from onnxplug.session.opening import open_model

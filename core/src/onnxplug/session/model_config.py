@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from onnxplug.errors import InvalidModel, OptionWarning
 from onnxplug.graph.load import read_metadata
-from onnxplug.options import ExecutionMode, GraphOptimizationLevel, SessionOptions
+from onnxplug.levels import ExecutionMode, GraphOptimizationLevel
+from onnxplug.options import SessionOptions
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
 

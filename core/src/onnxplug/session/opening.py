@@ -23,7 +23,7 @@ from onnxplug.selection import SessionContext, choose, defaults, resolve
 from onnxplug.selection.choose import EpMaker, close
 from onnxplug.session.model_info import ModelMetadata
 from onnxplug.shapes.stated import merged
-from onnxplug.shapes.symbols import SharedSymbols, forget, stated_as
+from onnxplug.shapes.symbols import forget, forget_all, stated_as
 
 if TYPE_CHECKING:
     from onnxplug.authoring.files import Identity
@@ -114,11 +114,12 @@ def _opened(
         )
     options = request.options
     compiles = options.config["ep.context_enable"] == "1" and request.files is None
-    belied = request.belied
+    functions = model.functions.values()
     if compiles or finish is not None or options.optimized_model_filepath:
         # what is written is run elsewhere, where nothing is made anew
-        belied |= _shared(model.graph).every()
-    declared = forget(model.graph, belied, options.free_dimensions)
+        declared = forget_all(model.graph, functions)
+    else:
+        declared = forget(model.graph, request.belied, functions)
     with stage(profile, "session_initialization"):
         model.graph.plugins = registry
         model.graph.domains = options.domains
@@ -144,11 +145,6 @@ def _opened(
     if not isinstance(eps, Sequence):  # what a policy chose, rather than the policy
         eps = [ep.request for ep in built.chosen if ep.request is not None]
     return OpenedModel(built, metadata, eps, model.files, registry, declared)
-
-
-def _shared(graph: Graph) -> SharedSymbols:
-    names = [*graph.inputs, *graph.defaults]
-    return SharedSymbols({name: graph.value(name).type for name in names})
 
 
 def _resolve(

@@ -11,12 +11,18 @@ import numpy as np
 from onnxplug.authoring.arrays import check_bound
 from onnxplug.authoring.memory_limit import check_room
 from onnxplug.ep import Dimension, SparseTensor, TensorType, ValueType
-from onnxplug.errors import ModelWarning, OutOfMemory, OutputMismatch
+from onnxplug.errors import ArgumentTypeError, ModelWarning, OutOfMemory, OutputMismatch
+from onnxplug.names import as_names
 from onnxplug.run.aliasing import parts
 from onnxplug.warn import warn_user
 
 if TYPE_CHECKING:
     from onnxplug.run.device import Device
+
+
+def as_output_names(names: Any) -> list[str]:
+    """The names of outputs that a caller wants, checked to be a list of texts."""
+    return as_names(names, "output_names", ArgumentTypeError)
 
 
 class DeclaredShapes:

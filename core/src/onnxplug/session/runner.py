@@ -48,7 +48,7 @@ class ModelRunner:
         self.profile = profile
         self.output_names = list(graph.outputs)
         self._checker = InputChecker(
-            {name: graph.value(name).type for name in [*graph.inputs, *graph.defaults]},
+            graph.input_types(),
             {name: weight.array for name, weight in graph.defaults.items()},
         )
         self._declared = DeclaredShapes(

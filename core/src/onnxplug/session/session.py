@@ -6,20 +6,28 @@ import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onnxplug.authoring.locks import new_lock
-from onnxplug.errors import ArgumentTypeError, EPFail, InvalidArgument, RunError
+from onnxplug.errors import EPFail, InvalidArgument, RunError
 from onnxplug.guard import close_after
-from onnxplug.names import as_names
 from onnxplug.options import RunOptions, SessionOptions
 from onnxplug.selection.order import CPU
 from onnxplug.session.closing import call_each, close_model
 from onnxplug.session.inputs import require_mapping
 from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
+from onnxplug.session.outputs import as_output_names
 from onnxplug.session.profiling import new_profile
+from onnxplug.session.remaking import remake
 from onnxplug.session.request import SessionRequest, read_options, read_source
 from onnxplug.session.runner import ModelRunner
 from onnxplug.session.variants import Variants
@@ -135,10 +143,12 @@ class InferenceSession:
         # closes what is dropped: a session, one that could not be made included, and
         # one that is alive when the interpreter ends
         ended = None if self._extra_outputs else profile
-        self._closer = weakref.finalize(self, close_model, opened.built, ended)
-        self._opened = opened
-        self._request = request._replace(files=opened.files)
-        self._runner = ModelRunner(opened.built, profile)
+        closer = weakref.finalize(self, close_model, opened.built, ended)
+        runner = ModelRunner(opened.built, profile)
+        request = request._replace(files=opened.files)
+        # nothing is called meanwhile, so that no interrupt divides these
+        self._closer, self._opened = closer, opened
+        self._request, self._runner = request, runner
         opened.attach(self)
 
     @property
@@ -160,11 +170,21 @@ class InferenceSession:
         Raises:
             EpError: an EP failed to close; all else is closed nonetheless.
         """
-        with self._lock:
+        with self._locked():
             try:
                 call_each([*(each.close for each in self._variants), self._closer])
             finally:
                 self._opened.detach(self)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the session's lock, which :meth:`set_providers` replaces by another."""
+        while True:
+            lock = self._lock
+            with lock:
+                if self._lock is lock:
+                    yield
+                    return
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -211,15 +231,16 @@ class InferenceSession:
         """
         if output_names is not None:
             if type(output_names) is not list:
-                output_names = _as_outputs(output_names)
+                output_names = as_output_names(output_names)
             known = self._runner.output_names
             unknown = [name for name in output_names if name not in known]
             if unknown:
-                _as_outputs(unknown)
+                as_output_names(unknown)
                 variant = self._variant(unknown)
                 return variant.run(output_names, input_feed, run_options)
+        runner = self._runner
         try:
-            results = self._runner.run_fast(input_feed) if run_options is None else None
+            results = runner.run_fast(input_feed) if run_options is None else None
             if results is None:
                 runner = self._in_use()
                 try:
@@ -231,9 +252,9 @@ class InferenceSession:
                 raise
             return self.run(output_names, input_feed, run_options)
         except BeliedSymbols as error:
-            self._forget(error.symbols)
+            self._forget(error.symbols, runner, run_options)
             return self.run(output_names, input_feed, run_options)
-        return self._runner.select(output_names, results) if output_names else results
+        return runner.select(output_names, results) if output_names else results
 
     def _in_use(self) -> ModelRunner:
         """What runs the model, which stays open until it is released."""
@@ -260,7 +281,7 @@ class InferenceSession:
             InputTypeError: the inputs are no mapping.
         """
         if output_names is not None:
-            output_names = _as_outputs(output_names)
+            output_names = as_output_names(output_names)
         require_mapping(input_dict_ort_values)
         binding = self.io_binding()
         for name, value in input_dict_ort_values.items():
@@ -311,7 +332,7 @@ class InferenceSession:
             return
         finally:
             runner.built.release()
-        self._forget(belied)
+        self._forget(belied, runner, run_options)
         self.run_with_iobinding(iobinding, run_options)
 
     def run_async(
@@ -334,7 +355,7 @@ class InferenceSession:
         from onnxplug.session.background import submit_for
 
         if output_names is not None:
-            output_names = _as_outputs(output_names)
+            output_names = as_output_names(output_names)
         with contextlib.suppress(BeliedSymbols):  # the run sees to it
             self._runner.check(input_feed)
         run = functools.partial(self.run, output_names, input_feed, run_options)
@@ -387,11 +408,12 @@ class InferenceSession:
         from onnxplug.specialise.prewarm import prepare_for
 
         several = [shapes] if isinstance(shapes, Mapping) else list(shapes)
-        built = self._in_use().built
+        runner = self._in_use()
         try:
             prepared = [
                 prepare_for(
-                    built.compiled, {name: tuple(sizes) for name, sizes in each.items()}
+                    runner.built.compiled,
+                    {name: tuple(sizes) for name, sizes in each.items()},
                 )
                 for each in several
             ]
@@ -399,8 +421,8 @@ class InferenceSession:
         except BeliedSymbols as error:
             belied = error.symbols
         finally:
-            built.release()
-        self._forget(belied)
+            runner.built.release()
+        self._forget(belied, runner)
         return self.prepare(several)
 
     # asking
@@ -453,16 +475,16 @@ class InferenceSession:
         assert detached is not None
         _, close, arguments, _ = detached
         other._closer = weakref.finalize(self, close, *arguments)
-        before = self.__dict__
-        self.__dict__ = other.__dict__
-        try:
-            with before["_lock"]:
+        with self._locked():  # so that nobody changes what is closed here
+            before = self.__dict__
+            self.__dict__ = other.__dict__
+            try:
                 variants = before["_variants"]
                 call_each([*(each.close for each in variants), before["_closer"]])
-        finally:
-            before["_opened"].detach(self)
-            self._opened.attach(self)
-            self._opened.detach(other)
+            finally:
+                before["_opened"].detach(self)
+                self._opened.attach(self)
+                self._opened.detach(other)
 
     def enable_fallback(self) -> None:
         """Let :meth:`run` do without an EP that fails.
@@ -505,7 +527,7 @@ class InferenceSession:
         Raises:
             OSError: the file could not be written.
         """
-        with self._lock:
+        with self._locked():
             profile = self._runner.profile
             if profile is None:
                 return ""
@@ -527,24 +549,34 @@ class InferenceSession:
         opened = self._opened
         return [node_arg(name, opened.declared_type(name)) for name in names]
 
-    def _forget(self, belied: frozenset[Symbol]) -> None:
-        """Make the model anew without names of sizes that do not mean one size."""
-        with self._lock:
+    def _forget(
+        self,
+        belied: frozenset[Symbol],
+        runner: ModelRunner,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Make the model anew without names that mean several sizes.
+
+        A run by *runner* showed that.
+        """
+        with self._locked():
             self._in_use().built.release()  # a closed session makes no other
-            if belied <= self._request.belied:
-                return  # a run in another thread saw it first
-            _log_belied(belied)
-            request = self._request._replace(belied=self._request.belied | belied)
-            before, resolved = self._opened, self._opened.resolved
-            profile = self._runner.profile
-            opened = open_model(request, self._extra_outputs, resolved, profile)
-            self._closer.detach()  # as it would end the profile
-            self._hold(opened, request, profile)
+            if self._runner is not runner:
+                return  # another thread has made it anew, and the run is done by that
+            before, closer, request = self._opened, self._closer, self._request
+            extra, profile = self._extra_outputs, runner.profile
+            opened = remake(request, before, belied, extra, profile, run_options)
+            request = request._replace(belied=request.belied | belied)
             try:
-                before.built.close()
+                self._hold(opened, request, profile)
+                closer.detach()  # as it would end the profile
             finally:
-                before.detach(self)
-                opened.attach(self)
+                left = before if self._opened is opened else opened
+                try:
+                    left.built.close()
+                finally:
+                    left.detach(self)
+                    self._opened.attach(self)
 
     def _variant(self, names: Collection[str]) -> InferenceSession:
         """This session with more outputs."""
@@ -552,26 +584,12 @@ class InferenceSession:
         def make(extra_outputs: tuple[str, ...]) -> InferenceSession:
             variant = type(self).__new__(type(self))
             variant._request = self._request
-            resolved = self._opened.resolved
-            variant._start(extra_outputs, resolved, self._runner.profile)
+            variant._start(extra_outputs, self._opened.resolved, self._runner.profile)
             return variant
 
-        with self._lock:
+        with self._locked():
             self._in_use().built.release()  # a closed session makes no other
             return self._variants.get(names, make)
-
-
-def _as_outputs(names: Any) -> list[str]:
-    return as_names(names, "output_names", ArgumentTypeError)
-
-
-def _log_belied(belied: Collection[Symbol]) -> None:
-    import logging
-
-    logging.getLogger("onnxplug.session").debug(
-        "the model is made anew, since sizes that it states alike differ: %s",
-        ", ".join(f"{symbol!r} of input {name!r}" for name, symbol in sorted(belied)),
-    )
 
 
 def _reopen(kind: type[_Session], request: SessionRequest) -> _Session:

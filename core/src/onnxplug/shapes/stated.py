@@ -31,15 +31,20 @@ def is_known(type: ValueType | None) -> bool:
     return type is not None
 
 
-def has_sizes(type: ValueType | None) -> bool:
-    """Whether nothing is unknown but sizes that the model names."""
+def has_sizes(type: ValueType | None, *, made_up: bool = False) -> bool:
+    """Whether nothing is unknown, sizes included.
+
+    Args:
+        made_up: names that inference made up count as sizes, as those of the model do.
+    """
     match type:
         case TensorType(dtype, shape) | SparseTensorType(dtype, shape):
             return (
                 dtype is not None
                 and shape is not None
                 and not any(
-                    size is None or (isinstance(size, str) and GENERATED in size)
+                    size is None
+                    or (not made_up and isinstance(size, str) and GENERATED in size)
                     for size in shape
                 )
             )

@@ -7,8 +7,9 @@ read as if they did, and read anew without those names that a run's shapes belie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import TensorType, ValueType
@@ -23,9 +24,18 @@ from onnxplug.shapes.stated import (
 
 if TYPE_CHECKING:
     from onnxplug.ep import Size
+    from onnxplug.graph import Function
 
 Symbol: TypeAlias = tuple[str, str]
 """An input, and what its type states of the size of a dimension, such as a name."""
+
+_Axis: TypeAlias = tuple[str, int]
+"""An input, and the number of one of its dimensions."""
+
+
+def in_words(symbols: Iterable[Symbol]) -> str:
+    """What of which inputs *symbols* are, to be read by users."""
+    return ", ".join(f"{text!r} of input {name!r}" for name, text in sorted(symbols))
 
 
 class BeliedSymbols(Exception):
@@ -45,99 +55,127 @@ class SharedSymbols:
 
     Args:
         types: those of the inputs.
+        defaults: the shapes of inputs that need not be fed.
     """
 
-    def __init__(self, types: Mapping[str, ValueType | None]) -> None:
-        places: dict[str, list[tuple[str, int]]] = {}
+    def __init__(
+        self,
+        types: Mapping[str, ValueType | None],
+        defaults: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
+        self._defaults = defaults
+        axes: dict[str, list[_Axis]] = {}
         for name, type in types.items():
             for axis, text in _texts(type):
                 if text.isidentifier() or _size(text) is not None:
-                    places.setdefault(text, []).append((name, axis))
+                    axes.setdefault(text, []).append((name, axis))
         self._expressions = [
-            (text, size, where)
-            for text, where in places.items()
+            (text, size, stated)
+            for text, stated in axes.items()
             if (size := _expression(text)) is not None
         ]
         computed = {text for text, *_ in self._expressions}
         needed = {name for _, size, _ in self._expressions for name in _names(size)}
         self._names = [
-            (text, where)
-            for text, where in places.items()
-            if text not in computed and (len(where) > 1 or text in needed)
+            (text, stated)
+            for text, stated in axes.items()
+            if text not in computed and (len(stated) > 1 or text in needed)
         ]
+
+    @classmethod
+    def of(cls, graph: Graph) -> SharedSymbols:
+        """Those of a main graph."""
+        shapes = {name: weight.shape for name, weight in graph.defaults.items()}
+        return cls(graph.input_types(), shapes)
 
     def __bool__(self) -> bool:
         return bool(self._names)
 
     def every(self) -> frozenset[Symbol]:
         """All that shapes could belie."""
-        repeated = [(text, where[1:]) for text, where in self._names]
-        computed = [(text, where) for text, _, where in self._expressions]
+        repeated = [(text, axes[1:]) for text, axes in self._names]
+        computed = [(text, axes) for text, _, axes in self._expressions]
         return frozenset(
-            (name, text) for text, where in repeated + computed for name, _ in where
+            (name, text) for text, axes in repeated + computed for name, _ in axes
         )
+
+    def check(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Check the *shapes* of inputs, which have the ranks that are stated.
+
+        Raises:
+            BeliedSymbols: sizes that are stated alike differ.
+        """
+        belied = self.belied(shapes)
+        if belied:
+            raise BeliedSymbols(belied)
 
     def belied(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[Symbol]:
         """What is not so where inputs have *shapes*, of the ranks that are stated.
 
-        Of a name's sizes the first counts; inputs that are left out belie nothing.
+        Of a name's sizes the first counts; inputs that are left out have the shapes of
+        their defaults, or belie nothing.
         """
+        shapes = {**self._defaults, **shapes}
         belied = set()
         sizes: dict[str, int] = {}
-        for text, where in self._names:
-            for name, axis in where:
+        for text, axes in self._names:
+            for name, axis in axes:
                 if name in shapes:
                     found = shapes[name][axis]
                     if sizes.setdefault(text, found) != found:
                         belied.add((name, text))
-        for text, size, where in self._expressions:
+        for text, size, axes in self._expressions:
             expected = size.evaluate(sizes)
-            for name, axis in where:
+            for name, axis in axes:
                 if name in shapes and expected not in (None, shapes[name][axis]):
                     belied.add((name, text))
         return frozenset(belied)
 
 
+def forget_all(
+    graph: Graph, functions: Iterable[Function] = ()
+) -> dict[str, ValueType | None]:
+    """As :func:`forget`, with all that shapes could belie: no shapes do afterwards."""
+    return forget(graph, SharedSymbols.of(graph).every(), functions)
+
+
 def forget(
-    graph: Graph, belied: Collection[Symbol], named: Collection[str]
+    graph: Graph, belied: Collection[Symbol], functions: Iterable[Function] = ()
 ) -> dict[str, ValueType | None]:
     """Take from a graph's types what is not sure to mean one size in one run.
 
-    That is what is *belied*; what is no expression of names, such as ``?``; what is
-    computed of a name that no input has by itself; and names in sequences, optionals
-    and sparse tensors.  With anything *belied*, what is declared of values that nodes
-    make has no names any more, as it may mean by them a size that is another now.
+    Of inputs that is what is *belied*; what is no expression of names, such as ``?``;
+    what is computed of a name that no input has by itself; and names in sequences,
+    optionals and sparse tensors.  Of all other values it is every name: what follows
+    from the inputs has their names, and nobody keeps the model to the others.
 
     Args:
         graph: a main graph, just loaded.
-        named: names that are replaced by numbers later.
+        functions: those of its model.
 
     Returns:
         The types of inputs and outputs that were changed, as declared.
     """
-    alone = {*named}
-    for name in (*graph.inputs, *graph.defaults):
-        alone.update(text for _, text in _texts(graph.types.get(name)))
+    types = graph.input_types()
+    alone = {text for type in types.values() for _, text in _texts(type)}
     declared = {}
-    for name in (*graph.inputs, *graph.defaults, *graph.outputs):
-        type = graph.types.get(name)
+    for name, type in types.items():
         forgotten = {
             text
             for text in names_of_sizes(type)
-            if (name, text) in belied
-            or not (text in named or _has_force(type, text, alone))
+            if (name, text) in belied or not _has_force(type, text, alone)
         }
         if forgotten:
             declared[name] = type
             graph.types[name] = without_sizes(type, forgotten)
-    if belied:
-        for each in all_graphs(graph):
-            for made in {name for node in each.nodes for name in node.outputs if name}:
-                type = each.types.get(made)
-                if names_of_sizes(type):
-                    if each is graph and made in graph.outputs:
-                        declared.setdefault(made, type)
-                    each.types[made] = without_names(type)
+    for root in (graph, *(function.body for function in functions)):
+        for each in all_graphs(root):
+            fed = types if each is graph else ()
+            for name, type in each.types.items():
+                if name not in fed and names_of_sizes(type):
+                    if each is graph and name in graph.outputs:
+                        declared[name] = type
+                    each.types[name] = without_names(type)
     return declared
 
 

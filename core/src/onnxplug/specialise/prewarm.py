@@ -10,7 +10,7 @@ from onnxplug.ep import CompiledPartition, TensorType, describe
 from onnxplug.errors import InputError, ModelError
 from onnxplug.guard import blaming
 from onnxplug.shapes.specialise import check_shapes, specialised
-from onnxplug.shapes.symbols import BeliedSymbols, SharedSymbols
+from onnxplug.shapes.symbols import SharedSymbols
 
 if TYPE_CHECKING:
     from onnxplug.graph import Graph
@@ -51,20 +51,17 @@ def prepare_for(compiled: CompiledGraph, shapes: Shapes) -> list[Prepared]:
         EpError, OutOfMemory: an EP failed.
     """
     graph = compiled.graph
-    inputs = list(dict.fromkeys([*graph.inputs, *graph.defaults]))
-    types = {name: graph.value(name).type for name in inputs}
+    types = graph.input_types()
     given = {name: weight.shape for name, weight in graph.defaults.items()}
     try:
         check_shapes(types, shapes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    belied = SharedSymbols(types).belied(shapes)
-    if belied:
-        raise BeliedSymbols(belied)
+    SharedSymbols.of(graph).check(shapes)
     static = specialised(
         graph,
         graph.nodes,
-        inputs=inputs,
+        inputs=list(types),
         outputs=graph.outputs,
         shapes={**given, **shapes},
     )

@@ -16,6 +16,7 @@ from onnxplug.run.device import device_at
 from onnxplug.run.results import CHECK_RESULTS
 from onnxplug.selection import SessionContext
 from onnxplug.session.runner import ModelRunner
+from onnxplug.shapes.symbols import forget_all
 from onnxplug.verify.compare import difference
 from onnxplug.verify.stopwatch import Phase
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
@@ -131,6 +132,7 @@ def _compute(
     options = SessionOptions()
     options.add_session_config_entry(CHECK_RESULTS, "1")
     model, _ = load(memoryview(probe.model), options, ())
+    forget_all(model.graph, model.functions.values())
     try:
         ep = create(SessionContext(None, options.threads, options.config, registry))
     except FAILURES as error:
