@@ -78,7 +78,11 @@ def test_addresses_of_the_host() -> None:
         binding.bind_input("X", "cuda", 0, np.float32, X.shape, X.ctypes.data)
 
 
-def test_a_wrong_output_is_refused_before_it_is_written() -> None:
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_a_wrong_output_is_refused_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, checked: str
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", checked)
     session = onnxplug.InferenceSession(MATMUL_2)
     for shape, dtype in (([3], np.float32), ([3, 1], np.float64)):
         wrong = np.full(shape, 7, dtype)
@@ -88,6 +92,24 @@ def test_a_wrong_output_is_refused_before_it_is_written() -> None:
         with pytest.raises(OutputMismatch, match=r"\[3, 1\]"):
             session.run_with_iobinding(binding)
         assert (wrong == 7).all()
+
+
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_a_wrong_output_on_a_device_is_left_as_it_was(
+    simulated: MakeSimulated, monkeypatch: pytest.MonkeyPatch, checked: str
+) -> None:
+    monkeypatch.setenv("ONNXPLUG_CHECK", checked)
+    simulated()
+    with onnxplug.InferenceSession(MATMUL_2, providers=[SIMULATED]) as session:
+        wrong = onnxplug.OrtValue.ortvalue_from_numpy(
+            np.full((4, 1), 7, np.float32), "simulated"
+        )
+        binding = session.io_binding()
+        binding.bind_cpu_input("X", X)
+        binding.bind_ortvalue_output("Y", wrong)
+        with pytest.raises(OutputMismatch, match=r"\[3, 1\]"):
+            session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(wrong.numpy(), np.full((4, 1), 7))
 
 
 def test_names_and_arrays_are_checked_when_they_are_bound() -> None:

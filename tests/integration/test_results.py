@@ -191,7 +191,8 @@ def test_not_to_fill_a_bound_array_is_the_eps_failure_where_that_is_checked(
     x = np.zeros((2, 3), np.float32)
     Lying.answer = staticmethod(lambda i, o: o if o[0] is not None else honest(i, o))
     with pytest.raises(EpError, match="did not write to the array bound to 's'"):
-        filled(session(ADD), x, np.ones((2, 3), np.float32))  # of a run before
+        filled(session(ADD), x, before := np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(before, np.ones((2, 3)))
     Lying.answer = staticmethod(lambda i, o: [np.add(*i, out=o[0])])
     strided = np.zeros((3, 2), np.float32).T
     np.testing.assert_array_equal(filled(session(ADD), x, strided), np.ones((2, 3)))

@@ -6,6 +6,7 @@ leaves is waited for, read and compared, so that its runs take as long as that.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 
 from onnxplug.ep import CapturePhase, RunContext
 from onnxplug.errors import EpError
-from onnxplug.guard import Check, RunFunction
+from onnxplug.guard import Check, RunFunction, ignoring_failures
 from onnxplug.run.aliasing import overlap, parts
 
 if TYPE_CHECKING:
@@ -73,16 +74,16 @@ class Watch:
             stream = None if context is None else context.stream
             self._wait_for(stream)
             before = self._digests(inputs)
-            noise = self._fill_with_noise(outputs)
-            results = run([_read_only(value) for value in inputs], outputs, context)
-            if len(results) != len(self._outputs):
-                return results  # whose number is an error
-            check(inputs, outputs, results)
-            self._check_order(results, stream)
-            self._require_unchanged(before)
-            self._require_filled(results, noise)
-            self._require_own(inputs, outputs, results)
-            return results
+            with self._noise_in(outputs) as noise:
+                results = run([_read_only(value) for value in inputs], outputs, context)
+                if len(results) != len(self._outputs):
+                    return results  # whose number is an error
+                check(inputs, outputs, results)
+                self._check_order(results, stream)
+                self._require_unchanged(before)
+                self._require_filled(results, noise)
+                self._require_own(inputs, outputs, results)
+                return results
 
         return run_watched
 
@@ -168,21 +169,25 @@ class Watch:
             for value, device in zip(values, self._left_on, strict=True)
         ]
 
-    def _fill_with_noise(self, outputs: Sequence[Any | None]) -> list[bytes | None]:
-        """Put into bound arrays what no result is, and tell what.
+    @contextlib.contextmanager
+    def _noise_in(self, outputs: Sequence[Any | None]) -> Iterator[list[bytes | None]]:
+        """Bound arrays filled with what no result is, and what that is for each.
 
-        None of them shares memory with an input: those the host fills itself.
+        None of them shares memory with an input: those the host fills itself.  One that
+        nothing was written to has its content again afterwards.
         """
         noise: list[bytes | None] = []
-        for bound, device in zip(outputs, self._left_on, strict=True):
-            content = None if bound is None else _content(bound, device)
-            if content is None or len(content) < NOISE_BYTES:
-                noise.append(None)
-                continue
-            content = np.random.default_rng(0).bytes(len(content))
-            _fill(bound, content, device)
-            noise.append(content)
-        return noise
+        with contextlib.ExitStack() as ends:
+            for bound, device in zip(outputs, self._left_on, strict=True):
+                content = None if bound is None else _content(bound, device)
+                if content is None or len(content) < NOISE_BYTES:
+                    noise.append(None)
+                    continue
+                random = np.random.default_rng(0).bytes(len(content))
+                ends.callback(_give_back, bound, content, random, device)
+                _fill(bound, random, device)
+                noise.append(random)
+            yield noise
 
     def _require_filled(
         self, results: Sequence[Any], noise: Sequence[bytes | None]
@@ -291,6 +296,13 @@ def _fill(array: Any, content: bytes, device: Device | None) -> None:
         array[...] = elements
     else:
         device.copy(elements, array)
+
+
+def _give_back(array: Any, content: bytes, noise: bytes, device: Device | None) -> None:
+    """Fill *array*, if it has *noise*, with the *content* that it had before."""
+    with ignoring_failures():  # that of the run matters more
+        if _content(array, device) == noise:
+            _fill(array, content, device)
 
 
 def _read_only(value: Any) -> Any:
