@@ -208,11 +208,15 @@ def test_a_run_that_waits_for_another_one_can_be_timed_out(
 ) -> None:
     factory = simulated(max_concurrent_runs=1)
     session = onnxplug.InferenceSession(MODEL, providers=[factory.name])
-    (turns,) = (step.turns for step in session._built.plan.steps if hasattr(step, "ep"))
+    (limit,) = (
+        step.concurrency_limit
+        for step in session._built.plan.steps
+        if hasattr(step, "ep")
+    )
     options = onnxplug.RunOptions()
     options.timeout = 0.2
     with (
-        turns.take(None, lambda: None, lambda: None),
+        limit.take(None, lambda: None, lambda: None),
         pytest.raises(onnxplug.errors.RunCancelled, match="timeout"),
     ):
         session.run(None, FEED, options)

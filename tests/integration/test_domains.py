@@ -473,7 +473,7 @@ def test_the_operators_are_listed(supply) -> None:
     supply()
     listing = list_operators([])
     found = {
-        (version.op_type, version.since): [way[:2] for way in version.ways]
+        (version.op_type, version.since): [each[:2] for each in version.implementations]
         for version in listing.versions
         if version.domain == DOMAIN
     }

@@ -118,7 +118,7 @@ def _list_compiled(*, as_json: bool) -> None:
         print_json({"folder": FOLDER, "compiled": rows})
         return
     if not found:
-        say("No compiled partitions are summary.")
+        say("No compiled partitions are kept.")
         return
     print_table(
         ("EP", "DEVICE", "MODEL", "NODES", "INPUTS", "SIZE", "USED"),

@@ -247,7 +247,7 @@ def _data(version: Version) -> dict[str, Any]:
         "operator": version.op_type,
         "since": version.since,
         "until": version.until,
-        "implementations": [
+        "ways": [
             {
                 "ep": implementation.runner,
                 "tier": implementation.tier,

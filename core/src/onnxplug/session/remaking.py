@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from onnxplug.session.opening import OpenedModel
     from onnxplug.session.request import SessionRequest
     from onnxplug.shapes.symbols import Symbol
-
-_log = logging.getLogger("onnxplug.session")
 
 
 def remake(
@@ -42,13 +39,15 @@ def remake(
         ModelError: the model's files are not there any more, or have changed.
         OnnxplugError: see ``InferenceSession``.
     """
+    import logging  # which most sessions do without
+
     sizes = in_words(belied)
     if belied <= request.belied:
         raise RunError(
             f"what is fed differs in {sizes}, for which the model was made anew "
             "before; this is a defect of onnxplug, please report it"
         )
-    _log.debug(
+    logging.getLogger("onnxplug.session").debug(
         "the model is made anew, since sizes that it states alike differ: %s", sizes
     )
     deadline = deadline_of(run_options)

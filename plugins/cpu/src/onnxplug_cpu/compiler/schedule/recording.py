@@ -257,7 +257,7 @@ class _PieceRecorder(Recorder):
         recording.recorders.append(self)
 
     def close(self) -> None:
-        """Forget the plan, as pack_requests may keep this recorder."""
+        """Forget the plan, as requests to pack may keep this recorder."""
         self._recording = None
 
     def packed(
