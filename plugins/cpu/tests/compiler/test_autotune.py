@@ -70,14 +70,14 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Lib
 
 
 class Told(Bench):
-    """Is told how long ways take."""
+    """Is told how long candidates take."""
 
-    fast = staticmethod(lambda way: way.tile is not None)
+    fast = staticmethod(lambda candidate: candidate.tile is not None)
 
-    def measure(self, ways: Sequence[Any], rounds: int) -> None:
-        for way in ways:
+    def measure(self, candidates: Sequence[Any], rounds: int) -> None:
+        for candidate in candidates:
             self._check()
-            self._taken[way].append(500 if self.fast(way) else 1000)
+            self._taken[candidate].append(500 if self.fast(candidate) else 1000)
 
 
 @pytest.fixture
@@ -104,15 +104,15 @@ KINDS = ("measured schedules", "of them changed", "schedules left as there was n
 
 
 def asked(tuner: Tuner) -> tuple[Schedule, str, list[Schedule]]:
-    """The choice for a product, what is said of it, and the ways that were recorded."""
+    """The choice for a product, what is said of it, and the candidates that were recorded."""
     recorded: list[Schedule] = []
 
-    def choose(ways: Any, record: Any, read: Sequence[Buffer]) -> Any:
-        def noting(recorder: Recorder, way: Any) -> None:
-            recorded.append(way)
-            record(recorder, way)
+    def choose(candidates: Any, record: Any, read: Sequence[Buffer]) -> Any:
+        def noting(recorder: Recorder, candidate: Any) -> None:
+            recorded.append(candidate)
+            record(recorder, candidate)
 
-        found.append(tuner.choose(ways, noting, read))
+        found.append(tuner.choose(candidates, noting, read))
         return found[-1]
 
     found: list[tuple[Schedule, str]] = []
@@ -176,7 +176,7 @@ def test_plans_for_other_shapes_use_the_same_choices(told: None) -> None:
 
 
 def test_the_faster_commands_are_found(library: Callable[[], Library]) -> None:
-    """One way does the same three times."""
+    """One candidate does the same three times."""
     host = library()
     recorder = Recorder(host.isa, 1)
     f32 = np.dtype(np.float32)
@@ -185,7 +185,7 @@ def test_the_faster_commands_are_found(library: Callable[[], Library]) -> None:
     record_matmul(recorder, a, b, out)
     once = recorder.commands
     bench = Bench(host, 1, [("three", once * 3), ("one", once)], [a.buffer])
-    bench.measure(bench.ways, 5)
+    bench.measure(bench.candidates, 5)
     assert bench.fastest == "one"
     assert bench.within(1.5) == ["one"]
     assert bench.taken("three") > 1.5 * bench.taken("one")
@@ -194,7 +194,7 @@ def test_the_faster_commands_are_found(library: Callable[[], Library]) -> None:
 def test_nothing_is_measured_where_all_ways_are_alike(
     library: Callable[[], Library],
 ) -> None:
-    def record(recorder: Recorder, way: Schedule) -> None:
+    def record(recorder: Recorder, candidate: Schedule) -> None:
         a, b = (recorder.temporary(np.dtype(np.float32), (9, 9)) for _ in range(2))
         record_matmul(recorder, a, b, b)
 
@@ -210,10 +210,10 @@ def test_what_is_faster_in_several_fields_is_combined(
 ) -> None:
     costs = {"tile": 0.9, "row_parts": 0.8}
 
-    def measure(self: Bench, ways: Sequence[Any], rounds: int) -> None:
-        for way in ways:
-            factors = [costs[name] for name in costs if getattr(way, name)]
-            self._taken[way].append(int(1000 * np.prod([1.0, *factors])))
+    def measure(self: Bench, candidates: Sequence[Any], rounds: int) -> None:
+        for candidate in candidates:
+            factors = [costs[name] for name in costs if getattr(candidate, name)]
+            self._taken[candidate].append(int(1000 * np.prod([1.0, *factors])))
 
     with mock.patch.object(Told, "measure", measure):
         chosen, said, _ = asked(Tuner(library(), 1))
@@ -226,9 +226,9 @@ def test_what_is_faster_in_several_fields_is_combined(
 def test_small_gains_are_noise(
     library: Callable[[], Library], told: None, gain: int
 ) -> None:
-    def measure(self: Bench, ways: Sequence[Any], rounds: int) -> None:
-        for way in ways:
-            self._taken[way].append(1000 - gain * (way != SUGGESTED))
+    def measure(self: Bench, candidates: Sequence[Any], rounds: int) -> None:
+        for candidate in candidates:
+            self._taken[candidate].append(1000 - gain * (candidate != SUGGESTED))
 
     with mock.patch.object(Told, "measure", measure):
         assert asked(Tuner(library(), 1))[:2] == (SUGGESTED, "")
@@ -286,17 +286,19 @@ def test_of_two_processes_the_first_decides(
 ) -> None:
     other: list[Schedule] = []
 
-    def fast(way: Schedule) -> bool:
+    def fast(candidate: Schedule) -> bool:
         if not other:
             other.append(SUGGESTED)
             with (
                 mock.patch.object(autotune, "chosen", {}),
                 mock.patch.object(
-                    Told, "fast", staticmethod(lambda way: way.order == "panels")
+                    Told,
+                    "fast",
+                    staticmethod(lambda candidate: candidate.order == "panels"),
                 ),
             ):
                 other[0] = asked(Tuner(library(), 1))[0]
-        return way.tile is not None
+        return candidate.tile is not None
 
     with mock.patch.object(Told, "fast", staticmethod(fast)):
         assert asked(Tuner(library(), 1))[0] == other[0]
