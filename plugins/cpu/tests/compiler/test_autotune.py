@@ -104,7 +104,7 @@ KINDS = ("measured schedules", "of them changed", "schedules left as there was n
 
 
 def asked(tuner: Tuner) -> tuple[Schedule, str, list[Schedule]]:
-    """The choice for a product, what is said of it, and the candidates that were recorded."""
+    """The choice for a product, what is said of it, and the recorded candidates."""
     recorded: list[Schedule] = []
 
     def choose(candidates: Any, record: Any, read: Sequence[Buffer]) -> Any:
