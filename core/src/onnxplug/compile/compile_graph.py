@@ -12,6 +12,7 @@ from onnxplug.compile.partitions import Partitions
 from onnxplug.compile.report import numbered, report
 from onnxplug.ep import describe
 from onnxplug.guard import close_after, close_all
+from onnxplug.partition.preferences import Preferred
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit
 
 
@@ -25,16 +26,24 @@ def compile_graph(request: GraphRequest) -> CompiledGraph:
         SessionRefused: an EP does not want the session to exist.
     """
     division, partitions = Division(request), Partitions(request)
+    preferred = Preferred(
+        request.graph,
+        request.candidates,
+        request.explanation,
+        request.changes,
+        division.assigned,
+        request.where,
+    )
     units: list[CompiledUnit] = []
     compiled = CompiledGraph(request.graph, units, request.where)
     try:
-        units += _compiled_units(request, division, partitions)
+        units += _compiled_units(request, division, preferred, partitions)
         for unit in units:
             if unit.candidate is None:
                 _compile_bodies(request, unit)
     except BaseException as error:
         # whoever goes on without the EP that failed needs what it rewrote
-        division.undo(f"{type(error).__name__}: {error}")
+        preferred.undo(f"{type(error).__name__}: {error}")
         close_after(error, lambda: close_all(compiled.closers()))
         close_after(error, lambda: partitions.close_unused(units))
         raise
@@ -47,11 +56,14 @@ def compile_graph(request: GraphRequest) -> CompiledGraph:
 
 
 def _compiled_units(
-    request: GraphRequest, division: Division, partitions: Partitions
+    request: GraphRequest,
+    division: Division,
+    preferred: Preferred,
+    partitions: Partitions,
 ) -> list[CompiledUnit]:
     """The units of the graph, numbered and reported."""
     while True:
-        assignment, cuts = division.divide()
+        assignment, cuts = division.divide(preferred)
         units, declined = partitions.compile(cuts, division.decisions.excluded)
         if not declined:
             break

@@ -50,17 +50,12 @@ class Division:
         self.decisions = Decisions()
         self._request = request
         self._expansions = 0
-        self._preferred = Preferred(
-            request.graph,
-            request.candidates,
-            request.explanation,
-            request.changes,
-            self._assigned,
-            request.where,
-        )
 
-    def divide(self) -> tuple[Assignment, list[Cut]]:
+    def divide(self, preferred: Preferred) -> tuple[Assignment, list[Cut]]:
         """Who gets each node, and the partitions.
+
+        Args:
+            preferred: assigns nodes by :meth:`assigned`, in the form that EPs prefer.
 
         Raises:
             LoadCancelled: the session's options say so.
@@ -69,7 +64,7 @@ class Division:
         """
         graph = self._request.graph
         while True:
-            assignment = self._preferred.assigned()
+            assignment = preferred.assigned()
             cuts = cut(graph, assignment)
             decided = self.decisions.find_unprofitable(
                 find_unprofitable(graph, assignment, cuts, self._request.candidates)
@@ -82,11 +77,7 @@ class Division:
         """Give other EPs what an EP declined to compile."""
         self.decisions = self.decisions.give_back(claims)
 
-    def undo(self, why: str) -> None:
-        """Take back what was rewritten, for whoever goes on without an EP."""
-        self._preferred.undo(why)
-
-    def _assigned(self) -> Assignment:
+    def assigned(self) -> Assignment:
         """All nodes assigned, functions expanded where no EP takes them.
 
         Raises:
