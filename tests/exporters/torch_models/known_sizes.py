@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 
 import onnxplug
+from onnxplug.authoring.generated import GENERATED
 from onnxplug.ep import DataType, TensorType
 from onnxplug.graph.scopes import all_graphs
 
@@ -36,7 +37,9 @@ def known_sizes(path: Path) -> tuple[int, int]:
                 total += 1
                 continue
             total += len(type_.shape)
-            known += sum(size is not None for size in type_.shape)
+            known += sum(
+                size is not None and GENERATED not in str(size) for size in type_.shape
+            )
     return known, total
 
 
