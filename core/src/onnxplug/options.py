@@ -17,12 +17,6 @@ from onnxplug.entries import (
 from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
 from onnxplug.levels import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from onnxplug.paths import why_no_path
-from onnxplug.replacements import (
-    HostTensor,
-    array_of,
-    arrays_by_name,
-    files_by_name,
-)
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
@@ -31,6 +25,7 @@ if TYPE_CHECKING:
 
     from onnxplug.context_data import ReadFunction
     from onnxplug.ep import Domain, EpDevice
+    from onnxplug.replacements import HostTensor
     from onnxplug.selection import ProviderRequest
 
 
@@ -274,6 +269,8 @@ class SessionOptions:
         Raises:
             OptionTypeError: it is no ``OrtValue``.
         """
+        from onnxplug.replacements import array_of  # which few programs need
+
         self._initializers[name] = array_of(name, value)
 
     def add_external_initializers(
@@ -285,6 +282,8 @@ class SessionOptions:
             OptionError: the two are not of one length; ``OptionTypeError`` if one is no
                 list, or has what is no name or no ``OrtValue``.
         """
+        from onnxplug.replacements import arrays_by_name  # which few programs need
+
         self._external_initializers.update(arrays_by_name(names, values))
 
     def add_external_initializers_from_files_in_memory(
@@ -297,6 +296,8 @@ class SessionOptions:
                 bytes; ``OptionTypeError`` if one is no list, or has what is no name, no
                 buffer or no length.
         """
+        from onnxplug.replacements import files_by_name  # which few programs need
+
         self._external_files.update(files_by_name(names, buffers, lengths))
 
     def set_ep_context_data_read_func(

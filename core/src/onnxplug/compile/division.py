@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from onnxplug.compile.decisions import Claim, Decisions
 from onnxplug.compile.graph_request import GraphRequest
-from onnxplug.compile.unassigned import unassigned_error
 from onnxplug.ep import Reason, describe
 from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph
@@ -140,6 +139,8 @@ class Division:
                 "does a function call itself?"
             )
         if not request.changes.expand(graph, nodes):
+            from onnxplug.compile.unassigned import unassigned_error  # seldom needed
+
             raise unassigned_error(request, nodes, refusals)
         left = set(graph.nodes)
         request.explanation.expanded.extend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.ep import HOST
@@ -23,6 +24,7 @@ from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
+    from onnxplug.ep import ValueType
     from onnxplug.options import RunOptions
     from onnxplug.run.events import OwnedEvent
     from onnxplug.run.plan import Plan
@@ -42,7 +44,13 @@ class ModelRunner:
         run_fast: see :mod:`onnxplug.session.fast_path`.
     """
 
-    def __init__(self, built: BuiltModel, profile: Profile | None) -> None:
+    def __init__(
+        self,
+        built: BuiltModel,
+        profile: Profile | None,
+        declared: Mapping[str, ValueType | None] = MappingProxyType({}),
+    ) -> None:
+        """*declared* are types of outputs where the model states others than follow."""
         graph = built.graph
         self.built = built
         self.profile = profile
@@ -52,7 +60,10 @@ class ModelRunner:
             {name: weight.array for name, weight in graph.defaults.items()},
         )
         self._declared = DeclaredShapes(
-            {name: graph.value(name).type for name in self.output_names}
+            {
+                name: declared.get(name) or graph.value(name).type
+                for name in self.output_names
+            }
         )
         # on the fast path nothing is recorded
         self.run_fast = self._fast_run() if profile is None else no_fast_run

@@ -27,7 +27,6 @@ from onnxplug.session.model_info import ModelMetadata, NodeArg, node_arg
 from onnxplug.session.opening import open_model
 from onnxplug.session.outputs import as_output_names
 from onnxplug.session.profiling import new_profile
-from onnxplug.session.remaking import remake
 from onnxplug.session.request import SessionRequest, read_options, read_source
 from onnxplug.session.runner import ModelRunner
 from onnxplug.session.variants import Variants
@@ -144,7 +143,7 @@ class InferenceSession:
         # one that is alive when the interpreter ends
         ended = None if self._extra_outputs else profile
         closer = weakref.finalize(self, close_model, opened.built, ended)
-        runner = ModelRunner(opened.built, profile)
+        runner = ModelRunner(opened.built, profile, opened.declared)
         request = request._replace(files=opened.files)
         # nothing is called meanwhile, so that no interrupt divides these
         self._closer, self._opened = closer, opened
@@ -555,10 +554,9 @@ class InferenceSession:
         runner: ModelRunner,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Make the model anew without names that mean several sizes.
+        """Make the model anew without what a run by *runner* has *belied*."""
+        from onnxplug.session.remaking import remake  # which few feeds need
 
-        A run by *runner* showed that.
-        """
         with self._locked():
             self._in_use().built.release()  # a closed session makes no other
             if self._runner is not runner:
