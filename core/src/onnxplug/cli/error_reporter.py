@@ -82,9 +82,9 @@ class ErrorReporter:
 class LogHandler(logging.StreamHandler[TextIO]):
     """Shows the log on stderr, and collects the errors that it is about."""
 
-    def __init__(self, errors_told: ErrorReporter) -> None:
+    def __init__(self, reporter: ErrorReporter) -> None:
         super().__init__()
-        self._troubles = errors_told
+        self._troubles = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show *record*."""

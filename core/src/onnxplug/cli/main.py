@@ -61,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug or arguments.verbose > 1
         else (logging.WARNING, logging.INFO)[arguments.verbose]
     )
-    errors_told = ErrorReporter(arguments.command_name, debug=arguments.debug)
-    with _diagnostics(level, errors_told):
-        return _run(arguments, errors_told)
+    reporter = ErrorReporter(arguments.command_name, debug=arguments.debug)
+    with _diagnostics(level, reporter):
+        return _run(arguments, reporter)
 
 
-def _run(arguments: argparse.Namespace, errors_told: ErrorReporter) -> int:
+def _run(arguments: argparse.Namespace, reporter: ErrorReporter) -> int:
     try:
         register_libraries(getattr(arguments, "library", []))
         code: int | None = arguments.command(arguments)
@@ -77,15 +77,15 @@ def _run(arguments: argparse.Namespace, errors_told: ErrorReporter) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OnnxplugError, CommandFailed, OSError) as error:
-        errors_told.fail([error], as_json=arguments.json)
+        reporter.fail([error], as_json=arguments.json)
         return 2 if isinstance(error, UsageError) else 1
     except ExceptionGroup as group:  # ONNXPLUG_STRICT=1: all broken plugins at once
         if group.split(PluginError)[1] is not None:
             raise
-        errors_told.fail(group.exceptions, as_json=arguments.json)
+        reporter.fail(group.exceptions, as_json=arguments.json)
         return 1
     finally:
-        errors_told.close()
+        reporter.close()
     return code or 0
 
 
@@ -145,17 +145,17 @@ class _Formatter(logging.Formatter):
 
 
 @contextmanager
-def _diagnostics(level: int, errors_told: ErrorReporter) -> Iterator[None]:
+def _diagnostics(level: int, reporter: ErrorReporter) -> Iterator[None]:
     """Send the library's log and warnings to stderr, one line each."""
     logger = logging.getLogger("onnxplug")
     before = logger.level
-    handler = LogHandler(errors_told)
+    handler = LogHandler(reporter)
     handler.setFormatter(_Formatter("onnxplug: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = errors_told.show_warning
+            warnings.showwarning = reporter.show_warning
             yield
     finally:
         logger.setLevel(before)

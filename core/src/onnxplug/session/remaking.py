@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxplug.errors import LoadCancelled, ModelError, RunCancelled, RunError
 from onnxplug.run.run import deadline_of, why_cancelled
 from onnxplug.session.opening import open_model
-from onnxplug.shapes.symbols import in_words
+from onnxplug.shapes.symbols import sizes_in_words
 
 if TYPE_CHECKING:
     from onnxplug.options import RunOptions
@@ -41,7 +41,7 @@ def remake(
     """
     import logging  # which most sessions do without
 
-    sizes = in_words(belied)
+    sizes = sizes_in_words(belied)
     if belied <= request.belied:
         raise RunError(
             f"what is fed differs in {sizes}, for which the model was made anew "

@@ -33,7 +33,7 @@ _Axis: TypeAlias = tuple[str, int]
 """An input, and the number of one of its dimensions."""
 
 
-def in_words(symbols: Iterable[Symbol]) -> str:
+def sizes_in_words(symbols: Iterable[Symbol]) -> str:
     """What of which inputs *symbols* are, to be read by users."""
     return ", ".join(f"{text!r} of input {name!r}" for name, text in sorted(symbols))
 
