@@ -44,10 +44,13 @@ print(json.dumps([session.get_providers(), y.tolist()]))
 class Environment:
     """An environment that has wheels only, and a folder with the model."""
 
-    def __init__(self, call: Callable[..., str], commands: Path, folder: Path) -> None:
+    def __init__(
+        self, call: Callable[..., str], commands: Path, folder: Path, acme: Path
+    ) -> None:
         self._call = call
         self._commands = commands
         self._folder = folder
+        self._acme = acme
 
     def onnxplug(self, *words: str) -> Any:
         """What ``onnxplug … --json`` prints."""
@@ -59,7 +62,18 @@ class Environment:
         python = self._commands / "python"
         return self._call(python, "-W", "error", "-c", program, folder=self._folder)
 
-    def pip(self, *words: object) -> None:
+    def install(self) -> None:
+        """Install acme-ep from its wheel, and check it on the device.
+
+        A session has two seconds for the check, which a busy machine may not.
+        """
+        self._pip("install", "--no-index", self._acme)
+        self.onnxplug("doctor", "--verify", "acme")
+
+    def uninstall(self) -> None:
+        self._pip("uninstall", "--yes", "acme-ep")
+
+    def _pip(self, *words: object) -> None:
         self._call(self._commands / "python", "-m", "pip", *words)
 
     def run(self, arguments: str = "", model: str = "model.onnx") -> list[Any]:
@@ -94,13 +108,19 @@ def environment(
     unwanted.CopyFrom(MODEL)
     onnx.helper.set_model_props(unwanted, {"acme": "off"})
     onnx.save(unwanted, folder / "unwanted.onnx")
-    environment = Environment(call, installed, folder)
+    environment = Environment(call, installed, folder, build_wheel(FOLDER))
     assert environment.run() == [[CPU], RELU]  # before there was any acme-ep
-    environment.pip("install", "--no-index", build_wheel(FOLDER))
-    # sessions have two seconds for it, which a busy machine may not
-    environment.onnxplug("doctor", "--verify", "acme")
+    environment.install()
     yield environment
-    environment.pip("uninstall", "--yes", "acme-ep")  # which the last test did, if run
+    environment.uninstall()
+
+
+@pytest.fixture
+def without_acme(environment: Environment) -> Iterator[Environment]:
+    """The environment while acme-ep is uninstalled; tests run in any order."""
+    environment.uninstall()
+    yield environment
+    environment.install()
 
 
 def test_it_is_found(environment: Environment) -> None:
@@ -175,8 +195,10 @@ def test_its_options_reach_it(environment: Environment) -> None:
     assert result == [0.25, 4, 0.25, 8]
 
 
-def test_uninstalled_it_is_gone_and_all_is_as_before(environment: Environment) -> None:
-    environment.pip("uninstall", "--yes", "acme-ep")
+def test_uninstalled_it_is_gone_and_all_is_as_before(
+    without_acme: Environment,
+) -> None:
+    environment = without_acme
     assert environment.eps() == {CPU: ("onnxplug-cpu", "0.1.0", "found")}
     assert environment.pairs() == [CPU]
     assert environment.run() == [[CPU], RELU]
