@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onnxplug.plugins.find import GROUP, find_plugins
-from onnxplug.plugins.installed import InstalledDistribution, installed_distributions
+from onnxplug.plugins.metadata import InstalledDistribution, installed_distributions
 
 EP = "XExecutionProvider"
 TEXT = f"[{GROUP}]\n{EP} = x_module\n"

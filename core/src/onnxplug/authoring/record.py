@@ -12,7 +12,8 @@ from typing import Any, Self, dataclass_transform
 
 
 class _RecordType(type):
-    """Makes a record of the fields that the body of a class annotates."""
+    """Makes a record of the fields that the body of a class annotates, after those of
+    its base."""
 
     _fields: tuple[str, ...]
     _defaults: dict[str, Any]
@@ -20,8 +21,12 @@ class _RecordType(type):
     def __new__(
         cls, name: str, bases: tuple[type, ...], body: dict[str, Any]
     ) -> _RecordType:
-        fields = tuple(body.get("__annotations__", ()))
-        body["_defaults"] = {field: body[field] for field in fields if field in body}
+        base: Any = bases[0]
+        own = body.get("__annotations__", ())
+        fields = tuple(dict.fromkeys((*getattr(base, "_fields", ()), *own)))
+        body["_defaults"] = getattr(base, "_defaults", {}) | {
+            field: body[field] for field in own if field in body
+        }
         body["_fields"] = body["__match_args__"] = fields
         body["__slots__"] = ()
         for position, field in enumerate(fields):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.find import GROUP, find_plugins
-from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.metadata import FoundPlugin
+from onnxplug.plugins.record import Failed, Found, Loaded, PluginRecord, PluginState
 from onnxplug.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
-    from onnxplug.plugins.registered import LibraryForm, LibraryRecord
+    from onnxplug.plugins.target import LibraryForm, LibraryRecord
 
 registry = PluginRegistry()
 """The plugins of this process."""
@@ -39,16 +39,19 @@ def unregister_execution_provider_library(name: str) -> None:
 def __getattr__(name: str) -> Any:
     if name not in ("LibraryForm", "LibraryRecord"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxplug.plugins import registered
+    from onnxplug.plugins import target
 
-    return getattr(registered, name)
+    return getattr(target, name)
 
 
 __all__ = [
     "GROUP",
+    "Failed",
+    "Found",
     "FoundPlugin",
     "LibraryForm",
     "LibraryRecord",
+    "Loaded",
     "PluginRecord",
     "PluginRegistry",
     "PluginState",

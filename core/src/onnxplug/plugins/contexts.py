@@ -12,7 +12,7 @@ from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.ep import MemoryLocation
 from onnxplug.errors import EpError, PluginError
 from onnxplug.guard import blaming, close_all, malformed
-from onnxplug.plugins.record import PluginState
+from onnxplug.plugins.record import Loaded, PluginState
 from onnxplug.plugins.table import PluginTable
 from onnxplug.weights import SharedWeights
 
@@ -345,18 +345,20 @@ class DeviceContexts:
             EpError: there is none, or more than one.
         """
         owners = self._loaded_owners(space)
-        if not owners:
-            for record in self._table.records():
-                if record.state is not PluginState.FOUND:
-                    continue
-                try:
-                    factory = self._load(record.name)
-                except PluginError:
-                    continue  # the record has why, and another may own the space
-                if space in factory.memory_spaces:
-                    owners = self._loaded_owners(space)
-                    break
-        owners = owners or self._loaded_spares(space)[:1]
+        for record in self._table.records():
+            if owners:
+                break
+            if record.state is PluginState.FOUND:
+                # the record has why, and another may own the space
+                with contextlib.suppress(PluginError):
+                    self._load(record.name)
+                owners = self._loaded_owners(space)
+        owners = (
+            owners
+            or [each for each in self._loaded() if space in each.spare_memory_spaces][
+                :1
+            ]
+        )
         if len(owners) > 1:
             names = " and ".join(sorted(factory.name for factory in owners))
             raise EpError(
@@ -375,17 +377,11 @@ class DeviceContexts:
         return owners[0]
 
     def _loaded_owners(self, space: str) -> list[EpFactory]:
+        return [each for each in self._loaded() if space in each.memory_spaces]
+
+    def _loaded(self) -> list[EpFactory]:
         return [
             record.factory
             for record in self._table.records()
-            if record.factory is not None and space in record.factory.memory_spaces
+            if isinstance(record, Loaded)
         ]
-
-    def _loaded_spares(self, space: str) -> list[EpFactory]:
-        spares = [
-            record.factory
-            for record in self._table.records()
-            if record.factory is not None
-            and space in record.factory.spare_memory_spaces
-        ]
-        return sorted(spares, key=lambda factory: factory.name)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from onnxplug.errors import PluginConflict, PluginLoadError, PluginNotFound
 from onnxplug.plugins.library import Library
 from onnxplug.plugins.names import nearest
-from onnxplug.plugins.outcome import log
-from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.record import Loaded, PluginRecord, log
 from onnxplug.plugins.settings import BLOCK
 from onnxplug.plugins.table import PluginTable
 
@@ -73,7 +72,7 @@ def _ask_loaded(
     """What each loaded library answers, with the first record that it supplies."""
     first: dict[int, PluginRecord] = {}
     for record in table.records():
-        if record.state is PluginState.READY:
+        if isinstance(record, Loaded):
             first.setdefault(id(record.library), record)
     answers: list[tuple[PluginRecord, _T]] = []
     errors: list[Exception] = []

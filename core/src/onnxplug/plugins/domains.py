@@ -18,9 +18,9 @@ from onnxplug.errors import (
 )
 from onnxplug.guard import FAILURES
 from onnxplug.interruption import raise_interruption
-from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.declared import check_domain
 from onnxplug.plugins.library import Library
+from onnxplug.plugins.metadata import FoundPlugin
 from onnxplug.plugins.names import PREFIX, normal_distribution
 from onnxplug.plugins.record import PluginState
 from onnxplug.plugins.requires import check_requirements

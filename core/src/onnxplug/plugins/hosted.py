@@ -13,9 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from onnxplug.errors import PluginIncompatible
-from onnxplug.plugins.advertised import FoundPlugin, find_advertised
-from onnxplug.plugins.installed import installed_distributions
 from onnxplug.plugins.library import import_path
+from onnxplug.plugins.metadata import (
+    FoundPlugin,
+    find_advertised,
+    installed_distributions,
+)
 from onnxplug.plugins.requires import check_requirements
 
 if TYPE_CHECKING:

@@ -7,16 +7,18 @@ again.  While one is imported its own lock is held, and never that of the table.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from onnxplug.ep import EpFactory
-from onnxplug.errors import PluginError, PluginLoadError
+from onnxplug.errors import PluginError, PluginIncompatible, PluginLoadError
 from onnxplug.guard import FAILURES
 from onnxplug.interruption import interruption, raise_interruption
-from onnxplug.plugins.outcome import accept, error_of, fail, log
-from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.library import check_factory
+from onnxplug.plugins.names import short_name
+from onnxplug.plugins.record import Failed, Found, Loaded, PluginState, log
 from onnxplug.plugins.requires import check_requirements
+from onnxplug.plugins.settings import BLOCK
 from onnxplug.plugins.table import PluginTable
 
 
@@ -34,14 +36,17 @@ class PluginLoader:
             PluginError: it cannot be had; the subclass and the text say why.
         """
         record = self._table.resolve(name)
-        if record.state in (PluginState.FOUND, PluginState.LOADING):
+        while isinstance(record, Found):
             self.refuse_while_loading(f"plugin {record.name}")
             # one lock per library: importing one must not hold up the others
             with record.library.lock:
-                if record.state is PluginState.FOUND:
-                    self._load(record)
-        if record.factory is None:
-            raise error_of(record) from record.error
+                known = self._table.get(record.name) or record
+                if known.library is record.library and isinstance(known, Found):
+                    known = self._load(known)
+            record = known
+        if isinstance(record, Failed):
+            raise record.exception() from record.error
+        assert isinstance(record, Loaded)
         return record.factory
 
     def automatic_factories(self) -> list[EpFactory]:
@@ -54,15 +59,17 @@ class PluginLoader:
         self.refuse_while_loading("all EPs")
         factories: list[EpFactory] = []
         errors: list[Exception] = []
-        for record in self._table.records():
-            is_new = record.state is PluginState.FOUND
-            is_named_only = not self._table.settings.autoload
-            if record.state is PluginState.BLOCKED or (
-                is_named_only and record.state is not PluginState.READY
+        for name in [record.name for record in self._table.records()]:
+            record = self._table.get(name)  # one library may supply several
+            if (
+                record is None
+                or record.state is PluginState.BLOCKED
+                or not (self._table.settings.autoload or isinstance(record, Loaded))
             ):
                 continue
+            is_new = record.state is PluginState.FOUND
             try:
-                factories.append(self.factory(record.name))
+                factories.append(self.factory(name))
             except PluginError as error:
                 errors.append(error)
                 if is_new:
@@ -72,10 +79,12 @@ class PluginLoader:
 
     def start_child(self) -> None:
         """In the child of a fork: what a thread that is gone was loading is not."""
-        is_loading = bool(getattr(self._thread, "loading", ""))
-        for record in self._table.read_records():
-            if record.state is PluginState.LOADING and not is_loading:
-                record.state = PluginState.FOUND
+        if not getattr(self._thread, "loading", ""):
+            self._table.replace(
+                record._replace(is_loading=False)
+                for record in self._table.read_records()
+                if isinstance(record, Found) and record.is_loading
+            )
 
     @contextmanager
     def loading(self, what: str) -> Iterator[None]:
@@ -101,44 +110,66 @@ class PluginLoader:
                 plugin=wanted,
             )
 
-    def _load(self, record: PluginRecord) -> None:
-        with self._table.lock:
-            supplied = [
-                other
-                for other in self._table.read_records()
-                if other.library is record.library and other.state is PluginState.FOUND
-            ]
-        if record not in supplied:
-            supplied.append(record)
-        for each in supplied:
-            each.state = PluginState.LOADING
+    def _load(self, wanted: Found) -> Loaded | Failed:
+        """What comes of *wanted*; all that its library supplies is in the table."""
+        others = [
+            record
+            for record in self._table.records()
+            if isinstance(record, Found)
+            and record.library is wanted.library
+            and record.name != wanted.name
+        ]
+        supplied = [wanted, *others]
+        self._table.replace(each._replace(is_loading=True) for each in supplied)
         try:
-            with self.loading(f"plugin {record.name}"):
-                factories = _load_found(record)
+            with self.loading(f"plugin {wanted.name}"):
+                (supplier,) = wanted.suppliers
+                # before importing: what a newer onnxplug has would be an ImportError
+                check_requirements(supplier)
+                factories = wanted.library.load()
         except BaseException as error:
-            passing = interruption(error)
-            if passing is None and isinstance(error, FAILURES):
-                for each in supplied:
-                    fail(each, error)
-                return
             # an interrupt says nothing about the plugin: it may be tried again
-            for each in supplied:
-                each.state = PluginState.FOUND
-            raise_interruption(error)
-            raise
+            if interruption(error) is not None or not isinstance(error, FAILURES):
+                self._table.replace(supplied)
+                raise_interruption(error)
+                raise
+            outcomes: list[Loaded | Failed] = [
+                _failed(each, error) for each in supplied
+            ]
         else:
-            for each in supplied:
-                accept(each, factories)
+            outcomes = [_accepted(each, factories) for each in supplied]
+        self._table.replace(outcomes)
+        return outcomes[0]
 
 
-def _load_found(record: PluginRecord) -> dict[str, EpFactory]:
-    """The factories of a found plugin's library.
+def _accepted(found: Found, supplied: Mapping[str, EpFactory]) -> Loaded | Failed:
+    """*found* with what its library supplied for it."""
+    try:
+        if found.name not in supplied:
+            raise LookupError(
+                f"{found.library.source} supplies {sorted(supplied) or 'no EP'}, "
+                f"and not {found.name!r}, which its entry point is named for"
+            )
+        check_factory(supplied[found.name])
+    except FAILURES as error:  # spi_version is what the plugin wrote, or forgot
+        raise_interruption(error)
+        return _failed(found, error)
+    return found.loaded(supplied[found.name])
 
-    Raises:
-        PluginIncompatible: its distribution needs another onnxplug.
-        Exception: whatever the library raises.
-    """
-    (supplier,) = record.suppliers
-    # before importing: what a newer onnxplug has would be an ImportError otherwise
-    check_requirements(supplier)
-    return record.library.load()
+
+def _failed(found: Found, error: BaseException) -> Loaded | Failed:
+    """*found* with why it could not be loaded."""
+    if isinstance(error, PluginIncompatible):
+        reason = f"{found} is incompatible: {error}"
+        return found.failed(PluginState.INCOMPATIBLE, reason, error)
+    remedy = (
+        f"install {found.distribution} again, with all that it needs"
+        if isinstance(error, ImportError)
+        else f"tell the makers of {found.distribution}"
+    )
+    return found.failed(
+        PluginState.FAILED,
+        f"{found} could not be loaded: {type(error).__name__}: {error}\n"
+        f"To remedy this, {remedy}; {BLOCK}={short_name(found.name)} leaves it out.",
+        error,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,14 +24,12 @@ from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.library import Library, check_factory
 from onnxplug.plugins.loader import PluginLoader
 from onnxplug.plugins.names import nearest
-from onnxplug.plugins.outcome import log
-from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.plugins.record import Loaded, PluginRecord, log
 from onnxplug.plugins.table import PluginTable
 
 if TYPE_CHECKING:
     from onnxplug.plugins.contexts import DeviceContexts
-    from onnxplug.plugins.registered import LibraryRecord
-    from onnxplug.plugins.target import Target
+    from onnxplug.plugins.target import LibraryRecord, Target
 
 
 class RegisteredLibraries:
@@ -89,14 +87,18 @@ class RegisteredLibraries:
             )
         is_installed = handles[name].is_installed
         with self._table.lock:
-            records = [r for r in self._table.read_records() if name in r.handles]
-            _refuse_while_used(name, records)
-            for record in records:
-                del record.handles[name]
+            records = [
+                record
+                for record in self._table.read_records()
+                if isinstance(record, Loaded) and name in record.handles
+            ]
+            self._refuse_while_used(name, records)
             if not is_installed:
                 self._table.forget(record.name for record in records)
-        if not is_installed:
-            for record in records:
+        for record in records:
+            if is_installed:
+                self._table.change(record.library, lambda each: each.unregistered(name))
+            else:
                 # its contexts are closed first, once no value is in their memory
                 close = functools.partial(_close, record)
                 self._contexts.forget(record.name, then=close)
@@ -115,12 +117,10 @@ class RegisteredLibraries:
         supplied = [
             other
             for other in self._table.records()
-            if other.library is record.library and other.state is PluginState.READY
+            if other.library is record.library and isinstance(other, Loaded)
         ]
         library = aim.record(name, tuple(each.name for each in supplied))
-        with self._table.lock:
-            for each in supplied:
-                each.handles[name] = library
+        self._table.change(record.library, lambda each: each.registered(library))
         return library
 
     def _register_new(self, name: str, aim: Target) -> LibraryRecord:
@@ -141,9 +141,10 @@ class RegisteredLibraries:
         library: Library,
         factories: Mapping[str, EpFactory],
         handle: LibraryRecord | None,
-    ) -> list[PluginRecord]:
+    ) -> list[Loaded]:
         """All of *factories* become known, or none."""
         self._table.by_name()
+        handles = {} if handle is None else {handle.name: handle}
         made = []
         for name, factory in factories.items():
             self._table.refuse_blocked(name)
@@ -152,24 +153,26 @@ class RegisteredLibraries:
             except PluginIncompatible as error:
                 text = f"{name} is incompatible: {error}"
                 raise PluginIncompatible(text, plugin=name) from error
-            record = PluginRecord(name, library)
-            record.factory, record.state = factory, PluginState.READY
-            if handle is not None:
-                record.handles[handle.name] = handle
-            made.append(record)
+            made.append(Loaded(name, library, (), factory, handles))
         self._table.publish(made)
         return made
 
+    def _refuse_while_used(self, name: str, records: Sequence[Loaded]) -> None:
+        """Refuse to unregister a library whose EPs are in use; the table is locked.
 
-def _refuse_while_used(name: str, records: list[PluginRecord]) -> None:
-    users = {session for record in records for session in record.sessions}
-    if users:
-        count = f"{len(users)} session{'s' if len(users) > 1 else ''}"
-        eps = " or ".join(each.name for each in records if each.sessions)
-        raise LibraryInUse(
-            f"library {name!r} is in use: {count} on {eps}; close what uses it first",
-            plugin=name,
-        )
+        Raises:
+            LibraryInUse: they are.
+        """
+        sessions = {each.name: self._table.sessions(each.name) for each in records}
+        users = set().union(*sessions.values())
+        if users:
+            count = f"{len(users)} session{'s' if len(users) > 1 else ''}"
+            eps = " or ".join(ep for ep, those in sessions.items() if those)
+            raise LibraryInUse(
+                f"library {name!r} is in use: {count} on {eps}; close what uses it "
+                "first",
+                plugin=name,
+            )
 
 
 @contextmanager
@@ -195,8 +198,7 @@ def _discarded_on_error(name: str, library: Library) -> Iterator[None]:
         raise
 
 
-def _close(record: PluginRecord) -> None:
-    assert record.factory is not None
+def _close(record: Loaded) -> None:
     try:
         record.factory.close()
     except FAILURES as error:  # the library is gone all the same

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxplug.ep import EpFactory
-from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.contexts import DeviceContexts
 from onnxplug.plugins.find import GROUP, find_plugins
 from onnxplug.plugins.loader import PluginLoader
 from onnxplug.plugins.manual import RegisteredLibraries
+from onnxplug.plugins.metadata import FoundPlugin
 from onnxplug.plugins.record import PluginRecord
 from onnxplug.plugins.settings import Settings
 from onnxplug.plugins.table import PluginTable
@@ -19,7 +19,7 @@ from onnxplug.plugins.table import PluginTable
 if TYPE_CHECKING:
     from onnxplug.ep import HardwareDevice, Host, SelectionPolicy
     from onnxplug.plugins.domains import DomainRegistry
-    from onnxplug.plugins.registered import LibraryRecord
+    from onnxplug.plugins.target import LibraryRecord
 
 
 class PluginRegistry:

@@ -13,7 +13,7 @@ from onnxplug.errors import PluginIncompatible
 from onnxplug.plugins.names import normal_distribution
 
 if TYPE_CHECKING:
-    from onnxplug.plugins.advertised import FoundPlugin
+    from onnxplug.plugins.metadata import FoundPlugin
 
 _Release: TypeAlias = tuple[int, ...]
 

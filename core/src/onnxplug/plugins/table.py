@@ -5,14 +5,16 @@ Invariant: the lock is never held while a plugin is imported.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnxplug.authoring.locks import new_lock
-from onnxplug.errors import PluginBlocked, PluginConflict, PluginNotFound
-from onnxplug.plugins.advertised import FoundPlugin
-from onnxplug.plugins.group import group_plugins
-from onnxplug.plugins.names import resolve, short_name
-from onnxplug.plugins.record import PluginRecord, PluginState
+from onnxplug.errors import PluginBlocked, PluginConflict, PluginError, PluginNotFound
+from onnxplug.plugins.find import group_plugins
+from onnxplug.plugins.library import Library
+from onnxplug.plugins.metadata import FoundPlugin
+from onnxplug.plugins.names import nearest, short_name
+from onnxplug.plugins.record import Failed, Loaded, PluginRecord
 from onnxplug.plugins.settings import BLOCK, Settings, read_settings
 
 
@@ -32,6 +34,7 @@ class PluginTable:
         self._environment = environment
         self._find = find
         self._records: dict[str, PluginRecord] | None = None
+        self._sessions: dict[str, weakref.WeakSet[object]] = {}
         self._settings: Settings | None = None
 
     @property
@@ -65,21 +68,45 @@ class PluginTable:
         with self.lock:
             return [table[name] for name in sorted(table)]
 
+    def get(self, name: str) -> PluginRecord | None:
+        """The record of the EP of exactly this name."""
+        return self.by_name().get(name)
+
+    def replace(self, records: Iterable[PluginRecord]) -> None:
+        """Have *records* in the place of those of the same name and library."""
+        table = self.by_name()
+        with self.lock:
+            for record in records:
+                known = table.get(record.name)
+                if known is not None and known.library is record.library:
+                    table[record.name] = record
+
+    def change(self, library: Library, into: Callable[[Loaded], Loaded]) -> None:
+        """Have what *into* makes of them in the place of the EPs of *library*."""
+        table = self.by_name()
+        with self.lock:
+            for name, record in table.items():
+                if isinstance(record, Loaded) and record.library is library:
+                    table[name] = into(record)
+
     def refresh(self) -> None:
         """Read settings and metadata anew; what is loaded and not blocked now stays."""
         settings = read_settings(self._environment)
         fresh = group_plugins(self._find(), settings)
         with self.lock:
             for record in self.read_records():
-                found = fresh.get(record.name)
-                if record.state is PluginState.READY and (
-                    found is None or found.state is PluginState.FOUND
-                ):
+                is_kept_out = isinstance(fresh.get(record.name), Failed)
+                if isinstance(record, Loaded) and not is_kept_out:
                     fresh[record.name] = record
+                else:
+                    self._sessions.pop(record.name, None)
             self._settings, self._records = settings, fresh
 
     def resolve(self, name: str, *, installed: bool = False) -> PluginRecord:
-        """The record that *name* stands for; see :mod:`onnxplug.plugins.names`.
+        """The record that *name* stands for.
+
+        That is the EP of that very name before all others, then the one whose name
+        without its suffix it is, then that of ``onnxplug-<name>``.
 
         Args:
             installed: registered EPs do not count.
@@ -88,10 +115,31 @@ class PluginTable:
             PluginNotFound: there is none.
             PluginError: the name fits several.
         """
-        records = self.records()
-        if installed:
-            records = [record for record in records if record.suppliers]
-        return resolve(name, records)
+        records = [
+            record for record in self.records() if record.suppliers or not installed
+        ]
+        short = short_name(name)
+        found = (
+            [record for record in records if record.name == name]
+            or [record for record in records if short_name(record.name) == short]
+            or [record for record in records if name.lower() in record.suffixes]
+        )
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise PluginError(
+                f"{name!r} fits several EPs: {', '.join(r.name for r in found)}; "
+                "write the whole name",
+                plugin=name,
+            )
+        known = [record.name for record in records]
+        raise PluginNotFound(
+            f"no installed plugin supplies an EP named {name!r}."
+            f"{nearest(name, known)}\n"
+            f"Installed EPs: {', '.join(known) or 'none'}; "
+            "each comes with a distribution of its own, such as onnxplug-cpu.",
+            plugin=name,
+        )
 
     def publish(self, records: Sequence[PluginRecord]) -> None:
         """Make all of *records* known, or none.
@@ -115,6 +163,7 @@ class PluginTable:
         for name in names:
             if self._records is not None:
                 self._records.pop(name, None)
+                self._sessions.pop(name, None)
 
     def refuse_blocked(self, name: str) -> None:
         """Refuse to register what a setting keeps out.
@@ -135,17 +184,19 @@ class PluginTable:
         Raises:
             PluginNotFound: no EP has exactly this name (any more).
         """
-        record = self.by_name().get(ep)
-        if record is None:
+        if self.get(ep) is None:
             raise PluginNotFound(
                 f"no EP is named {ep!r}; was its library unregistered?", plugin=ep
             )
         with self.lock:
-            record.sessions.add(session)
+            self._sessions.setdefault(ep, weakref.WeakSet()).add(session)
 
     def detach(self, ep: str, session: object) -> None:
         """Note that *session* uses an EP no more; not an error if it never did."""
-        record = self.by_name().get(ep)
-        if record is not None:
-            with self.lock:
-                record.sessions.discard(session)
+        with self.lock:
+            if ep in self._sessions:
+                self._sessions[ep].discard(session)
+
+    def sessions(self, ep: str) -> set[object]:
+        """Those that use an EP now; whoever calls holds the lock."""
+        return set(self._sessions.get(ep, ()))

@@ -12,11 +12,13 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug.authoring.files import read_file
+from onnxplug.authoring.record import Record
 from onnxplug.errors import (
     OptionError,
     PluginIncompatible,
@@ -26,7 +28,6 @@ from onnxplug.errors import (
 from onnxplug.paths import why_no_path
 from onnxplug.plugins.hosted import ORT_SYMBOL, HostedLibrary, host_library
 from onnxplug.plugins.library import Library, import_path
-from onnxplug.plugins.registered import LibraryForm, LibraryRecord
 
 _FILE_ENDINGS: Final = (".py", ".so", ".dll", ".dylib", ".pyd")
 
@@ -37,7 +38,39 @@ PYTHON_SYMBOL: Final = "PyInit_"
 """What the exported function of an extension module begins with."""
 
 
-class Target(NamedTuple):
+class LibraryForm(StrEnum):
+    """What the target of a registration was taken for."""
+
+    OBJECT = "object"
+    FILE = "file"
+    MODULE = "module"
+    ENTRY_POINT = "entry point"
+
+
+class LibraryRecord(Record):
+    """A library that was registered by hand.
+
+    Attributes:
+        name: the handle that the caller chose.
+        form: what its target was taken for.
+        source: where it came from: a path, ``module:attribute``, or a name.
+        eps: the names of the EPs that it supplies, sorted.
+        target: as the caller gave it.
+    """
+
+    name: str
+    form: LibraryForm
+    source: str
+    eps: tuple[str, ...]
+    target: object
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is an installed plugin, which is known without it, too."""
+        return self.form is LibraryForm.ENTRY_POINT
+
+
+class Target(Record):
     """A library to be registered.
 
     Attributes:

@@ -11,10 +11,9 @@ import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from onnxplug.plugins.advertised import FoundPlugin
 from onnxplug.plugins.hosted import HostedLibrary, has_host, host_library
-from onnxplug.plugins.installed import InstalledDistribution
 from onnxplug.plugins.library import Library
+from onnxplug.plugins.metadata import FoundPlugin, InstalledDistribution
 
 _NAMES: Final = ("get_ep_names", "get_ep_name")
 

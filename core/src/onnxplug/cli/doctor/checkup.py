@@ -191,6 +191,7 @@ def examine(record: PluginRecord, registry: PluginRegistry) -> Iterator[Checkup]
         except PluginError as error:  # the record keeps it
             _LOG.debug("%s", error)
         elapsed = (time.perf_counter() - started) * 1e3
+        record = registry.resolve(record.name)
         checkup = replace(begin(record), load_ms=elapsed)
     factory = record.factory
     if factory is None:
