@@ -20,9 +20,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := kernels cpu
-# for tests and checks only, not for the demo: EPs to test with, a large engine, and
-# operators that few models use
-FOR_TESTS := testing openvino native training
+# for tests and checks only, not for the demo: EPs to test with, a large engine,
+# operators that few models use, and the names of ONNX Runtime
+FOR_TESTS := testing openvino native training onnxruntime
 # with PyTorch only, which is no small download
 ON_PYTORCH := torch
 # with what Apple supplies for writing models, and Core AI's runtime for Linux
@@ -150,11 +150,11 @@ $(NATIVE_VENV)/native.stamp: $(PROJECTS) plugins/native/pyproject.toml
 	  -e 'plugins/native[fast]' -e plugins/testing 'pytest>=8.4' $(VENDORS) $(C_COMPILER)
 	@touch $@
 
-$(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml
+$(PROGRAMS_VENV)/programs.stamp: $(PROJECTS) pyproject.toml plugins/onnxruntime/pyproject.toml
 	@echo 'creating $(PROGRAMS_VENV), with programs that have trained models …'
 	@$(PYTHON) -m venv $(PROGRAMS_VENV)
 	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet $(EDITABLE) --group programs
+	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet $(EDITABLE) -e plugins/onnxruntime --group programs
 	@$(PROGRAMS_VENV)/bin/python -m pip install --quiet --no-deps --ignore-requires-python \
 	  $(ALONE_OF_PROGRAMS)
 	@touch $@

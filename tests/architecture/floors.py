@@ -17,6 +17,7 @@ PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
 FLOORS: Final = (
     {
+        "as_onnxruntime",
         "cancellation",
         "duration",
         "escape",
@@ -57,7 +58,6 @@ FLOORS: Final = (
     {"compile"},
     {"session", "verify"},
     {"backend", "cli", "__main__"},
-    {"as_onnxruntime"},
 )
 """A module may import from its own floor and those above it in this list."""
 

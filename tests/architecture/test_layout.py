@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+import onnxplug
+
 from .floors import CORE, FLOORS, PAGE, ROOT, written
 
 PLUGINS: Final = ROOT / "plugins"
@@ -153,6 +155,34 @@ def test_the_core_knows_no_plugin() -> None:
     assert not wrong
 
 
+DOORS: Final = {
+    # runs ONNX's suite through its backend
+    "onnxplug_testing": {"backend"},
+    # adapts the host's classes to programs for ONNX Runtime
+    "onnxplug_onnxruntime": {
+        "backend",
+        "interruption",
+        "log",
+        "names",
+        "partition",
+        "selection",
+        "session",
+        "strictness",
+        "suggest",
+        "warn",
+    },
+}
+"""Rooms of the core that parts of the host may use, which are distributions of their
+own and no EPs."""
+
+
+def allowed(package: str) -> set[str]:
+    """What a package may import of ``onnxplug``."""
+    if package == "onnxplug_onnxruntime":  # and what users may
+        return DOORS[package] | set(onnxplug.__all__)
+    return {"ep", "authoring"} | DOORS.get(package, set())
+
+
 def test_plugins_import_the_interface_and_what_helps_authors_only() -> None:
     wrong = []
     for path in [*sources(PLUGINS), *sources(THIRD_PARTY)]:
@@ -161,10 +191,8 @@ def test_plugins_import_the_interface_and_what_helps_authors_only() -> None:
         own = path.parts[path.parts.index("src") + 1]
         for name in imports(path):
             package = name.split(".")[0]
-            allowed = [[], ["ep"], ["authoring"]]
-            if own == "onnxplug_testing":  # which runs ONNX's suite through its backend
-                allowed.append(["backend"])
-            if package == "onnxplug" and name.split(".")[1:2] not in allowed:
+            room = name.split(".")[1:2]
+            if package == "onnxplug" and room and room[0] not in allowed(own):
                 wrong.append(f"{path.name} imports {name}")
             if package.startswith("onnxplug_") and package not in (
                 own,
@@ -308,7 +336,7 @@ def test_a_typed_model_runs_without_importing_onnx(tmp_path: Path) -> None:
 
 OWN: Final = "import onnxplug"
 STAND_IN: Final = (
-    "from onnxplug import as_onnxruntime; as_onnxruntime.install(); "
+    "import onnxplug_onnxruntime; onnxplug_onnxruntime.install(); "
     "import onnxruntime as onnxplug"
 )
 

@@ -72,7 +72,7 @@ PAGES = {
                 "get_version_string", "get_build_info", "get_device",
                 "set_default_logger_severity", "set_seed", "__version__",
             ),
-            "Modules": ("as_onnxruntime", "ep", "errors"),
+            "Modules": ("ep", "errors"),
         },
     ),
     "spi.md": Page(

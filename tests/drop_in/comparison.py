@@ -1,4 +1,4 @@
-"""Compares the names of ``onnxplug.as_onnxruntime`` with those of ONNX Runtime.
+"""Compares the names of ``onnxplug_onnxruntime`` with those of ONNX Runtime.
 
 ``python tests/drop_in/comparison.py`` writes what remains into
 docs/how-to/move-from-onnxruntime.md.
@@ -17,7 +17,8 @@ from typing import Any, Final
 import onnxruntime
 from onnxruntime.capi import _pybind_state, onnxruntime_inference_collection
 
-from onnxplug import as_onnxruntime, errors
+import onnxplug_onnxruntime
+from onnxplug import errors
 
 PAGE: Final = Path(__file__).parents[2] / "docs/how-to/move-from-onnxruntime.md"
 
@@ -81,7 +82,7 @@ def names(module: ModuleType) -> set[str]:
 
 def ours(name: str) -> Any:
     """The object of that name here; ``None`` if there is none."""
-    return getattr(as_onnxruntime, name, None)
+    return getattr(onnxplug_onnxruntime, name, None)
 
 
 def members(kind: type) -> set[str]:
@@ -97,7 +98,7 @@ def attributes_of(kind: Any) -> set[str]:
         if each.__module__.startswith("onnxplug"):
             source = inspect.getsource(each)
             found |= {*re.findall(r"self\.(\w+)(?:: .+)? = ", source)}
-    if issubclass(kind, as_onnxruntime.SessionOptions):
+    if issubclass(kind, onnxplug_onnxruntime.SessionOptions):
         found |= vars(kind()).keys()
     return found
 

@@ -14,7 +14,7 @@ import pytest
 
 import onnxplug
 import onnxplug.backend
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 from onnxplug.errors import OptionError
 
 with warnings.catch_warnings():

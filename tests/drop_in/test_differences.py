@@ -20,7 +20,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 
 from . import comparison
 

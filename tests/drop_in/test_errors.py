@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from onnxruntime.capi import _pybind_state
 
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 from onnxplug.errors import OnnxplugError, UnknownOperator
 
 THEIRS = SimpleNamespace(module=onnxruntime, native=_pybind_state)

@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxplug import as_onnxruntime
+import onnxplug_onnxruntime
 
 CPU = "CPUExecutionProvider"
 Idiom = Callable[[Any, str], Any]
@@ -212,7 +212,9 @@ def test_the_same_lines_do_the_same(name: str, tmp_path: Path) -> None:
     onnx.save(model, path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of options without effect
-        found, expected = (use(ort, str(path)) for ort in (as_onnxruntime, onnxruntime))
+        found, expected = (
+            use(ort, str(path)) for ort in (onnxplug_onnxruntime, onnxruntime)
+        )
     assert_same(found, expected)
 
 

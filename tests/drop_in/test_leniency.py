@@ -1,8 +1,8 @@
 """What ONNX Runtime accepts without a word does not end programs written for it.
 
-What nobody knows ``as_onnxruntime`` tells of in one warning, and what has no effect in
-the log, to who debugs.  Outside it they are errors and warnings: see tests/quirks and
-test_options.
+What nobody knows ``onnxplug_onnxruntime`` tells of in one warning, and what has no
+effect in the log, to who debugs.  Outside it they are errors and warnings: see
+tests/quirks and test_options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import onnxruntime
 import pytest
 
 import onnxplug
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 from onnxplug.errors import EpWarning, Fail, OptionError, OptionWarning, PluginNotFound
 from onnxplug_testing import ToyFactory
 

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from onnxruntime.capi import _pybind_state
 from onnxruntime.capi import onnxruntime_inference_collection as collection
 
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 from onnxplug.errors import OptionError, PluginNotFound
 
 THEIRS = SimpleNamespace(

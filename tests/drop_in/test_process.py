@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +13,10 @@ import onnxruntime
 import pytest
 
 import onnxplug
-from onnxplug import as_onnxruntime as ort
-from onnxplug.as_onnxruntime.process import global_threads
+import onnxplug_onnxruntime as ort
 from onnxplug.ep import random
 from onnxplug.errors import InvalidArgument, OptionError, OptionWarning
+from onnxplug_onnxruntime.process import global_threads
 
 CPU = "CPUExecutionProvider"
 MODEL = onnx.parser.parse_model(
@@ -53,8 +54,14 @@ def test_a_seed_of_the_process_makes_random_numbers_the_same(op_type: str) -> No
         onnxplug.set_seed("five")  # type: ignore[arg-type]
 
 
-def test_what_old_programs_ask_for_is_found_in_both_places() -> None:
-    assert onnxplug.OrtDevice is ort.OrtDevice
+def test_onnxplug_says_where_what_old_programs_ask_for_is_found() -> None:
+    with pytest.raises(AttributeError, match="'OrtDevice'; all names of ONNX"):
+        onnxplug.OrtDevice  # noqa: B018
+    with pytest.raises(ImportError, match="python -m onnxplug_onnxruntime program"):
+        importlib.import_module("onnxplug.as_onnxruntime")
+
+
+def test_what_is_the_same_in_both_is_found_in_both() -> None:
     assert ort.ModelCompiler is onnxplug.ModelCompiler
     for name in ("InferenceSession", "RunOptions", "SessionOptions"):
         assert issubclass(getattr(ort, name), getattr(onnxplug, name))

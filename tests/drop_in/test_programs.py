@@ -73,14 +73,14 @@ def python(*words: object, path: object = "", check: bool = True) -> str:
     return done.stdout + ("" if check else done.stderr)
 
 
-STANDING_IN = ("-m", "onnxplug.as_onnxruntime")
+STANDING_IN = ("-m", "onnxplug_onnxruntime")
 
 
 def test_a_program_runs_unchanged(tmp_path: Path, model: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     lines = python(*STANDING_IN, tmp_path / "program.py", model).splitlines()
     assert lines[:5] == ["1.32.0", "[0.0, 2.0]", "[0.0, 2.0]", "2", "[0.0, 2.0]"]
-    assert lines[5].startswith("onnxplug.as_onnxruntime.session ['onnxruntime',")
+    assert lines[5].startswith("onnxplug_onnxruntime.session ['onnxruntime',")
     assert lines[6] == "1.32.0 1.32.0 no native code"
 
 
@@ -90,7 +90,7 @@ def test_a_module_and_code_run_unchanged(tmp_path: Path, model: Path) -> None:
         "import sys, onnxruntime; print(onnxruntime.__file__, sys.argv[1:])"
     )
     said = python(*STANDING_IN, "-m", "package", "-m", "x", path=tmp_path)
-    assert "as_onnxruntime" in said and "['-m', 'x']" in said
+    assert "onnxplug_onnxruntime" in said and "['-m', 'x']" in said
     code = "import sys, onnxruntime; print(sys.argv, onnxruntime.get_device())"
     assert "['-c', 'x']" in python(*STANDING_IN, "-c", code, "x")
     assert "usage:" in python(*STANDING_IN, check=False)
@@ -108,9 +108,9 @@ def test_it_stands_in_where_onnxruntime_is_not_installed(
         "def hidden(name, path=None, target=None):\n"
         "    return None if name == 'onnxruntime' else find(name, path, target)\n"
         "PathFinder.find_spec = hidden\n"
-        "import onnxplug\n"
-        "onnxplug.as_onnxruntime.install()\n"
-        "onnxplug.as_onnxruntime.install()\n"
+        "import onnxplug_onnxruntime\n"
+        "onnxplug_onnxruntime.install()\n"
+        "onnxplug_onnxruntime.install()\n"
         "import onnxruntime, importlib.util\n"
         "assert list(onnxruntime.__path__) == []\n"
         "assert importlib.util.find_spec('onnxruntime.quantization') is None\n"
@@ -121,9 +121,9 @@ def test_it_stands_in_where_onnxruntime_is_not_installed(
 
 def test_an_onnxruntime_that_was_imported_before_is_an_error() -> None:
     program = (
-        "import onnxruntime, onnxplug\n"
+        "import onnxruntime, onnxplug, onnxplug_onnxruntime\n"
         "try:\n"
-        "    onnxplug.as_onnxruntime.install()\n"
+        "    onnxplug_onnxruntime.install()\n"
         "except (onnxplug.errors.Fail, ImportError) as error:\n"
         "    print(type(error).__name__, error)\n"
     )
@@ -181,4 +181,4 @@ def test_the_quantizer_of_onnxruntimes_wheel_runs(tmp_path: Path) -> None:
     said = python(
         *STANDING_IN, tmp_path / "program.py", tmp_path / "m.onnx", tmp_path / "q"
     )
-    assert said.splitlines() == ["2.0", "2.0", "onnxplug.as_onnxruntime.session"]
+    assert said.splitlines() == ["2.0", "2.0", "onnxplug_onnxruntime.session"]

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxplug
-from onnxplug import as_onnxruntime as ort
+import onnxplug_onnxruntime as ort
 from onnxplug.errors import InvalidArgument, OutputMismatch, ValueTypeError
 
 CPU = "CPUExecutionProvider"

@@ -1,6 +1,6 @@
 """Exporters and their tools, which say ``import onnxruntime``, on onnxplug.
 
-Each program is run unchanged, by ``python -m onnxplug.as_onnxruntime``.
+Each program is run unchanged, by ``python -m onnxplug_onnxruntime``.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_a_program_runs_unchanged(package: str, program: str, tmp_path: Path) ->
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "onnxplug.as_onnxruntime"),
+            *(sys.executable, "-m", "onnxplug_onnxruntime"),
             *(tmp_path / "program.py", tmp_path / "model.onnx"),
         ],
         capture_output=True,
@@ -190,4 +190,4 @@ def test_a_program_runs_unchanged(package: str, program: str, tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout.splitlines()[-1]
-    assert said == "onnxplug.as_onnxruntime.session"
+    assert said == "onnxplug_onnxruntime.session"

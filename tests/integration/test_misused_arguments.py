@@ -11,7 +11,8 @@ import onnx.parser
 import pytest
 
 import onnxplug
-from onnxplug import OrtValue, as_onnxruntime
+import onnxplug_onnxruntime
+from onnxplug import OrtValue
 from onnxplug.errors import (
     ArgumentTypeError,
     Fail,
@@ -42,7 +43,7 @@ MADE: Any = (
 
 
 @pytest.mark.parametrize(
-    "make", [onnxplug.InferenceSession, as_onnxruntime.InferenceSession]
+    "make", [onnxplug.InferenceSession, onnxplug_onnxruntime.InferenceSession]
 )
 @pytest.mark.parametrize("listed", MADE)
 def test_outputs_are_asked_for_by_a_list_of_names(make: Any, listed: Any) -> None:
@@ -66,7 +67,7 @@ def test_outputs_are_asked_for_by_a_list_of_names(make: Any, listed: Any) -> Non
     ids=["list", "tuple", "array", "keys"],
 )
 def test_names_are_in_the_order_that_they_have(names: Any) -> None:
-    for make in (onnxplug.InferenceSession, as_onnxruntime.InferenceSession):
+    for make in (onnxplug.InferenceSession, onnxplug_onnxruntime.InferenceSession):
         session = make(MODEL)
         for z, y in (
             session.run(names, {"x": X}),
@@ -85,9 +86,9 @@ def test_values_are_fed_by_name() -> None:
 
 @pytest.mark.parametrize("names", [iter(["x"]), {"x"}, [b"x"], 7])
 def test_vectors_of_values_are_run_by_lists_of_names(names: Any) -> None:
-    session = as_onnxruntime.InferenceSession(MODEL)
-    cpu = as_onnxruntime.OrtDevice.make("cpu", 0)
-    feeds, fetches = [VALUE], as_onnxruntime.OrtValueVector()
+    session = onnxplug_onnxruntime.InferenceSession(MODEL)
+    cpu = onnxplug_onnxruntime.OrtDevice.make("cpu", 0)
+    feeds, fetches = [VALUE], onnxplug_onnxruntime.OrtValueVector()
     with pytest.raises(ArgumentTypeError, match=r"feed_names (is given|has)"):
         session.run_with_ortvaluevector(None, names, feeds, ["y"], fetches, [cpu])
     with pytest.raises(ArgumentTypeError, match=r"fetch_names (is given|has)"):

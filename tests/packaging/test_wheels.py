@@ -7,6 +7,7 @@ import email
 import email.message
 import json
 import shutil
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,46 +16,23 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-COREML = "onnxplug-coreml"
-NATIVE = "onnxplug-native"
+ONNXRUNTIME = "onnxplug-onnxruntime"
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
-TORCH = "onnxplug-torch"
 TRAINING = "onnxplug-training"
-EVERY = pytest.mark.parametrize(
-    "name",
-    (
-        "onnxplug",
-        "onnxplug-kernels",
-        "onnxplug-cpu",
-        COREML,
-        NATIVE,
-        OPENVINO,
-        TESTING,
-        TORCH,
-        TRAINING,
-    ),
-)
+FOLDERS = {
+    tomllib.loads(project.read_text("utf-8"))["project"]["name"]: project.parent
+    for pattern in ("core", "plugins/*")
+    for project in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
+}
+EVERY = pytest.mark.parametrize("name", FOLDERS)
 
 
 @pytest.fixture(scope="module")
 def every_wheel(wheels, build_wheel) -> dict[str, Path]:
     """The wheels for the CPU, and the others."""
-    others = {
-        COREML: "coreml",
-        NATIVE: "native",
-        OPENVINO: "openvino",
-        TESTING: "testing",
-        TORCH: "torch",
-        TRAINING: "training",
-    }
-    return {
-        **wheels,
-        **{
-            name: build_wheel(ROOT / "plugins" / folder)
-            for name, folder in others.items()
-        },
-    }
+    others = FOLDERS.keys() - wheels.keys()
+    return {**wheels, **{name: build_wheel(FOLDERS[name]) for name in others}}
 
 
 def names(wheel: Path) -> list[str]:
@@ -97,6 +75,8 @@ def test_a_wheel_is_pure_python(every_wheel, name: str) -> None:
 @EVERY
 def test_a_package_knows_its_version(every_wheel, name: str) -> None:
     version = metadata(every_wheel[name])["Version"]
+    if name == ONNXRUNTIME:  # which tells that of what it stands for
+        version = "1.32.0"
     package = name.replace("-", "_")
     source = zipfile.ZipFile(every_wheel[name]).read(f"{package}/__init__.py").decode()
     assert f'"{version}"' in source
@@ -123,6 +103,13 @@ def test_the_core_depends_on_no_plugin(wheels) -> None:
     ]
     assert always
     assert not [requirement for requirement in always if "onnxplug" in requirement]
+
+
+@pytest.mark.parametrize("name", [ONNXRUNTIME])
+def test_parts_of_the_host_are_for_one_version_of_it(every_wheel, name: str) -> None:
+    """What they use of the core is no interface."""
+    needed = metadata(every_wheel[name]).get_all("Requires-Dist", [])
+    assert f"onnxplug=={metadata(every_wheel['onnxplug'])['Version']}" in needed
 
 
 def test_the_demo_runs_where_the_repository_is_not(

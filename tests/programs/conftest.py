@@ -1,7 +1,7 @@
 """Programs with trained models from PyPI, on ONNX Runtime and on onnxplug.
 
 Each is installed as it is, and run in two fresh processes: by ``python``, and by
-``python -m onnxplug.as_onnxruntime``.
+``python -m onnxplug_onnxruntime``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ print(onnxruntime.InferenceSession.__module__)
 """
 RUNTIMES = {
     "onnxruntime.capi.onnxruntime_inference_collection": (),
-    "onnxplug.as_onnxruntime.session": ("-m", "onnxplug.as_onnxruntime"),
+    "onnxplug_onnxruntime.session": ("-m", "onnxplug_onnxruntime"),
 }
 # nothing listens there, so that whatever would be downloaded is an error
 OFFLINE = {

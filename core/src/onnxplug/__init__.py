@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxplug import forks as _forks  # noqa: F401  # before anything else is imported
 
 if TYPE_CHECKING:
-    from onnxplug import as_onnxruntime, ep, errors
+    from onnxplug import ep, errors
     from onnxplug.compatibility import (
         OrtCompiledModelCompatibility,
         get_compatibility_info_from_model,
@@ -137,7 +137,6 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "__version__",
-    "as_onnxruntime",
     "ep",
     "errors",
     "get_all_providers",
@@ -168,15 +167,16 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in ("as_onnxruntime", "ep", "errors"):
+    if name in ("ep", "errors"):
         return importlib.import_module(f"onnxplug.{name}")
     home = next((module for module, names in _HOME.items() if name in names), None)
-    if home is None and not name.startswith("_"):
-        from onnxplug import as_onnxruntime  # which has what only old programs ask for
-
-        home = "onnxplug.as_onnxruntime" if name in as_onnxruntime.__all__ else None
     if home is None:
-        raise AttributeError(f"module 'onnxplug' has no attribute {name!r}")
+        where = "; all names of ONNX Runtime are in onnxplug_onnxruntime, which the "
+        where += "distribution onnxplug-onnxruntime has"
+        raise AttributeError(
+            f"module 'onnxplug' has no attribute {name!r}"
+            f"{'' if name.startswith('_') else where}"
+        )
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

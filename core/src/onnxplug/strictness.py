@@ -10,7 +10,7 @@ from onnxplug.warn import warn_user
 
 class Strictness:
     """The one is an error, the other a warning; programs for ONNX Runtime have
-    another, in ``onnxplug.as_onnxruntime``."""
+    another, in ``onnxplug_onnxruntime``."""
 
     def unknown(self, name: str, text: str) -> None:
         """Nobody has the config entry *name*, as *text* says.

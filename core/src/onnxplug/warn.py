@@ -7,8 +7,6 @@ import warnings
 
 from onnxplug.errors import EpWarning
 
-_PACKAGE = __name__.partition(".")[0]
-
 
 def warn_user(
     text: str,
@@ -32,4 +30,6 @@ def warn_user(
 
 
 def _is_ours(module: str) -> bool:
-    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
+    # those of other distributions are called in place of the core, or call it
+    package = module.partition(".")[0]
+    return package.partition("_")[0] == "onnxplug"

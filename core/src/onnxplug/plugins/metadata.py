@@ -24,7 +24,7 @@ from onnxplug.plugins.library import Library
 _USUAL_FINDERS: Final = (
     "_frozen_importlib_external",
     "importlib_metadata",
-    "onnxplug.as_onnxruntime.stand_in",
+    "onnxplug_onnxruntime.stand_in",
 )
 """Modules of the finders that find no plugin but in the folders of ``sys.path``."""
 

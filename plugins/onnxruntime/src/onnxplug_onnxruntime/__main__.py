@@ -1,4 +1,4 @@
-"""``python -m onnxplug.as_onnxruntime program.py …``: run a program on onnxplug.
+"""``python -m onnxplug_onnxruntime program.py …``: run a program on onnxplug.
 
 As with ``python`` itself, ``-m module …`` runs a module, and ``-c code …`` code.
 """
@@ -9,10 +9,10 @@ import os
 import runpy
 import sys
 
-from onnxplug.as_onnxruntime.stand_in import install
+from onnxplug_onnxruntime.stand_in import install
 
 USAGE = """\
-usage: python -m onnxplug.as_onnxruntime (program.py | -m module | -c code) [argument …]
+usage: python -m onnxplug_onnxruntime (program.py | -m module | -c code) [argument …]
 
 Runs a Python program in which `import onnxruntime` gives onnxplug.
 """

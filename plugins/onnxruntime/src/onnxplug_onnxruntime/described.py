@@ -6,7 +6,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-from onnxplug import as_onnxruntime
+import onnxplug_onnxruntime
 
 
 class Described(importlib.metadata.Distribution):
@@ -23,11 +23,11 @@ class Described(importlib.metadata.Distribution):
         """The two files that tell the name, the version and the package."""
         return {
             "METADATA": f"Metadata-Version: 2.1\nName: {self.distribution}\n"
-            f"Version: {as_onnxruntime.__version__}\n"
+            f"Version: {onnxplug_onnxruntime.__version__}\n"
             "Summary: onnxplug in its place\n",
             "top_level.txt": f"{self.distribution}\n",
         }.get(filename)
 
     def locate_file(self, path: Any) -> Path:
         """Where a file would be."""
-        return Path(as_onnxruntime.__file__).parent.joinpath(path)
+        return Path(onnxplug_onnxruntime.__file__).parent.joinpath(path)

@@ -7,24 +7,25 @@ from typing import Any
 
 import numpy as np
 
+import onnxplug
 from onnxplug import ep
-from onnxplug.as_onnxruntime.memory import OrtDevice, OrtMemoryInfo
-from onnxplug.as_onnxruntime.sparse import SparseTensor
 from onnxplug.errors import InvalidArgument
-from onnxplug.session import dlpack, io_binding, ort_value
+from onnxplug.session.dlpack import is_of_bytes
+from onnxplug_onnxruntime.memory import OrtDevice, OrtMemoryInfo
+from onnxplug_onnxruntime.sparse import SparseTensor
 
 
-class OrtValue(ort_value.OrtValue):
+class OrtValue(onnxplug.OrtValue):
     """A value and where it lives; see :class:`onnxplug.OrtValue`."""
 
     def __init__(self, value: Any, *place: Any) -> None:
-        if isinstance(value, ort_value.OrtValue):
+        if isinstance(value, onnxplug.OrtValue):
             self.__dict__ = value.__dict__
         else:
             super().__init__(value, *place)
 
     @classmethod
-    def of(cls, value: ort_value.OrtValue) -> OrtValue:
+    def of(cls, value: onnxplug.OrtValue) -> OrtValue:
         """*value* with the methods of this class; both are of one state."""
         return cls(value)
 
@@ -124,10 +125,10 @@ class OrtValueVector(list[OrtValue]):
         return capsules if to_tensor is None else [*map(to_tensor, capsules)]
 
 
-class IOBinding(io_binding.IOBinding):
+class IOBinding(onnxplug.IOBinding):
     """Inputs and outputs bound for many runs; see :class:`onnxplug.IOBinding`."""
 
-    def get_outputs(self) -> list[ort_value.OrtValue]:
+    def get_outputs(self) -> list[onnxplug.OrtValue]:
         """The outputs of the last run, in the order they were bound."""
         return [OrtValue.of(value) for value in super().get_outputs()]
 
@@ -137,8 +138,8 @@ class IOBinding(io_binding.IOBinding):
 
 
 def copy_tensors(
-    src: Sequence[ort_value.OrtValue],
-    dst: Sequence[ort_value.OrtValue],
+    src: Sequence[onnxplug.OrtValue],
+    dst: Sequence[onnxplug.OrtValue],
     stream: object = None,
 ) -> None:
     """Overwrite each of *dst* with that of *src*, wherever the two are.
@@ -159,4 +160,4 @@ def copy_tensors(
         target.update_inplace(source)
 
 
-is_dlpack_uint8_tensor = dlpack.is_of_bytes
+is_dlpack_uint8_tensor = is_of_bytes

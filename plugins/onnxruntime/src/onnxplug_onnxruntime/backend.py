@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from onnxplug.as_onnxruntime.session import InferenceSession, RunOptions, SessionOptions
 from onnxplug.backend import OnnxplugBackend, OnnxplugBackendRep
+from onnxplug_onnxruntime.session import InferenceSession, RunOptions, SessionOptions
 
 
 class OnnxRuntimeBackendRep(OnnxplugBackendRep):

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxplug.as_onnxruntime.leniency import log_without_effect
+import onnxplug
 from onnxplug.errors import InvalidArgument
+from onnxplug_onnxruntime.leniency import log_without_effect
 
 _threads = 0
 
 
 def get_build_info() -> str:
     """What this is, in one line."""
-    from onnxplug import process
-
-    return f"ORT Build Info: {process.get_build_info()}"
+    return f"ORT Build Info: {onnxplug.get_build_info()}"
 
 
 def get_version_string() -> str:
     """The version of ONNX Runtime whose names these are."""
-    from onnxplug.as_onnxruntime import __version__
+    from onnxplug_onnxruntime import __version__
 
     return __version__
 
@@ -75,8 +74,6 @@ def global_threads() -> int:
 
 def print_debug_info() -> None:
     """Print what is installed; ``onnxplug doctor`` tells more."""
-    import onnxplug
-
     print(get_build_info())
     for record in onnxplug.get_plugins():
         print(f"{record.name}: {record.distribution} {record.version}, {record.state}")

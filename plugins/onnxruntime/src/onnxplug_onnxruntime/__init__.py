@@ -1,8 +1,8 @@
 """onnxplug by all names of ONNX Runtime, for programs that were written for that.
 
-``from onnxplug import as_onnxruntime as ort`` in a program; or, for programs that are
-not to be changed, :func:`install`, and on the command line ``python -m
-onnxplug.as_onnxruntime program.py …``.
+``import onnxplug_onnxruntime as ort`` in a program; or, for programs that are not to be
+changed, :func:`install`, and on the command line ``python -m onnxplug_onnxruntime
+program.py …``.
 
 What onnxplug has by the same name is that; what only old programs ask for is here, and
 imported when it is first asked for.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import onnxplug
 from onnxplug.errors import InvalidArgument
 from onnxplug.interruption import raise_interruption
 from onnxplug.log import LEVELS
-from onnxplug.process import set_default_logger_severity
 
 _handler: logging.Handler | None = None
 
@@ -32,7 +32,7 @@ def set_default_logger_callback(
     if callback is not None:
         if not callable(callback):
             raise InvalidArgument(f"{callback!r} cannot be called")
-        set_default_logger_severity(severity)
+        onnxplug.set_default_logger_severity(severity)
         _handler = _Callback(callback)
         logger.addHandler(_handler)
 

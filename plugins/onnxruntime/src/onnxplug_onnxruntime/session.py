@@ -8,13 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnxplug
-from onnxplug.as_onnxruntime.devices import OrtEpDevice, adapted, pairs
-from onnxplug.as_onnxruntime.leniency import Leniency, log_without_effect
-from onnxplug.as_onnxruntime.memory import OrtMemoryInfo, memory_info
-from onnxplug.as_onnxruntime.native import NativeSession
-from onnxplug.as_onnxruntime.process import global_threads
-from onnxplug.as_onnxruntime.sparse import SparseTensor
-from onnxplug.as_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 from onnxplug.ep import HOST
 from onnxplug.errors import (
     ArgumentTypeError,
@@ -25,15 +18,20 @@ from onnxplug.errors import (
 )
 from onnxplug.names import as_names
 from onnxplug.partition.assigned import OrtEpAssignedSubgraph
-from onnxplug.selection import normalise
+from onnxplug.selection import CPU, normalise
 from onnxplug.selection.known import find_known
-from onnxplug.selection.order import CPU
 from onnxplug.suggest import did_you_mean
 from onnxplug.warn import warn_user
+from onnxplug_onnxruntime.devices import OrtEpDevice, adapted, pairs
+from onnxplug_onnxruntime.leniency import Leniency, log_without_effect
+from onnxplug_onnxruntime.memory import OrtMemoryInfo, memory_info
+from onnxplug_onnxruntime.native import NativeSession
+from onnxplug_onnxruntime.process import global_threads
+from onnxplug_onnxruntime.sparse import SparseTensor
+from onnxplug_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from onnxplug.ep import EpDevice
-    from onnxplug.session import ort_value
 
 
 class SessionOptions(onnxplug.SessionOptions):
@@ -164,7 +162,7 @@ class InferenceSession(onnxplug.InferenceSession):
         self,
         run_options: onnxplug.RunOptions | None,
         feed_names: Sequence[str],
-        feeds: Sequence[ort_value.OrtValue],
+        feeds: Sequence[onnxplug.OrtValue],
         fetch_names: Sequence[str],
         fetches: OrtValueVector,
         fetch_devices: Sequence[Any],

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from onnxplug.as_onnxruntime.leniency import log_without_effect
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import InvalidArgument
+from onnxplug_onnxruntime.leniency import log_without_effect
 
 
 class OrtAllocatorType(IntEnum):

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onnxplug import as_onnxruntime
+import onnxplug_onnxruntime
 from onnxplug.errors import ImportedBefore
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def install() -> None:
 
     Whether ONNX Runtime is installed does not matter.  ``importlib.util.find_spec`` and
     ``importlib.metadata`` answer as if it were, in the version
-    ``as_onnxruntime.__version__``.  Called again, it does nothing.
+    ``onnxplug_onnxruntime.__version__``.  Called again, it does nothing.
 
     Raises:
         ImportedBefore: something has imported ONNX Runtime already.
@@ -52,7 +52,7 @@ def install() -> None:
         origin = getattr(sys.modules[NAME], "__file__", "somewhere")
         raise ImportedBefore(
             f"{NAME} is imported already, from {origin!r}, and programs have its "
-            "classes; call onnxplug.as_onnxruntime.install() before it is imported"
+            "classes; call onnxplug_onnxruntime.install() before it is imported"
         )
     sys.meta_path.insert(0, StandIn())
 
@@ -83,7 +83,7 @@ class StandIn:
         spec = ModuleSpec(
             fullname,
             cast("Any", self),
-            origin=as_onnxruntime.__file__,
+            origin=onnxplug_onnxruntime.__file__,
             is_package=fullname in _PACKAGES,
         )
         if spec.submodule_search_locations is not None:
@@ -99,9 +99,9 @@ class StandIn:
 
     def exec_module(self, module: ModuleType) -> None:
         """Give *module* the names of onnxplug, which are looked up when asked for."""
-        source: ModuleType = as_onnxruntime
+        source: ModuleType = onnxplug_onnxruntime
         if module.__name__.startswith(f"{NAME}.backend"):
-            from onnxplug.as_onnxruntime import backend
+            from onnxplug_onnxruntime import backend
 
             source = backend
         names = vars(module)
@@ -109,11 +109,11 @@ class StandIn:
             __doc__=source.__doc__,
             __file__=source.__file__,
             __all__=[*source.__all__],
-            __version__=as_onnxruntime.__version__,
+            __version__=onnxplug_onnxruntime.__version__,
             __dir__=lambda: sorted({*names, *source.__all__}),
         )
         if module.__name__.startswith(f"{NAME}.capi."):
-            names["__all__"] += as_onnxruntime.ERRORS
+            names["__all__"] += onnxplug_onnxruntime.ERRORS
 
         def find(name: str) -> Any:
             inner = f"{module.__name__}.{name}"
@@ -132,6 +132,6 @@ class StandIn:
         """The distribution that is stood for, if it is asked for by its name."""
         name = getattr(context, "name", None)
         if name is not None and name.lower() == NAME:
-            from onnxplug.as_onnxruntime.described import Described
+            from onnxplug_onnxruntime.described import Described
 
             yield Described(NAME)

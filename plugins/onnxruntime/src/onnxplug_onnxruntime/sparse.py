@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import onnxplug
 from onnxplug import ep
-from onnxplug.as_onnxruntime.memory import OrtDevice
 from onnxplug.errors import Fail, InvalidArgument
-from onnxplug.graph.graph import outside
 from onnxplug.session.described import as_data_type, as_sizes
-from onnxplug.session.model_info import type_name_of
+from onnxplug_onnxruntime.memory import OrtDevice
 
 
 class OrtSparseFormat(IntEnum):
@@ -87,7 +87,8 @@ class SparseTensor:
                 f"{len(values)} values of a sparse tensor of shape {list(shape)} have "
                 f"indices of shape {list(indices.shape)}; expected [n] or [n, rank]"
             )
-        if outside(indices, shape).any():
+        ends = math.prod(shape) if indices.ndim == 1 else shape
+        if ((indices < 0) | (indices >= ends)).any():
             raise InvalidArgument(
                 f"a sparse tensor of shape {list(shape)} has an index outside it"
             )
@@ -133,7 +134,7 @@ class SparseTensor:
                 "index for each value, and outer ones that ascend from 0 to the number "
                 "of values, one more than there are rows"
             )
-        if outside(inner, shape[1:]).any():
+        if ((inner < 0) | (inner >= shape[1])).any():
             raise InvalidArgument(
                 f"a sparse tensor of shape {list(shape)} has a column outside it"
             )
@@ -193,7 +194,7 @@ class SparseTensor:
 
     def data_type(self) -> str:
         """``sparse_tensor(float)`` and so on."""
-        return type_name_of(self.coordinates)
+        return onnxplug.OrtValue(self.coordinates).data_type()
 
     def device_name(self) -> str:
         """Always ``cpu``."""

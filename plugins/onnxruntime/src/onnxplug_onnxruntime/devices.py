@@ -7,16 +7,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnxplug
-from onnxplug.as_onnxruntime.memory import (
+from onnxplug.ep import EpDevice, HardwareDevice
+from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
+from onnxplug_onnxruntime.memory import (
     HOST_MEMORY,
     OrtDeviceMemoryType,
     OrtMemoryInfo,
 )
-from onnxplug.ep import EpDevice, HardwareDevice
-from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
 
 if TYPE_CHECKING:
-    from onnxplug.compatibility import OrtCompiledModelCompatibility
+    from onnxplug import OrtCompiledModelCompatibility
 
 
 class OrtHardwareDeviceType(IntEnum):

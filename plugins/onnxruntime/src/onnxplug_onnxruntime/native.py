@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnxplug.as_onnxruntime.memory import OrtDevice
-from onnxplug.as_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
-from onnxplug.options import RunOptions
-from onnxplug.session import ort_value
-from onnxplug.session.session import InferenceSession
+import onnxplug
+from onnxplug_onnxruntime.memory import OrtDevice
+from onnxplug_onnxruntime.values import IOBinding, OrtValue, OrtValueVector
 
 
 class NativeSession:
@@ -22,14 +20,14 @@ class NativeSession:
         session: the session.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: onnxplug.InferenceSession) -> None:
         self.session = session
 
     def run_with_ort_values(
         self,
-        feeds: Mapping[str, ort_value.OrtValue],
+        feeds: Mapping[str, onnxplug.OrtValue],
         output_names: Sequence[str],
-        run_options: RunOptions | None = None,
+        run_options: onnxplug.RunOptions | None = None,
     ) -> OrtValueVector:
         """Run on values; the outputs are a vector."""
         results = self.session.run_with_ort_values(output_names, feeds, run_options)
@@ -42,7 +40,7 @@ class NativeSession:
 class SessionIOBinding(IOBinding):
     """A binding that is given devices as objects."""
 
-    def __init__(self, session: NativeSession | InferenceSession) -> None:
+    def __init__(self, session: NativeSession | onnxplug.InferenceSession) -> None:
         own = session.session if isinstance(session, NativeSession) else session
         super().__init__(own)
 
