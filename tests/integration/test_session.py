@@ -89,7 +89,6 @@ def test_what_the_model_tells() -> None:
             "compile": "True",
             "fp32_matmul": "auto",
             "winograd": "2x2",
-            "autotune": "False",
         }
     }
 

@@ -40,11 +40,6 @@ class CpuFactory(ep.EpFactory):
             "multiplications, where that is faster: with 2x2 errors are about as large "
             "as without, with 4x4 two to three times",
         ),
-        "autotune": ep.Option(
-            default=False,
-            doc="measure schedules of compiled products and convolutions, for at most "
-            "20 seconds of a session, and keep the fastest; results are the same bits",
-        ),
         "arena_extend_strategy": ep.Option(
             default="kNextPowerOfTwo",
             choices=("kNextPowerOfTwo", "kSameAsRequested"),
@@ -87,7 +82,6 @@ class CpuFactory(ep.EpFactory):
             compiles=bool(options["compile"]),
             splits=options["fp32_matmul"] == "auto",
             largest_tile=_TILES.get(str(options["winograd"]), 0),
-            tunes=bool(options["autotune"]),
             supplied=session.find_kernel,
             weights=session.weights(ep.HOST),
         )

@@ -31,7 +31,6 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: ``False`` runs everything on arrays.
         splits: compute products of float32 from bfloat16 terms where that is faster.
         largest_tile: of convolutions by transforms, used where faster; 0 for none.
-        tunes: measure schedules of products and convolutions.
         arenas: memory of programs, if it is to be taken otherwise than usual.
         supplied: finds the kernels of operators that other distributions supply.
         weights: where packed constants are shared with other sessions.
@@ -44,7 +43,6 @@ class CpuProvider(ep.KernelExecutionProvider):
         compiles: bool = True,
         splits: bool = True,
         largest_tile: int = 0,
-        tunes: bool = False,
         arenas: Arenas | None = None,
         supplied: FindSupplied | None = None,
         weights: ep.WeightStore | None = None,
@@ -56,7 +54,6 @@ class CpuProvider(ep.KernelExecutionProvider):
         self.compiles = compiles
         self.splits = splits
         self.largest_tile = largest_tile
-        self.tunes = tunes
         self._compiler: Compiler | None = None
 
     def find_kernel(
@@ -104,7 +101,6 @@ class CpuProvider(ep.KernelExecutionProvider):
                     self.threads,
                     splits=self.splits,
                     largest_tile=self.largest_tile,
-                    tunes=self.tunes,
                     arenas=self._arenas,
                     weights=self._weights,
                 )

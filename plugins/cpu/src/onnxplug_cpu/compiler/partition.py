@@ -110,7 +110,7 @@ class ProgramPartition(ep.CompiledPartition):
 
     def _take(self, built: _Built) -> None:
         """Run *built* from now on."""
-        self._notes = {
+        self.notes = {
             self._places[node]: reason
             for call, reason in built.analysis.reasons.items()
             for node in call.nodes
@@ -229,21 +229,7 @@ class ProgramPartition(ep.CompiledPartition):
         nbytes = self._compiler.packed_bytes
         if nbytes:
             made["bytes of packed weights"] = nbytes
-        tuner = self._compiler.tuner
-        return made | (tuner.counts if tuner is not None else {})
-
-    @property
-    def notes(self) -> Mapping[int, str]:  # type: ignore[override]
-        """Why nodes are not compiled, and how those are that are not as usual."""
-        if self._compiler.tuner is None:
-            return self._notes
-        found = {
-            self._places[node]: note
-            for segment in self._built.segments
-            for node, note in segment.notes.items()
-            if node in self._places
-        }
-        return found | self._notes
+        return made
 
     def close(self) -> None:
         """Give up what runs need."""
@@ -348,7 +334,7 @@ class ProgramPartition(ep.CompiledPartition):
             self._places[node]: f"on arrays for inputs of some shapes: {reason}"
             for node, reason in refused.items()
         }
-        self._notes = {**found, **self._notes}
+        self.notes = {**found, **self.notes}
 
 
 class _Built(Record):
@@ -464,7 +450,7 @@ class _Sequence(ep.KernelSequence):
         self, partition: Any, find_kernel: FindFunction, notes: Mapping[int, str]
     ) -> None:
         super().__init__(partition, find_kernel)
-        self._notes = notes
+        self.notes = notes
 
     def call(
         self,
@@ -482,7 +468,7 @@ class _Sequence(ep.KernelSequence):
         self, node: ep.Node, arguments: Sequence[Any], results: Any
     ) -> dict[str, object]:
         """What a profile has of a call on arrays: why it is not compiled, too."""
-        note = self._notes.get(id(node))
+        note = self.notes.get(id(node))
         facts = super().details(node, arguments, results)
         return facts if note is None else facts | {"note": note}
 

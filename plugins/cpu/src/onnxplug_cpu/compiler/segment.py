@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from onnxplug_cpu.compiler.schedule.constants import Constants
 from onnxplug_cpu.compiler.schedule.plan import Plans
 from onnxplug_cpu.compiler.schedule.planned import Planned, Result
 from onnxplug_cpu.compiler.target.cores import default_workers
-
-if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.runtime.autotune import Tuner
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -57,7 +54,6 @@ class Compiler(Record):
         arenas: memory of runs.
         allow_bf16x3, largest_tile: see :class:`~.ir.recorder.Recorder`.
         weights: where packed constants are shared with other sessions.
-        tuner: measures schedules; ``None`` if none are.
     """
 
     library: Library
@@ -67,7 +63,6 @@ class Compiler(Record):
     allow_bf16x3: Callable[[], bool] = bool
     weights: ep.WeightStore | None = None
     largest_tile: int = 0
-    tuner: Tuner | None = None
 
     @property
     def packed_bytes(self) -> int:
@@ -87,7 +82,6 @@ class Compiler(Record):
         *,
         splits: bool = False,
         largest_tile: int = 0,
-        tunes: bool = False,
         arenas: Arenas | None = None,
         weights: ep.WeightStore | None = None,
     ) -> Compiler:
@@ -98,7 +92,6 @@ class Compiler(Record):
             splits: compute products of float32 from bfloat16 terms where that is
                 faster.
             largest_tile: of convolutions by transforms, used where faster; 0 for none.
-            tunes: measure schedules.
             arenas: memory of programs, if it is to be taken otherwise than usual.
             weights: where packed constants are shared with other sessions.
         """
@@ -112,14 +105,7 @@ class Compiler(Record):
             warn_of_amx()
         workers = threads or default_workers()
         arenas = Arenas() if arenas is None else arenas
-        tuner = None
-        if tunes:
-            from onnxplug_cpu.compiler.runtime.autotune import Tuner
-
-            tuner = Tuner(library, workers)
-        return cls(
-            library, workers, {}, arenas, allow_bf16x3, weights, largest_tile, tuner
-        )
+        return cls(library, workers, {}, arenas, allow_bf16x3, weights, largest_tile)
 
 
 class LinkedPlan(Record):
@@ -259,17 +245,6 @@ class Segment:
         """How many plans it has made."""
         return self._made
 
-    @property
-    def notes(self) -> dict[int, str]:
-        """What is to be said of how its latest plan computes nodes, by index."""
-        program = self._latest and self._latest.program
-        notes: dict[int, dict[str, None]] = {}
-        for command in program.commands if program else ():
-            if command.note:
-                for node in command.nodes:
-                    notes.setdefault(node, {})[command.note] = None
-        return {node: "; ".join(found) for node, found in notes.items()}
-
     def close(self) -> None:
         """Give up all plans, and the constants that they read."""
         with self._lock:
@@ -292,7 +267,6 @@ class Segment:
             compiler.packed,
             compiler.allow_bf16x3,
             largest_tile=compiler.largest_tile,
-            choose=None if compiler.tuner is None else compiler.tuner.watched(look),
         )
         inputs = [
             Abstract(dtype or _OF_ANY_TYPE, shape)

@@ -22,7 +22,6 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     masked_rows,
     narrow_tile,
     tile_shape,
-    wide_tiles,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import AVX2, AVX512, NEON, SSE, Isa
@@ -54,7 +53,6 @@ def tiles(isa: Isa) -> list[Kernel]:
         if 0 < r <= shape.rows
     ]
     products += [_tile(isa, r, wide_vectors(isa, r), alone=True) for r in (1, 2)]
-    products += [_tile(isa, *wide, taps=True) for wide in wide_tiles(isa)]
     products += [
         _tile(isa, r, shape.vectors)._replace(depth=48) for r in rows if r <= shape.rows
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from onnxplug_cpu.compiler.ir.commands import (
     MAX_CHUNKS,
     Acceptance,
     Address,
-    Buffer,
     Check,
     Command,
     Constant,
@@ -40,31 +39,6 @@ identity from being used again.
 Filling: TypeAlias = "Callable[[Recorder, View, Address], None]"
 """Records the commands that write the packed form of a constant."""
 
-Candidate = TypeVar("Candidate", bound="tuple[Any, ...]")
-
-
-class Choose(Protocol):
-    """Finds the fastest of some candidates to compute the same."""
-
-    def __call__(
-        self,
-        candidates: Sequence[Candidate],
-        record: Callable[[Recorder, Candidate], None],
-        read: Sequence[Buffer],
-    ) -> tuple[Candidate, str]:
-        """The fastest candidate.
-
-        Args:
-            candidates: NamedTuples of one class; the first is that to be compared
-                with, and the others differ from it in some fields, which may be
-                combined.
-            record: records the commands of a candidate, over the same buffers in each.
-            read: what was computed just before, and is in caches.
-
-        Returns:
-            One of the candidates, or a combination of some, and what is said of it.
-        """
-
 
 class Recorder:
     """Collects the commands of one plan.
@@ -78,7 +52,6 @@ class Recorder:
         allow_bf16x3: whether products of float32 may be computed from bfloat16 terms;
             asked only where that is of use.
         largest_tile: of transforms that convolutions may be computed by; 0 for none.
-        choose: measures candidates; ``None`` if nothing is measured.
     """
 
     def __init__(
@@ -89,7 +62,6 @@ class Recorder:
         allow_bf16x3: Callable[[], bool] = bool,
         *,
         largest_tile: int = 0,
-        choose: Choose | None = None,
     ) -> None:
         self.isa = isa
         self.workers = workers
@@ -98,7 +70,6 @@ class Recorder:
         self.nodes: tuple[int, ...] = ()
         self.allow_bf16x3 = allow_bf16x3
         self.largest_tile = largest_tile
-        self.choose = choose
         self._packed = {} if packed is None else packed
 
     def temporary(self, dtype: np.dtype[Any], shape: Sequence[int]) -> View:
@@ -188,7 +159,6 @@ class Recorder:
             self._packed,
             self.allow_bf16x3,
             largest_tile=self.largest_tile,
-            choose=self.choose,
         )
         part.nodes, part.checks = self.nodes, self.checks
         return part

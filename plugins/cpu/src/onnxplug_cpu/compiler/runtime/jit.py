@@ -214,15 +214,11 @@ class Library:
 
     def remembers(self, key: str) -> bool:
         """Whether :meth:`remember` noted *key*, of this code, in any process."""
-        return self.recall(key) is not None
+        return self.cache.load(self._memory_name(key)) is not None
 
-    def recall(self, key: str) -> bytes | None:
-        """What :meth:`remember` noted of *key*; ``None`` if it did not."""
-        return self.cache.load(self._memory_name(key))
-
-    def remember(self, key: str, content: bytes = b"") -> None:
-        """Note *key* in the cache, and what there is to say of it."""
-        self.cache.store(self._memory_name(key), content)
+    def remember(self, key: str) -> None:
+        """Note *key* in the cache."""
+        self.cache.store(self._memory_name(key), b"")
 
     def _memory_name(self, key: str) -> str:
         return fingerprint(f"{self._identity}note\0{key}").hex()[:40]

@@ -251,7 +251,6 @@ class _PieceRecorder(Recorder):
             {},
             given.allow_bf16x3,
             largest_tile=given.largest_tile,
-            choose=given.choose,
         )
         self._recording: Recording | None = recording
         recording.recorders.append(self)

@@ -43,11 +43,6 @@ from onnxplug_cpu.compiler.kernels.contraction.division import (
 from onnxplug_cpu.compiler.kernels.contraction.operands import once, tap_offsets
 from onnxplug_cpu.compiler.kernels.contraction.pack import PackPanel, panel_way
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
-from onnxplug_cpu.compiler.kernels.contraction.schedule import (
-    SUGGESTED,
-    Schedule,
-    other_divisions,
-)
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -233,9 +228,8 @@ class SplitProduct(Product):
         recorder: Recorder,
         contraction: Contraction,
         label: str,
-        schedule: Schedule = SUGGESTED,
     ) -> None:
-        super().__init__(recorder, contraction, f"{label} (bf16x3)", schedule)
+        super().__init__(recorder, contraction, f"{label} (bf16x3)")
         pixels = _pixels(contraction)
         if pixels is None:
             raise ValueError(f"strides of {self.a.strides} are not those of pixels")
@@ -280,14 +274,10 @@ class SplitProduct(Product):
             self.panels,
             most_rows=ROWS,
             together=2,
-            row_parts=self.schedule.row_parts or max(1, round(parts)),
-            column_parts=self.schedule.column_parts or 1,
-            chunks=self.schedule.chunks or -(-chunks // self.batches),
+            row_parts=max(1, round(parts)),
+            column_parts=1,
+            chunks=-(-chunks // self.batches),
         )
-
-    def schedules(self) -> Iterable[Schedule]:
-        """Other parts of the matrix."""
-        return other_divisions(self.division, self.recorder.workers)
 
     def record(self) -> None:
         """Record the commands."""

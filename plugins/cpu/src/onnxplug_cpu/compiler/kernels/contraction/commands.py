@@ -14,7 +14,6 @@ from onnxplug_cpu.compiler.kernels.contraction.operands import (
     once,
     with_line,
 )
-from onnxplug_cpu.compiler.kernels.contraction.schedule import record_product
 from onnxplug_cpu.compiler.kernels.movement.copy import record_copy
 
 if TYPE_CHECKING:
@@ -118,12 +117,9 @@ def record_contraction(
         if by_tiles is not None:
             if by_tiles is copied:
                 record_copy(recorder, single, copy)
-            record_product(
-                recorder,
-                lambda to, way: bf16x3.SplitProduct(to, by_tiles, label, way),
-            )
+            bf16x3.SplitProduct(recorder, by_tiles, label).record()
             return
-    record_product(recorder, lambda to, way: FmaProduct(to, contraction, label, way))
+    FmaProduct(recorder, contraction, label).record()
 
 
 def _repeated(a: View, b: View) -> tuple[int, ...]:

@@ -103,11 +103,6 @@ class Blocks(NamedTuple):
     tap_blocks: int
     block_depth: int
 
-    def in_passes(self, passes: int) -> Blocks:
-        """The same sums, in so many passes over a chunk at most."""
-        inner = -(-self.blocks // passes)
-        return self._replace(outer_blocks=-(-self.blocks // inner), inner_blocks=inner)
-
 
 def divide_depth(taps: int, depth: int, *, most: int, passes: int = 1) -> Blocks:
     """Blocks of at most *most* of K, each of whole taps or within one.
@@ -123,5 +118,7 @@ def divide_depth(taps: int, depth: int, *, most: int, passes: int = 1) -> Blocks
     most_taps = max(1, most // max(1, depth))
     block_taps = -(-taps // -(-taps // most_taps))
     blocks = -(-taps // block_taps) * tap_blocks
-    whole = Blocks(1, blocks, blocks, block_taps, tap_blocks, block_depth)
-    return whole.in_passes(passes)
+    inner = -(-blocks // passes)
+    return Blocks(
+        -(-blocks // inner), inner, blocks, block_taps, tap_blocks, block_depth
+    )

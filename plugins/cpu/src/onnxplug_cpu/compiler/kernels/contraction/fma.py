@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.kernel import Kernel
@@ -41,13 +40,6 @@ from onnxplug_cpu.compiler.kernels.contraction.pack import (
     panel_way,
 )
 from onnxplug_cpu.compiler.kernels.contraction.product import Product
-from onnxplug_cpu.compiler.kernels.contraction.schedule import (
-    PANELS,
-    ROWS,
-    SUGGESTED,
-    Schedule,
-    other_divisions,
-)
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
     TileProduct,
     TileShape,
@@ -55,7 +47,6 @@ from onnxplug_cpu.compiler.kernels.contraction.tile import (
     masked_rows,
     narrow_tile,
     tile_shape,
-    wide_tiles,
     wide_vectors,
 )
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES
@@ -159,21 +150,13 @@ class FmaProduct(Product):
         recorder: Recorder,
         contraction: Contraction,
         label: str,
-        schedule: Schedule = SUGGESTED,
     ) -> None:
-        super().__init__(recorder, contraction, label, schedule)
+        super().__init__(recorder, contraction, label)
         self.element = _ELEMENTS[self.a.dtype_name]
-        self.usual = tile_shape(recorder.isa)
-        self.tile = TileShape(*(schedule.tile or self.usual))
+        self.usual = self.tile = tile_shape(recorder.isa)
         narrow = narrow_tile(recorder.isa, self.columns * self.itemsize)
-        if (
-            narrow is not None
-            and schedule.tile is None
-            and self.line_rows > narrow.rows
-        ):
+        if narrow is not None and self.line_rows > narrow.rows:
             self.tile = narrow
-        elif self.tile.rows * self.tile.vectors > self.usual.rows * self.usual.vectors:
-            raise ValueError(f"{self.tile} is larger than {self.usual}, which has room")
 
     def record(self) -> None:
         """Record the commands."""
@@ -182,7 +165,7 @@ class FmaProduct(Product):
         usual = tile = self.usual._replace(vectors=right.vectors)
         if right.way == "panels":
             usual, tile = self.usual, self.tile
-        division = self._divide(tile, self.schedule)
+        division = self._divide(tile)
         blocks = self._blocks(self._divide(usual), right)
         outer = blocks.outer_blocks
         panel_bytes = right.vectors * VECTOR_BYTES
@@ -225,18 +208,7 @@ class FmaProduct(Product):
 
     # the division of the work
 
-    def schedules(self) -> Iterable[Schedule]:
-        """Other tiles, other parts of the matrix, and other orders of loops."""
-        usual = self.usual
-        for rows in range(usual.rows - 1, usual.rows // 2, -1 - usual.rows // 8):
-            yield Schedule(tile=(rows, usual.vectors))
-        if self._chains(usual.vectors) == 1:
-            yield from (Schedule(tile=shape) for shape in wide_tiles(self.recorder.isa))
-        yield from (Schedule(order=order) for order in (ROWS, PANELS))
-        yield from (Schedule(passes=passes) for passes in (1, 2, 4))
-        yield from other_divisions(self._divide(usual), self.recorder.workers)
-
-    def _divide(self, tile: TileShape, schedule: Schedule = SUGGESTED) -> Division:
+    def _divide(self, tile: TileShape) -> Division:
         per_panel = tile.vectors * VECTOR_BYTES // self.itemsize
         seconds = max(self.flops / _FLOPS, self.nbytes / _BYTES)
         wanted = chunks_for(seconds, self.recorder.workers)
@@ -250,9 +222,9 @@ class FmaProduct(Product):
             -(-self.columns // per_panel),
             most_rows=tile.rows,
             together=1,
-            row_parts=schedule.row_parts or row_parts,
-            column_parts=schedule.column_parts or cached,
-            chunks=schedule.chunks or -(-wanted // self.batches),
+            row_parts=row_parts,
+            column_parts=cached,
+            chunks=-(-wanted // self.batches),
             rows_first=cached <= 1 and self._rows_first(),
         )
 
@@ -272,8 +244,7 @@ class FmaProduct(Product):
         return max(1, round(kept / ROWS_BYTES))
 
     def _blocks(self, division: Division, right: _Right) -> Blocks:
-        """Blocks as the suggested *division* wants them, whatever the schedule: they
-        say how sums are rounded."""
+        """Blocks as *division* wants them: they say how sums are rounded."""
         if right.way == "dot":
             return divide_depth(1, self.depth, most=max(1, self.depth))
         passes = 1
@@ -286,14 +257,11 @@ class FmaProduct(Product):
         if self.taps > 1:
             few = self.depth <= FEW_CHANNELS
             most = FEW_CHANNELS_DEPTH if few else TAPS_DEPTH
-        blocks = divide_depth(self.taps, self.depth, most=most, passes=passes)
-        return blocks.in_passes(self.schedule.passes or blocks.outer_blocks)
+        return divide_depth(self.taps, self.depth, most=most, passes=passes)
 
     def _by_rows(self, division: Division, right: _Right, depth: int) -> bool:
         """Whether a chunk's part of B, *depth* of K, stays in the cache, so that the
         result can be written in order."""
-        if self.schedule.order:
-            return self.schedule.order == ROWS
         panel = depth * right.vectors * VECTOR_BYTES
         return division.all_tiles > 1 and panel * division.chunk_panels <= B_BYTES
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from onnxplug_cpu.compiler.ir.commands import Word, Words
 from onnxplug_cpu.compiler.kernels.contraction.division import Blocks, Division
-from onnxplug_cpu.compiler.kernels.contraction.schedule import SUGGESTED, Schedule
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.kernel import Kernel
@@ -24,8 +22,6 @@ class Product(ABC):
         recorder: receives the commands.
         contraction: what is computed.
         label: for profiles.
-        schedule: how it is computed.
-        note: what is to be said of that.
         batches: matrices of the result.
         lines, line_rows: of each.
         rows: of all its lines.
@@ -41,11 +37,8 @@ class Product(ABC):
         recorder: Recorder,
         contraction: Contraction,
         label: str,
-        schedule: Schedule = SUGGESTED,
     ) -> None:
         self.recorder = recorder
-        self.schedule = schedule
-        self.note = ""
         self.contraction = contraction
         self.a, self.b, self.out = contraction.a, contraction.b, contraction.out
         self.label = label
@@ -61,10 +54,6 @@ class Product(ABC):
     @abstractmethod
     def record(self) -> None:
         """Record the commands."""
-
-    @abstractmethod
-    def schedules(self) -> Iterable[Schedule]:
-        """What may be faster than the suggested schedule."""
 
     def call(
         self,
@@ -113,5 +102,4 @@ class Product(ABC):
             label=self.label,
             flops=self.flops,
             nbytes=self.nbytes,
-            note=self.note,
         )

@@ -53,11 +53,6 @@ def tile_shape(isa: Isa) -> TileShape:
     return TileShape(max(1, (isa.registers - 1 - per_vector) // per_vector), 1)
 
 
-def wide_tiles(isa: Isa) -> tuple[TileShape, ...]:
-    """Lower tiles of more vectors, which some matrices are computed faster by."""
-    return (TileShape(9, 3), TileShape(6, 4)) if isa.name == "avx512" else ()
-
-
 def narrow_tile(isa: Isa, nbytes: int) -> TileShape | None:
     """A tile of three half vectors, for a matrix of so few columns: with 24 of f32 it
     computes none in vain."""
