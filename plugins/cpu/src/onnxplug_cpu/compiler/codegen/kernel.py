@@ -17,10 +17,11 @@ their words do not name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.codegen.types import I64, PTR, Type
+from onnxplug_cpu.compiler.codegen.types import F32, I64, PTR, Type
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
@@ -102,6 +103,27 @@ class Kernel:
         return f"Kernel({self.key!r})"
 
 
+Pointer: TypeAlias = "Value"
+Integer: TypeAlias = "Value"
+Float: TypeAlias = "Value"
+
+_TYPES: Final = {"Pointer": PTR, "Integer": I64, "Float": F32}
+"""What the annotations of :class:`Arguments` and :class:`KernelWords` mean."""
+
+
+class Arguments(Record):
+    """The arguments of a function other than a kernel's, named once for it and for who
+    calls it.
+
+    A subclass annotates them, in order, as :data:`Pointer` or :data:`Integer`.
+    """
+
+    @classmethod
+    def parameters(cls) -> list[tuple[str, Type]]:
+        """Names and types, as :meth:`~.emit.Module.function` takes them."""
+        return [(name, _TYPES[cls.__annotations__[name]]) for name in cls._fields]
+
+
 class KernelFunction:
     """The function of a kernel while it is written: its words by name.
 
@@ -127,3 +149,29 @@ class KernelFunction:
         """The first bytes of *word* as a *type_*."""
         f = self.function
         return f.load(f.at(self._words, self._position[word], I64), type_)
+
+
+class KernelWords(KernelFunction):
+    """The function of a kernel while it is written, its words as attributes.
+
+    A subclass annotates them, in order, as :data:`Pointer`, :data:`Integer` or
+    :data:`Float`, after those of its base.  To read one is to load it where the
+    function is just then.
+
+    Args:
+        more: words by name only, after the others.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+    """Of all words, in order."""
+
+    def __init_subclass__(cls) -> None:
+        cls.names = (*cls.names, *cls.__annotations__)
+        for word, annotation in cls.__annotations__.items():
+            load = functools.partial(
+                KernelFunction.word, word=word, type_=_TYPES[annotation]
+            )
+            setattr(cls, word, property(load))
+
+    def __init__(self, module: Module, name: str, more: tuple[str, ...] = ()) -> None:
+        super().__init__(module, name, (*self.names, *more))

@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.kernels.attention.scores import (
     mask_words,
 )
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.contraction.tile import PARAMETERS
+from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments
 from onnxplug_cpu.compiler.kernels.rows import Operand, move, opaque
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
@@ -424,7 +424,4 @@ class _Writer:
         one, none = f.value(1, I64), f.value(0, I64)
         arguments |= {"taps": one, "offsets": f.zero(PTR)}
         arguments |= {"panels": one, "b_panel": none}
-        names = [name for name, _ in PARAMETERS]
-        if arguments.keys() != set(names):
-            raise TypeError(f"a tile takes {names}; got {list(arguments)}")
-        f.call_pointer(function, *(arguments[name] for name in names))
+        f.call_pointer(function, *TileArguments(**arguments))

@@ -441,7 +441,7 @@ class _Packing:
                 "offsets": Words((0,)),
                 "batches1": heads,
                 "parts": parts,
-                "function": Code(self.kernel),
+                "pack": Code(self.kernel),
             },
             chunks=batches * heads * parts,
             label=label,

@@ -445,7 +445,7 @@ class SplitProduct(Product):
                     "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
                     "batches1": b.shape[1],
                     "parts": parts,
-                    "function": Code(Kernel(PackPanel("f32", way))),
+                    "pack": Code(Kernel(PackPanel("f32", way))),
                     "verdicts": target,
                 },
                 chunks=matrices * parts,

@@ -19,7 +19,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
 from onnxplug_cpu.compiler.codegen.tile_registers import state_bytes, tiles_of
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     BLOCK,
@@ -28,58 +28,29 @@ from onnxplug_cpu.compiler.kernels.contraction.bf16x3_terms import (
     STEP,
     STEP_BYTES,
     TERMS,
+    SplitArguments,
     define_split_pixels,
 )
 from onnxplug_cpu.compiler.kernels.contraction.bf16x3_tile import (
     SUMS_BYTES,
     SUMS_ROW,
     TILE_SUMS,
+    BlockArguments,
+    FlaggedArguments,
+    SumsArguments,
     configure,
     define_add_sums,
     define_flagged_rows,
 )
-from onnxplug_cpu.compiler.kernels.contraction.chunk import SHARED_WORDS, Chunk, RowTile
+from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, RowTile
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
-WORDS = (
-    *SHARED_WORDS,
-    "b",
-    "b_batch0",
-    "b_batch1",
-    "b_panel",
-    "depth",
-    "pixel",
-    "pixel_line",
-    "pixel_row",
-    "last_pixel",
-    "pitch",
-    "line_rows",
-    "term_offsets",
-    "splits",
-    "terms",
-    "terms_distance",
-    "terms_matrix",
-    "plane",
-    "flags",
-    "flags_distance",
-    "flags_matrix",
-    "sums",
-    "sums_tail",
-    "sums_low",
-    "sums_low_tail",
-    "prefetch",
-    "partial",
-    "partial_distance",
-    "partial_panel",
-)
 
+class TermsWords(ChunkWords):
+    """Words of :class:`TermsProduct`; strides are in bytes.
 
-class TermsProduct(Generator):
-    """Computes chunks of contractions; strides are in bytes.
-
-    Words beside :data:`~.chunk.SHARED_WORDS`, whose tiles are computed two
-    ``together``, and whose ``block_depth`` is in steps:
+    Tiles are computed two ``together``, and ``block_depth`` is in steps.
 
     - ``b``, packed, with its strides over two batch axes and the distance of panels;
       ``depth``, the elements of a tap;
@@ -98,224 +69,293 @@ class TermsProduct(Generator):
       and of panels.
     """
 
-    words = WORDS
+    b: Pointer
+    b_batch0: Integer
+    b_batch1: Integer
+    b_panel: Integer
+    depth: Integer
+    pixel: Integer
+    pixel_line: Integer
+    pixel_row: Integer
+    last_pixel: Integer
+    pitch: Integer
+    line_rows: Integer
+    term_offsets: Pointer
+    splits: Integer
+    terms: Pointer
+    terms_distance: Integer
+    terms_matrix: Integer
+    plane: Integer
+    flags: Pointer
+    flags_distance: Integer
+    flags_matrix: Integer
+    sums: Pointer
+    sums_tail: Pointer
+    sums_low: Pointer
+    sums_low_tail: Pointer
+    prefetch: Integer
+    partial: Pointer
+    partial_distance: Integer
+    partial_panel: Integer
+
+
+class TermsProduct(Generator):
+    """Computes chunks of contractions."""
+
+    words = TermsWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name, isa)
+        _Terms(module, name, isa).write()
 
 
-def _write(module: Module, name: str, isa: Isa) -> None:
-    split_pixels, add_sums = define_split_pixels(module), define_add_sums(module)
-    flagged_rows = define_flagged_rows(module, isa)
-    chunk = Chunk(module, name, WORDS)
-    f = chunk.function
-    integer, pointer = chunk.integer, chunk.pointer
-    byte = Type("i8")
-    state = f.stack(byte, state_bytes(isa))
-    stack_sums, spare = f.stack(byte, SUMS_BYTES), f.stack(byte, SUMS_BYTES)
-    tiles = tiles_of(f, isa, state)
-    zero = f.value(0, I64)
+class _Terms:
+    """The loops over passes, panels, pairs of tiles and blocks of K."""
 
-    a, b = chunk.matrix_of("a"), chunk.matrix_of("b")
-    a_line, a_row, b_panel = integer("a_line"), integer("a_row"), integer("b_panel")
-    columns, tile_rows = chunk.columns, chunk.tile_rows
-    taps, depth = integer("taps"), integer("depth")
-    offsets, term_offsets = pointer("offsets"), pointer("term_offsets")
-    first_panel, end_panel = chunk.first_panel, chunk.end_panel
-    first_tile, end_tile = chunk.first_tile, chunk.end_tile
-    pairs = (end_tile - first_tile + 1) // 2
+    def __init__(self, module: Module, name: str, isa: Isa) -> None:
+        self.split_pixels = define_split_pixels(module)
+        self.add_sums = define_add_sums(module)
+        self.flagged_rows = define_flagged_rows(module, isa)
+        words = self.words = TermsWords(module, name)
+        chunk = self.chunk = Chunk(words)
+        f = self.f = words.function
+        byte = Type("i8")
+        self.state = f.stack(byte, state_bytes(isa))
+        self.stack_sums = f.stack(byte, SUMS_BYTES)
+        self.spare = f.stack(byte, SUMS_BYTES)
+        self.tiles = tiles_of(f, isa, self.state)
+        self.zero = f.value(0, I64)
+        self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
+        self.a_line, self.a_row = words.a_line, words.a_row
+        self.b_panel = words.b_panel
+        self.taps, self.depth = words.taps, words.depth
+        self.offsets, self.term_offsets = words.offsets, words.term_offsets
+        self.pairs = (chunk.end_tile - chunk.first_tile + 1) // 2
+        self.pixel, self.pixel_row = words.pixel, words.pixel_row
+        self.pixel_line, self.plane = words.pixel_line, words.plane
+        self.pitch, self.line_rows = words.pitch, words.line_rows
+        self._find_terms()
+        self.outer, self.inner = words.outer_blocks, words.inner_blocks
+        self.blocks, self.block_taps = words.blocks, words.block_taps
+        self.tap_blocks, self.block_steps = words.tap_blocks, words.block_depth
+        self.tap_steps = (self.depth + (STEP - 1)) // STEP
+        partial = words.partial
+        self.waits = partial.compare("ne", f.zero(PTR))
+        self.partial = offset(f, partial, words.worker * words.partial_distance)
 
-    pixel, pixel_row = integer("pixel"), integer("pixel_row")
-    pixel_line, plane = integer("pixel_line"), integer("plane")
-    pitch, line_rows = integer("pitch"), integer("line_rows")
+    def _find_terms(self) -> None:
+        """Which pixels the chunk reads, and where their terms and flags are."""
+        f, words, chunk = self.f, self.words, self.chunk
+        end = chunk.row_tile(chunk.end_tile - 1)
+        self.first_pixel = self.pixel_of(chunk.row_tile(chunk.first_tile))
+        last = self.pixel_of(end) + (end.rows - 1) * self.pixel_row
+        end_pixel = last + words.last_pixel + 1
+        self.pixels = end_pixel - self.first_pixel
+        self.splits = words.splits.compare("ne", 0)
+        # those of all pixels have also those before this chunk's
+        before = f.select(self.splits, self.zero, self.first_pixel)
+        terms = offset(f, words.terms, words.worker * words.terms_distance)
+        terms = offset(f, terms, chunk.matrix * words.terms_matrix)
+        self.terms = offset(f, terms, before * PIXEL_BYTES)
+        flags = offset(f, words.flags, words.worker * words.flags_distance)
+        flags = offset(f, flags, chunk.matrix * words.flags_matrix)
+        self.flags = offset(f, flags, before * FLAG_BYTES)
 
-    def pixel_of(tile: RowTile) -> Value:
-        return tile.line * pixel_line + tile.row * pixel_row
+    def pixel_of(self, tile: RowTile) -> Value:
+        """The first pixel of a tile."""
+        return tile.line * self.pixel_line + tile.row * self.pixel_row
 
-    end = chunk.row_tile(end_tile - 1)
-    first_pixel = pixel_of(chunk.row_tile(first_tile))
-    end_pixel = pixel_of(end) + (end.rows - 1) * pixel_row + integer("last_pixel") + 1
-    pixels = end_pixel - first_pixel
-    splits = integer("splits").compare("ne", 0)
-    # those of all pixels have also those before this chunk's
-    before = f.select(splits, zero, first_pixel)
-    terms = offset(f, pointer("terms"), chunk.worker * integer("terms_distance"))
-    terms = offset(f, terms, chunk.matrix * integer("terms_matrix"))
-    terms = offset(f, terms, before * PIXEL_BYTES)
-    flags = offset(f, pointer("flags"), chunk.worker * integer("flags_distance"))
-    flags = offset(f, flags, chunk.matrix * integer("flags_matrix"))
-    flags = offset(f, flags, before * FLAG_BYTES)
+    def write(self) -> None:
+        configure(self.tiles, self.chunk.tile_rows)
+        self.f.loop(self.outer, self._pass)
+        self.tiles.release()
+        self.f.finish()
 
-    outer, inner = integer("outer_blocks"), integer("inner_blocks")
-    blocks, block_taps = integer("blocks"), integer("block_taps")
-    tap_blocks, block_steps = integer("tap_blocks"), integer("block_depth")
-    tap_steps = (depth + (STEP - 1)) // STEP
-    partial = pointer("partial")
-    waits = partial.compare("ne", f.zero(PTR))
-    partial = offset(f, partial, chunk.worker * integer("partial_distance"))
+    def _pass(self, number: Value) -> None:
+        f, chunk = self.f, self.chunk
+        pass_ = _Pass(self, number)
 
-    def over_outer(outer_block: Value) -> None:
-        first = outer_block * inner
-        count = f.minimum(blocks - first, inner)
+        def panel(panel: Value) -> None:
+            f.loop(self.pairs, lambda pair: _Pair(pass_, panel, pair).write())
+
+        f.loop(chunk.end_panel, panel, start=chunk.first_panel)
+
+    def split(self, start: Value, length: Value) -> None:
+        """Make the terms of the chunk's pixels, of so much of a tap."""
+        f = self.f
+        arguments = SplitArguments(
+            source=offset(f, self.a, self.first_pixel * self.pixel + start * 4),
+            apart=self.pixel,
+            pixels=self.pixels,
+            depth=length,
+            target=self.terms,
+            plane=self.plane,
+            flags=self.flags,
+        )
+        f.call_void(self.split_pixels, *arguments)
+
+
+class _Pass:
+    """Some blocks of K over the chunk."""
+
+    def __init__(self, terms: _Terms, number: Value) -> None:
+        self.terms, f = terms, terms.f
+        self.first_block = number * terms.inner
+        self.blocks = f.minimum(terms.blocks - self.first_block, terms.inner)
         # of a tap, if there are several passes; they have parts of one tap each
-        first_step = f.select(outer.compare("gt", 1), first * block_steps, zero)
+        first_step = f.select(
+            terms.outer.compare("gt", 1),
+            self.first_block * terms.block_steps,
+            terms.zero,
+        )
         start = first_step * STEP
-        length = depth - start
-        part = f.minimum(length, count * block_steps * STEP)
-        length = f.select(outer.compare("gt", 1), part, length)
-
-        def split() -> None:
-            f.call_void(
-                split_pixels,
-                offset(f, a, first_pixel * pixel + start * 4),
-                pixel,
-                pixels,
-                length,
-                terms,
-                plane,
-                flags,
-            )
-
-        f.branch(splits, split)
+        length = terms.depth - start
+        part = f.minimum(length, self.blocks * terms.block_steps * STEP)
+        length = f.select(terms.outer.compare("gt", 1), part, length)
+        f.branch(terms.splits, lambda: terms.split(start, length))
         # steps before this part of K among the terms
-        skipped = f.select(splits, first_step, zero)
-        flagged = _any_flag(f, flags, pixels)
-        last = (outer_block + 1).compare("eq", outer)
-        f.loop(
-            end_panel,
-            lambda panel: (
-                f.loop(
-                    pairs,
-                    lambda pair: over_pair(
-                        panel, pair, first, count, skipped, flagged, last
-                    ),
-                )
-                and None
-            ),
-            start=first_panel,
-        )
+        self.skipped = f.select(terms.splits, first_step, terms.zero)
+        self.flagged = _any_flag(f, terms.flags, terms.pixels)
+        self.is_last = (number + 1).compare("eq", terms.outer)
 
-    def over_pair(
-        panel: Value,
-        pair: Value,
-        first: Value,
-        count: Value,
-        skipped: Value,
-        flagged: Value,
-        last: Value,
-    ) -> None:
-        column = panel * BLOCK
-        width = f.minimum(columns - column, BLOCK)
-        narrow = width <= BLOCK // 2
-        number = first_tile + pair * 2
-        is_pair = number + 1 < end_tile
-        function = f.select(
-            is_pair,
-            f.select(narrow, pointer("sums_tail"), pointer("sums")),
-            f.select(narrow, pointer("sums_low_tail"), pointer("sums_low")),
+
+class _Pair:
+    """One or two row tiles by a panel of B."""
+
+    def __init__(self, pass_: _Pass, panel: Value, number: Value) -> None:
+        self.pass_, self.terms, self.number = pass_, pass_.terms, number
+        terms, f, chunk = self.terms, self.terms.f, self.terms.chunk
+        words = terms.words
+        self.column = panel * BLOCK
+        self.width = f.minimum(chunk.columns - self.column, BLOCK)
+        narrow = self.width <= BLOCK // 2
+        tile = chunk.first_tile + number * 2
+        self.are_two = tile + 1 < chunk.end_tile
+        self.function = f.select(
+            self.are_two,
+            f.select(narrow, words.sums_tail, words.sums),
+            f.select(narrow, words.sums_low_tail, words.sums_low),
         )
-        pair_of_tiles = [
-            chunk.row_tile(number),
-            chunk.row_tile(f.select(is_pair, number + 1, number)),
+        # the first tile stands for a second one that is not there
+        self.tiles = [
+            chunk.row_tile(tile),
+            chunk.row_tile(f.select(self.are_two, tile + 1, tile)),
         ]
-        places = [pixel_of(tile) - first_pixel for tile in pair_of_tiles]
-        waiting = offset(f, partial, (panel - first_panel) * integer("partial_panel"))
-        waiting = offset(f, waiting, pair * SUMS_BYTES)
-        sums = f.select(waits, waiting, stack_sums)
-        b_here = offset(f, b, panel * b_panel)
-        following = f.select(
-            (panel + 1).compare("lt", end_panel), offset(f, b_here, b_panel), b_here
+        self.pixels = [terms.pixel_of(each) - terms.first_pixel for each in self.tiles]
+        waiting = (panel - chunk.first_panel) * words.partial_panel
+        waiting = offset(f, offset(f, terms.partial, waiting), number * SUMS_BYTES)
+        self.sums = f.select(terms.waits, waiting, terms.stack_sums)
+        self.b = offset(f, terms.b, panel * terms.b_panel)
+        self.following = f.select(
+            (panel + 1).compare("lt", chunk.end_panel),
+            offset(f, self.b, terms.b_panel),
+            self.b,
         )
 
-        def each(body: Callable[[RowTile, Value, Value], None]) -> None:
-            """*body* with each tile, its first pixel and where its sums are."""
-            body(pair_of_tiles[0], places[0], zero)
-            second = f.value(TILE_SUMS, I64)
-            f.branch(is_pair, lambda: body(pair_of_tiles[1], places[1], second))
+    def write(self) -> None:
+        """Compute the blocks of the pass, and finish the tiles after the last one."""
+        f, pass_ = self.terms.f, self.pass_
+        f.loop(pass_.blocks, lambda index: _Block(self, index).write())
+        f.branch(pass_.is_last, lambda: self.each(self._finish))
 
-        def over_inner(index: Value) -> None:
-            block = first + index
-            first_tap = block // tap_blocks * block_taps
-            count = f.minimum(taps - first_tap, block_taps)
-            start = block % tap_blocks * block_steps
-            length = f.minimum(depth - start * STEP, block_steps * STEP)
-            steps = (length + (STEP - 1)) // STEP
-            above = (first_tap * tap_steps + start) * STEP_BYTES
-            b_start = offset(f, b_here, above)
-            is_first = block.compare("eq", 0)
-            target = f.select(is_first, sums, spare)
-            my_terms = offset(f, terms, (start - skipped) * (plane * TERMS))
-            my_offsets = f.at(term_offsets, first_tap, I64)
-            f.call_pointer(
-                function,
-                state,
-                *(offset(f, my_terms, place * PIXEL_BYTES) for place in places),
-                pixel_row * PIXEL_BYTES,
-                plane,
-                b_start,
-                target,
-                steps,
-                count,
-                my_offsets,
-                offset(
-                    f, following, above + pair * (count * steps * integer("prefetch"))
+    def each(self, body: Callable[[RowTile, Value, Value], None]) -> None:
+        """*body* with each tile, its first pixel and where its sums are."""
+        f = self.terms.f
+        body(self.tiles[0], self.pixels[0], self.terms.zero)
+        second = f.value(TILE_SUMS, I64)
+        f.branch(self.are_two, lambda: body(self.tiles[1], self.pixels[1], second))
+
+    def _finish(self, tile: RowTile, _: Value, at: Value) -> None:
+        """The rows of a tile, which may belong to several lines of the result."""
+        terms, f = self.terms, self.terms.f
+        end = tile.row + tile.rows
+        place = offset(f, self.sums, at)
+
+        def one_line(line: Value) -> None:
+            start = line * terms.pitch
+            first = f.maximum(start, tile.row)
+            rows = f.minimum(start + terms.line_rows, end) - first
+            part = tile._replace(line=tile.line + line, row=first - start, rows=rows)
+            source = offset(f, place, (first - tile.row) * SUMS_ROW)
+            f.branch(
+                rows.compare("gt", 0),
+                lambda: terms.chunk.finish(
+                    part, self.column, self.width, source, f.value(BLOCK, I64), 4
                 ),
             )
 
-            def compute_flagged(tile: RowTile, place: Value, at: Value) -> None:
-                row = tile.line * a_line + tile.row * a_row
-                f.call_void(
-                    flagged_rows,
-                    offset(f, a, row + start * (STEP * 4)),
-                    a_row,
-                    tile.rows,
-                    count,
-                    f.at(offsets, first_tap, I64),
-                    length,
-                    b_start,
-                    offset(f, target, at),
-                    offset(f, flags, place * FLAG_BYTES),
-                    pixel_row * FLAG_BYTES,
-                    my_offsets,
-                )
+        last = (end - 1) // terms.pitch
+        f.loop(last + 1, one_line, start=tile.row // terms.pitch)
 
-            def add(tile: RowTile, _: Value, at: Value) -> None:
-                f.call_void(
-                    add_sums, offset(f, sums, at), offset(f, spare, at), tile.rows
-                )
 
-            f.branch(flagged, lambda: each(compute_flagged))
-            f.branch(is_first, lambda: None, lambda: each(add))
+class _Block:
+    """A block of K of a pair."""
 
-        f.loop(count, over_inner)
+    def __init__(self, pair: _Pair, index: Value) -> None:
+        self.pair, self.terms = pair, pair.terms
+        terms, f = self.terms, self.terms.f
+        number = pair.pass_.first_block + index
+        self.first_tap = number // terms.tap_blocks * terms.block_taps
+        self.taps = f.minimum(terms.taps - self.first_tap, terms.block_taps)
+        self.start = number % terms.tap_blocks * terms.block_steps
+        self.length = f.minimum(
+            terms.depth - self.start * STEP, terms.block_steps * STEP
+        )
+        self.steps = (self.length + (STEP - 1)) // STEP
+        self.above = (self.first_tap * terms.tap_steps + self.start) * STEP_BYTES
+        self.b = offset(f, pair.b, self.above)
+        self.is_first = number.compare("eq", 0)
+        self.sums = f.select(self.is_first, pair.sums, terms.spare)
 
-        def finish(tile: RowTile, _: Value, at: Value) -> None:
-            end = tile.row + tile.rows
-            place = offset(f, sums, at)
+    def write(self) -> None:
+        """Multiply, compute flagged rows anew, and add the sums to those before."""
+        terms, pair, f = self.terms, self.pair, self.terms.f
+        skipped = (self.start - pair.pass_.skipped) * (terms.plane * TERMS)
+        a = offset(f, terms.terms, skipped)
+        self.term_offsets = f.at(terms.term_offsets, self.first_tap, I64)
+        arguments = BlockArguments(
+            state=terms.state,
+            first=offset(f, a, pair.pixels[0] * PIXEL_BYTES),
+            second=offset(f, a, pair.pixels[1] * PIXEL_BYTES),
+            row=terms.pixel_row * PIXEL_BYTES,
+            plane=terms.plane,
+            b=self.b,
+            sums=self.sums,
+            steps=self.steps,
+            taps=self.taps,
+            offsets=self.term_offsets,
+            next=offset(
+                f,
+                pair.following,
+                self.above
+                + pair.number * (self.taps * self.steps * terms.words.prefetch),
+            ),
+        )
+        f.call_pointer(pair.function, *arguments)
+        f.branch(pair.pass_.flagged, lambda: pair.each(self._compute_flagged))
+        f.branch(self.is_first, lambda: None, lambda: pair.each(self._add))
 
-            def one_line(line: Value) -> None:
-                start = line * pitch
-                first = f.maximum(start, tile.row)
-                rows = f.minimum(start + line_rows, end) - first
-                part = tile._replace(
-                    line=tile.line + line, row=first - start, rows=rows
-                )
-                source = offset(f, place, (first - tile.row) * SUMS_ROW)
-                f.branch(
-                    rows.compare("gt", 0),
-                    lambda: chunk.finish(
-                        part, column, width, source, f.value(BLOCK, I64), 4
-                    ),
-                )
+    def _compute_flagged(self, tile: RowTile, pixel: Value, at: Value) -> None:
+        terms, f = self.terms, self.terms.f
+        row = tile.line * terms.a_line + tile.row * terms.a_row
+        arguments = FlaggedArguments(
+            a=offset(f, terms.a, row + self.start * (STEP * 4)),
+            a_row=terms.a_row,
+            rows=tile.rows,
+            taps=self.taps,
+            offsets=f.at(terms.offsets, self.first_tap, I64),
+            depth=self.length,
+            b=self.b,
+            sums=offset(f, self.sums, at),
+            flags=offset(f, terms.flags, pixel * FLAG_BYTES),
+            flags_row=terms.pixel_row * FLAG_BYTES,
+            term_offsets=self.term_offsets,
+        )
+        f.call_void(terms.flagged_rows, *arguments)
 
-            f.loop((end - 1) // pitch + 1, one_line, start=tile.row // pitch)
-
-        f.branch(last, lambda: each(finish))
-
-    configure(tiles, tile_rows)
-    f.loop(outer, over_outer)
-    tiles.release()
-    f.finish()
+    def _add(self, tile: RowTile, _: Value, at: Value) -> None:
+        terms, f = self.terms, self.terms.f
+        sums, more = (offset(f, place, at) for place in (self.pair.sums, terms.spare))
+        f.call_void(terms.add_sums, *SumsArguments(sums, more, tile.rows))
 
 
 def _any_flag(f: Function, flags: Value, pixels: Value) -> Value:

@@ -18,21 +18,28 @@ is in, and the rows of a tile are evenly spaced; those of a plain matrix are its
 
 from __future__ import annotations
 
+import functools
 from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     I32,
     I64,
-    PTR,
     U32,
     Function,
     Module,
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.codegen.tile_registers import ROW_BYTES, TILE_BYTES
+from onnxplug_cpu.compiler.kernels.contraction.pack import MatrixWords, PanelArguments
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
 
@@ -116,136 +123,165 @@ def load_sum(f: Function, place: Value) -> tuple[Value, Value]:
 
 # A
 
-_SPLIT_PIXELS = (
-    ("source", PTR),
-    ("apart", I64),
-    ("pixels", I64),
-    ("depth", I64),
-    ("target", PTR),
-    ("plane", I64),
-    ("flags", PTR),
-)
+
+class SplitArguments(Arguments):
+    """The arguments of the function that splits pixels of A.
+
+    ``source``, the first pixel's address, and the bytes from a pixel to the next, which
+    have ``depth`` consecutive elements; ``target``, where the first pixel is in the
+    first plane, and the bytes of a ``plane``; and the pixels' ``flags``, all of which
+    it sets.
+    """
+
+    source: Pointer
+    apart: Integer
+    pixels: Integer
+    depth: Integer
+    target: Pointer
+    plane: Integer
+    flags: Pointer
 
 
 def define_split_pixels(module: Module) -> str:
-    """Define the function that splits pixels of A; its name.
-
-    Its arguments are the first pixel's address and the bytes between pixels, which have
-    *depth* consecutive elements; where the first pixel is in the first plane, and the
-    bytes of a plane; and the pixels' flags, all of which it sets.
-    """
-    f = module.function("split_pixels", _SPLIT_PIXELS, internal=True, inline=False)
-    source, apart, pixels, depth, target, plane, flags = f.parameters
-    whole = depth & -STEP
-    left = depth - whole
-    low_mask, high_mask = f.first_lanes(left, LANES), f.first_lanes(left - LANES, LANES)
-    none = f.zero(_VECTOR)
-
-    def pixel(number: Value) -> None:
-        start = offset(f, source, number * apart)
-        place = offset(f, target, number * PIXEL_BYTES)
-
-        def put(place: Value, low: Value, high: Value, sticky: Value) -> Value:
-            terms = split(f, low, high)
-            store_terms(f, terms, place, plane)
-            return sticky + (terms.rest[0] + terms.rest[1])
-
-        def step(k: Value, place: Value, sticky: Value) -> list[Value]:
-            low = f.load(f.at(start, k, F32), _VECTOR)
-            high = f.load(f.at(start, k + LANES, F32), _VECTOR)
-            sticky = put(place, low, high, sticky)
-            return [offset(f, place, plane * TERMS), sticky]
-
-        place, sticky = f.loop(whole, step, [place, none], step=STEP)
-
-        def tail() -> list[Value]:
-            low = f.load_masked(f.at(start, whole, F32), low_mask, _VECTOR)
-            high = f.load_masked(f.at(start, whole + LANES, F32), high_mask, _VECTOR)
-            return [put(place, low, high, sticky)]
-
-        (sticky,) = f.branch(left.compare("gt", 0), tail, lambda: [sticky])
-        bits = f.bitcast(sticky.compare("ne", sticky), Type("i16"))
-        flag = f.convert(bits.compare("ne", 0), Type("u32"))
-        f.store(flag, f.at(flags, number, I32))
-
-    f.loop(pixels, pixel)
-    f.finish()
+    """Define the function that splits pixels of A; its name."""
+    f = module.function(
+        "split_pixels", SplitArguments.parameters(), internal=True, inline=False
+    )
+    _SplitPixels(f, SplitArguments(*f.parameters)).write()
     return f.name
 
 
-_SPLIT_WORDS = (
-    "a",
-    "a_batch0",
-    "a_batch1",
-    "pixels",
-    "pixel",
-    "depth",
-    "batches1",
-    "parts",
-    "terms",
-    "terms_matrix",
-    "plane",
-    "flags",
-    "flags_matrix",
-)
+class _SplitPixels:
+    """The loops over pixels and steps of their depth.
+
+    What is left of a pixel's elements adds up to a sum that sticks to NaN.
+    """
+
+    def __init__(self, f: Function, arguments: SplitArguments) -> None:
+        self.f, self.arguments = f, arguments
+        depth = arguments.depth
+        self.whole = depth & -STEP
+        self.left = depth - self.whole
+        self.low_mask = f.first_lanes(self.left, LANES)
+        self.high_mask = f.first_lanes(self.left - LANES, LANES)
+
+    def write(self) -> None:
+        self.f.loop(self.arguments.pixels, self._pixel)
+        self.f.finish()
+
+    def _pixel(self, number: Value) -> None:
+        f, arguments = self.f, self.arguments
+        start = offset(f, arguments.source, number * arguments.apart)
+        place = offset(f, arguments.target, number * PIXEL_BYTES)
+        step = functools.partial(self._step, start)
+        place, left = f.loop(self.whole, step, [place, f.zero(_VECTOR)], step=STEP)
+        (left,) = f.branch(
+            self.left.compare("gt", 0),
+            lambda: [self._tail(start, place, left)],
+            lambda: [left],
+        )
+        bits = f.bitcast(left.compare("ne", left), Type("i16"))
+        flag = f.convert(bits.compare("ne", 0), Type("u32"))
+        f.store(flag, f.at(arguments.flags, number, I32))
+
+    def _step(self, start: Value, k: Value, place: Value, left: Value) -> list[Value]:
+        f = self.f
+        low = f.load(f.at(start, k, F32), _VECTOR)
+        high = f.load(f.at(start, k + LANES, F32), _VECTOR)
+        left = self._put(place, low, high, left)
+        return [offset(f, place, self.arguments.plane * TERMS), left]
+
+    def _tail(self, start: Value, place: Value, left: Value) -> Value:
+        f, whole = self.f, self.whole
+        low = f.load_masked(f.at(start, whole, F32), self.low_mask, _VECTOR)
+        place_of_high = f.at(start, whole + LANES, F32)
+        high = f.load_masked(place_of_high, self.high_mask, _VECTOR)
+        return self._put(place, low, high, left)
+
+    def _put(self, place: Value, low: Value, high: Value, left: Value) -> Value:
+        terms = split(self.f, low, high)
+        store_terms(self.f, terms, place, self.arguments.plane)
+        return left + (terms.rest[0] + terms.rest[1])
 
 
-class SplitTerms(Generator):
-    """Splits all pixels of A; a chunk is a part of those of one matrix.
+class SplitWords(KernelWords):
+    """Words of :class:`SplitTerms`.
 
-    Words: ``a`` and its strides in bytes over two batch axes; how many ``pixels`` a
-    matrix has, the bytes from a ``pixel`` to the next, and its ``depth`` in elements;
+    ``a`` and its strides in bytes over two batch axes; how many ``pixels`` a matrix
+    has, the bytes from a ``pixel`` to the next, and its ``depth`` in elements;
     ``batches1``, the size of the second batch axis; into how many ``parts`` pixels are
     divided; ``terms``, where they go, and the bytes of a matrix and of a ``plane``; and
     the ``flags``, and the bytes of those of a matrix.
     """
 
-    words = _SPLIT_WORDS
+    a: Pointer
+    a_batch0: Integer
+    a_batch1: Integer
+    pixels: Integer
+    pixel: Integer
+    depth: Integer
+    batches1: Integer
+    parts: Integer
+    terms: Pointer
+    terms_matrix: Integer
+    plane: Integer
+    flags: Pointer
+    flags_matrix: Integer
+
+
+class SplitTerms(Generator):
+    """Splits all pixels of A; a chunk is a part of those of one matrix."""
+
+    words = SplitWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         split_pixels = define_split_pixels(module)
-        k = KernelFunction(module, name, self.words)
+        k = SplitWords(module, name)
         f = k.function
-        parts, batches1 = k.integer("parts"), k.integer("batches1")
+        parts, batches1 = k.parts, k.batches1
         matrix, part = k.chunk // parts, k.chunk % parts
-        pixels, apart = k.integer("pixels"), k.integer("pixel")
+        pixels, apart = k.pixels, k.pixel
         first = pixels * part // parts
-        source = offset(f, k.pointer("a"), (matrix // batches1) * k.integer("a_batch0"))
-        source = offset(f, source, (matrix % batches1) * k.integer("a_batch1"))
-        terms = offset(f, k.pointer("terms"), matrix * k.integer("terms_matrix"))
-        flags = offset(f, k.pointer("flags"), matrix * k.integer("flags_matrix"))
-        f.call_void(
-            split_pixels,
-            offset(f, source, first * apart),
-            apart,
-            pixels * (part + 1) // parts - first,
-            k.integer("depth"),
-            offset(f, terms, first * PIXEL_BYTES),
-            k.integer("plane"),
-            offset(f, flags, first * FLAG_BYTES),
+        source = offset(f, k.a, (matrix // batches1) * k.a_batch0)
+        source = offset(f, source, (matrix % batches1) * k.a_batch1)
+        terms = offset(f, k.terms, matrix * k.terms_matrix)
+        flags = offset(f, k.flags, matrix * k.flags_matrix)
+        arguments = SplitArguments(
+            source=offset(f, source, first * apart),
+            apart=apart,
+            pixels=pixels * (part + 1) // parts - first,
+            depth=k.depth,
+            target=offset(f, terms, first * PIXEL_BYTES),
+            plane=k.plane,
+            flags=offset(f, flags, first * FLAG_BYTES),
         )
+        f.call_void(split_pixels, *arguments)
         f.finish()
 
 
 # B
 
-_PACK_WORDS = (
-    "source",
-    "batch0",
-    "batch1",
-    "row",
-    "column",
-    "target",
-    "target_batch",
-    "rows",
-    "columns",
-    "taps",
-    "offsets",
-    "batches1",
-    "parts",
-    "function",
-    "verdicts",
-)
+
+class PackTermsWords(MatrixWords):
+    """Words of :class:`PackTerms`.
+
+    ``target_batch``, the bytes of one packed matrix; the sizes of the matrix of a tap;
+    how many ``taps``, and their ``offsets`` in the source; the size of the second batch
+    axis; into how many ``parts`` its panels are divided; ``pack``, the function that
+    copies rows and columns (:class:`~.pack.PackPanel`); and ``verdicts``, an i64 for
+    each chunk: 0 if all elements are 0, or finite as bfloat16 and not less than
+    :data:`LEAST`, so that the terms are exact.
+    """
+
+    target_batch: Integer
+    rows: Integer
+    columns: Integer
+    taps: Integer
+    offsets: Pointer
+    batches1: Integer
+    parts: Integer
+    pack: Pointer
+    verdicts: Pointer
 
 
 class PackTerms(Generator):
@@ -253,95 +289,102 @@ class PackTerms(Generator):
 
     A panel is :data:`BLOCK` columns: the steps of each tap, one after another.  What a
     matrix lacks of whole steps and panels is zero.
-
-    Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
-    ``target`` and the bytes of one packed matrix; the sizes of the matrix of a tap; how
-    many ``taps``, and their ``offsets`` in the source; the size of the second batch
-    axis; into how many ``parts`` its panels are divided; the function
-    that copies rows and columns (:class:`~.pack.PackPanel`); and
-    ``verdicts``, an i64 for each chunk: 0 if all elements are 0, or finite as bfloat16
-    and not less than :data:`LEAST`, so that the terms are exact.
     """
 
-    words = _PACK_WORDS
+    words = PackTermsWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write_pack(module, name, isa)
+        _PackedPanels(PackTermsWords(module, name)).write()
 
 
-def _write_pack(module: Module, name: str, isa: Isa) -> None:
-    k = KernelFunction(module, name, _PACK_WORDS)
-    f = k.function
-    row_bytes = 4 * BLOCK
-    buffer = f.stack(Type("i8"), STEP * row_bytes)
-    parts, batches1 = k.integer("parts"), k.integer("batches1")
-    matrix, part = k.chunk // parts, k.chunk % parts
-    source = offset(f, k.pointer("source"), (matrix // batches1) * k.integer("batch0"))
-    source = offset(f, source, (matrix % batches1) * k.integer("batch1"))
-    target = offset(f, k.pointer("target"), matrix * k.integer("target_batch"))
-    rows, columns = k.integer("rows"), k.integer("columns")
-    row, column = k.integer("row"), k.integer("column")
-    function = k.pointer("function")
-    steps = (rows + (STEP - 1)) // STEP
-    panels = (columns + (BLOCK - 1)) // BLOCK
-    zeros = f.zero(_VECTOR)
+_ROW_BYTES = 4 * BLOCK
+"""Of the buffer that a step of a panel is copied to before it is split."""
 
-    taps, offsets = k.integer("taps"), k.pointer("offsets")
 
-    def clear(start: Value | int) -> None:
+class _PackedPanels:
+    """The loops over panels, taps and steps; they carry what does not fit."""
+
+    def __init__(self, k: PackTermsWords) -> None:
+        self.k = k
+        f = self.f = k.function
+        self.buffer = f.stack(Type("i8"), STEP * _ROW_BYTES)
+        self.parts, batches1 = k.parts, k.batches1
+        matrix, self.part = k.chunk // self.parts, k.chunk % self.parts
+        self.source = k.source_of(matrix, batches1)
+        self.target = offset(f, k.target, matrix * k.target_batch)
+        self.rows, self.columns = k.rows, k.columns
+        self.row, self.column = k.row, k.column
+        self.pack = k.pack
+        self.steps = (self.rows + (STEP - 1)) // STEP
+        self.panels = (self.columns + (BLOCK - 1)) // BLOCK
+        self.taps, self.offsets = k.taps, k.offsets
+
+    def write(self) -> None:
+        f, k, part = self.f, self.k, self.part
+        first = self.panels * part // self.parts
+        end = self.panels * (part + 1) // self.parts
+        (unfit,) = f.loop(end, self._panel, [f.zero(_BITS)], start=first)
+        verdict = f.convert(f.reduce("or", unfit), I64)
+        f.store(verdict, f.at(k.verdicts, k.chunk, I64))
+        f.finish()
+
+    def _clear(self, start: Value | int) -> None:
         """Zeros in the rows from *start* on."""
+        f = self.f
+        zeros = f.zero(_VECTOR)
         f.loop(
-            STEP * (row_bytes // ROW_BYTES),
-            lambda line: f.store(zeros, offset(f, buffer, line * ROW_BYTES)),
-            start=start * (row_bytes // ROW_BYTES),
+            STEP * (_ROW_BYTES // ROW_BYTES),
+            lambda line: f.store(zeros, offset(f, self.buffer, line * ROW_BYTES)),
+            start=start * (_ROW_BYTES // ROW_BYTES),
         )
 
-    def panel(index: Value, unfit: Value) -> list[Value]:
-        clear(0)  # also beside few columns, of which only whole vectors are copied
-        return f.loop(taps, lambda tap, unfit: one_tap(index, tap, unfit), [unfit])
+    def _panel(self, index: Value, unfit: Value) -> list[Value]:
+        self._clear(
+            0
+        )  # also beside few columns, of which only whole vectors are copied
+        tap = functools.partial(self._tap, index)
+        return self.f.loop(self.taps, tap, [unfit])
 
-    def one_tap(index: Value, tap: Value, unfit: Value) -> list[Value]:
-        distance = f.load(f.at(offsets, tap, I64), I64)
-        start = offset(f, source, distance + index * BLOCK * column)
-        count = f.minimum(columns - index * BLOCK, BLOCK)
-        place = offset(f, target, (index * taps + tap) * steps * STEP_BYTES)
+    def _tap(self, index: Value, tap: Value, unfit: Value) -> list[Value]:
+        f = self.f
+        distance = f.load(f.at(self.offsets, tap, I64), I64)
+        start = offset(f, self.source, distance + index * BLOCK * self.column)
+        count = f.minimum(self.columns - index * BLOCK, BLOCK)
+        at = (index * self.taps + tap) * self.steps * STEP_BYTES
+        step = functools.partial(self._step, start, offset(f, self.target, at), count)
+        return f.loop(self.steps, step, [unfit])
 
-        def step(number: Value, unfit: Value) -> list[Value]:
-            first = number * STEP
-            height = f.minimum(rows - first, STEP)
-            f.call_pointer(
-                function,
-                offset(f, start, first * row),
-                row,
-                column,
-                height,
-                count,
-                buffer,
-                f.value(row_bytes, I64),
-            )
-            clear(height)
-            here = offset(f, place, number * STEP_BYTES)
-            return f.loop(
-                LANES, lambda pair, unfit: split_pair(here, pair, unfit), [unfit]
-            )
+    def _step(
+        self, start: Value, place: Value, count: Value, number: Value, unfit: Value
+    ) -> list[Value]:
+        """Copy so many columns of a step from *start* on, and split them."""
+        f = self.f
+        first = number * STEP
+        height = f.minimum(self.rows - first, STEP)
+        arguments = PanelArguments(
+            source=offset(f, start, first * self.row),
+            row_stride=self.row,
+            column_stride=self.column,
+            rows=height,
+            columns=count,
+            target=self.buffer,
+            width=f.value(_ROW_BYTES, I64),
+        )
+        f.call_pointer(self.pack, *arguments)
+        self._clear(height)
+        here = offset(f, place, number * STEP_BYTES)
+        return f.loop(LANES, functools.partial(self._split_pair, here), [unfit])
 
-        return f.loop(steps, step, [unfit])
-
-    def split_pair(here: Value, pair: Value, unfit: Value) -> list[Value]:
+    def _split_pair(self, here: Value, pair: Value, unfit: Value) -> list[Value]:
+        f = self.f
         for half in range(2):
-            low_at = offset(f, buffer, pair * row_bytes + half * ROW_BYTES)
+            low_at = offset(f, self.buffer, pair * _ROW_BYTES + half * ROW_BYTES)
             low = f.load(low_at, _VECTOR)
-            high = f.load(offset(f, low_at, LANES * row_bytes), _VECTOR)
+            high = f.load(offset(f, low_at, LANES * _ROW_BYTES), _VECTOR)
             place = offset(f, here, pair * ROW_BYTES + half * TILE_BYTES)
             store_terms(f, split(f, low, high), place)
             unfit = unfit | _unfit(f, low) | _unfit(f, high)
         return [unfit]
-
-    first, end = panels * part // parts, panels * (part + 1) // parts
-    (unfit,) = f.loop(end, panel, [f.zero(_BITS)], start=first)
-    verdict = f.convert(f.reduce("or", unfit), I64)
-    f.store(verdict, f.at(k.pointer("verdicts"), k.chunk, I64))
-    f.finish()
 
 
 def _unfit(f: Function, values: Value) -> Value:

@@ -9,10 +9,24 @@ multiplications take 14 loads.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, U32, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.emit import (
+    F32,
+    I64,
+    U32,
+    Function,
+    Module,
+    Type,
+    Value,
+)
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    Pointer,
+)
 from onnxplug_cpu.compiler.codegen.tile_registers import (
     ROW_BYTES,
     ROWS,
@@ -48,25 +62,30 @@ _A_TILES, _B_TILES = (4, 5), (6, 7)
 
 _STEPS_AHEAD = 4  # how far B is brought into the first cache
 
-_PARAMETERS: Final = (
-    ("state", PTR),
-    ("first", PTR),
-    ("second", PTR),
-    ("row", I64),
-    ("plane", I64),
-    ("b", PTR),
-    ("sums", PTR),
-    ("steps", I64),
-    ("taps", I64),
-    ("offsets", PTR),
-    ("next", PTR),
-)
-"""The arguments of a function that computes a block: the state of the tiles; where the
-rows of the first and of the second tile begin in the first plane of A, the bytes from
-row to row, and from plane to plane; the first step of B; where to write the sums; how
-many steps of each tap, how many taps, and an array of i64, the bytes from the first row
-to that of each tap; and what may be prefetched, as many lines a step as the kernel has.
-"""
+
+class BlockArguments(Arguments):
+    """The arguments of a function that computes a block.
+
+    ``state`` of the tiles; where the rows of the ``first`` and of the ``second`` tile
+    begin in the first plane of A, the bytes from ``row`` to row, and from ``plane`` to
+    plane; the first step of ``b``; where to write the ``sums``; how many ``steps`` of
+    each tap, how many ``taps``, and ``offsets``, an array of i64, the bytes from the
+    first row to that of each tap; and what may be prefetched, as many lines a step as
+    the kernel has.
+    """
+
+    state: Pointer
+    first: Pointer
+    second: Pointer
+    row: Integer
+    plane: Integer
+    b: Pointer
+    sums: Pointer
+    steps: Integer
+    taps: Integer
+    offsets: Pointer
+    next: Pointer
+
 
 LINES: Final = (6, 12, 24, 48)
 """How many lines of what comes next a kernel can prefetch in each step."""
@@ -78,7 +97,7 @@ def configure(tiles: Tiles, tile_rows: Value) -> None:
 
 
 class BlockOfSums(Generator):
-    """A function that computes a block; its arguments are those of this module.
+    """A function that computes a block; :class:`BlockArguments` are its arguments.
 
     Attributes:
         rows: tiles of rows, 1 or 2; with 1 the second is neither read nor written.
@@ -93,81 +112,103 @@ class BlockOfSums(Generator):
     lines: int
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name, isa, *self)
+        _Block(module, name, isa, self).write()
 
 
-def _write(
-    module: Module, name: str, isa: Isa, rows: int, columns: int, lines: int
-) -> None:
-    f = module.function(name, _PARAMETERS)
-    state, first, second, row_bytes, plane, b, sums = f.parameters[:7]
-    steps, taps, offsets, following = f.parameters[7:]
-    tiles = tiles_of(f, isa, state)
-    used = [(row, column) for row in range(rows) for column in range(columns)]
-    for row, column in used:
-        tiles.zero(_sum_tile(row, column))
-    step_bytes = plane * TERMS
+class _Block:
+    """The loops over taps and steps; they carry where B, what comes next and the rows
+    of A are."""
 
-    def step(_: Value, b: Value, following: Value, *a: Value) -> list[Value]:
+    def __init__(self, module: Module, name: str, isa: Isa, form: BlockOfSums) -> None:
+        self.f = f = module.function(name, BlockArguments.parameters())
+        self.form = form
+        self.arguments = BlockArguments(*f.parameters)
+        self.tiles = tiles_of(f, isa, self.arguments.state)
+        rows, columns = range(form.rows), range(form.columns)
+        self.used = [(row, column) for row in rows for column in columns]
+
+    def write(self) -> None:
+        f, arguments = self.f, self.arguments
+        for row, column in self.used:
+            self.tiles.zero(_sum_tile(row, column))
+        self.step_bytes = arguments.plane * TERMS
+        f.loop(arguments.taps, self._tap, [arguments.b, arguments.next])
+        for row, column in self.used:
+            at = row * TILE_SUMS + column * ROW_BYTES
+            place = offset(f, arguments.sums, at)
+            self.tiles.store(_sum_tile(row, column), place, SUMS_ROW)
+        f.finish()
+
+    def _tap(self, number: Value, b: Value, following: Value) -> list[Value]:
+        f, arguments = self.f, self.arguments
+        distance = f.load(f.at(arguments.offsets, number, I64), I64)
+        begins = (arguments.first, arguments.second)[: self.form.rows]
+        a = [offset(f, place, distance) for place in begins]
+        return f.loop(arguments.steps, self._step, [b, following, *a])[:2]
+
+    def _step(self, _: Value, b: Value, following: Value, *a: Value) -> list[Value]:
+        f, form = self.f, self.form
         # what comes next to the second cache, or what is near to the first
-        level, base, wanted = 2, following, [64 * line for line in range(lines)]
-        if not lines:
+        level, base, wanted = 2, following, [64 * line for line in range(form.lines)]
+        if not form.lines:
             level, base = 1, offset(f, b, _STEPS_AHEAD * STEP_BYTES)
             whole = range(0, STEP_BYTES, 64)
-            wanted = [at for at in whole if at // TILE_BYTES % 2 < columns]
-        count = len(wanted)
-        turns = len(PRODUCTS) * len(used)
-        turn = 0
-        terms: dict[int, int] = {}
-
-        def load_of_a(row: int, term: int) -> None:
-            tile = _A_TILES[row]
-            if terms.get(tile) != term:
-                tiles.load(tile, offset(f, a[row], plane * (term - 1)), row_bytes)
-                terms[tile] = term
-
-        def load_of_b(column: int, term: int) -> None:
-            tile = _B_TILES[column]
-            if terms.get(tile) != term:
-                at = (term - 1) * TERM_BYTES + column * TILE_BYTES
-                tiles.load(tile, offset(f, b, at), ROW_BYTES)
-                terms[tile] = term
-
-        for left, right in PRODUCTS:
-            for row, column in used:
-                load_of_b(column, right)
-                load_of_a(row, left)
-                tiles.multiply(_sum_tile(row, column), _A_TILES[row], _B_TILES[column])
-                # spread, as the processor has few loads under way at a time
-                turn += 1
-                for at in wanted[count * (turn - 1) // turns : count * turn // turns]:
-                    f.prefetch(offset(f, base, at), level)
+            wanted = [at for at in whole if at // TILE_BYTES % 2 < form.columns]
+        turns = [(*terms, *place) for terms in PRODUCTS for place in self.used]
+        loaded: dict[int, int] = {}
+        for turn, (left, right, row, column) in enumerate(turns):
+            self._load_term(loaded, _B_TILES[column], right, b, column)
+            self._load_term(loaded, _A_TILES[row], left, a[row])
+            sums = _sum_tile(row, column)
+            self.tiles.multiply(sums, _A_TILES[row], _B_TILES[column])
+            # spread, as the processor has few loads under way at a time
+            begin, end = (len(wanted) * n // len(turns) for n in (turn, turn + 1))
+            for at in wanted[begin:end]:
+                f.prefetch(offset(f, base, at), level)
         return [
             offset(f, b, STEP_BYTES),
-            offset(f, following, lines * 64),
-            *(offset(f, place, step_bytes) for place in a),
+            offset(f, following, form.lines * 64),
+            *(offset(f, place, self.step_bytes) for place in a),
         ]
 
-    def tap(number: Value, b: Value, following: Value) -> list[Value]:
-        distance = f.load(f.at(offsets, number, I64), I64)
-        a = [offset(f, place, distance) for place in (first, second)[:rows]]
-        return f.loop(steps, step, [b, following, *a])[:2]
-
-    f.loop(taps, tap, [b, following])
-    for row, column in used:
-        place = offset(f, sums, row * TILE_SUMS + column * ROW_BYTES)
-        tiles.store(_sum_tile(row, column), place, SUMS_ROW)
-    f.finish()
+    def _load_term(
+        self,
+        loaded: dict[int, int],
+        tile: int,
+        term: int,
+        place: Value,
+        column: int | None = None,
+    ) -> None:
+        """Load a term of rows of A, or of a *column* of B, unless the tile has it."""
+        f, arguments = self.f, self.arguments
+        if loaded.get(tile) == term:
+            return
+        loaded[tile] = term
+        if column is None:
+            place = offset(f, place, arguments.plane * (term - 1))
+            self.tiles.load(tile, place, arguments.row)
+        else:
+            at = (term - 1) * TERM_BYTES + column * TILE_BYTES
+            self.tiles.load(tile, offset(f, place, at), ROW_BYTES)
 
 
 def _sum_tile(row: int, column: int) -> int:
     return 2 * row + column
 
 
+class SumsArguments(Arguments):
+    """The arguments of the function that adds *rows* of blocks, *more*, to *sums*."""
+
+    sums: Pointer
+    more: Pointer
+    rows: Integer
+
+
 def define_add_sums(module: Module) -> str:
-    """Define the function ``(sums, more, rows)`` that adds rows of blocks; its name."""
-    parameters = [("sums", PTR), ("more", PTR), ("rows", I64)]
-    f = module.function("add_sums", parameters, internal=True, inline=False)
+    """Define the function that adds rows of blocks; its name."""
+    f = module.function(
+        "add_sums", SumsArguments.parameters(), internal=True, inline=False
+    )
     sums, more, rows = f.parameters
     vector = F32.vector(LANES)
 
@@ -181,88 +222,111 @@ def define_add_sums(module: Module) -> str:
     return f.name
 
 
-_FLAGGED = (
-    ("a", PTR),
-    ("a_row", I64),
-    ("rows", I64),
-    ("taps", I64),
-    ("offsets", PTR),
-    ("depth", I64),
-    ("b", PTR),
-    ("sums", PTR),
-    ("flags", PTR),
-    ("flags_row", I64),
-    ("term_offsets", PTR),
-)
+class FlaggedArguments(Arguments):
+    """The arguments of the function that computes flagged rows anew.
+
+    The first row's address and the bytes between rows; how many ``rows``, how many
+    ``taps``, the bytes to each, and how many elements of each; the first step of ``b``;
+    the tile's ``sums``; the first row's flag and the bytes to the next row's; and the
+    bytes to each tap in planes.
+    """
+
+    a: Pointer
+    a_row: Integer
+    rows: Integer
+    taps: Integer
+    offsets: Pointer
+    depth: Integer
+    b: Pointer
+    sums: Pointer
+    flags: Pointer
+    flags_row: Integer
+    term_offsets: Pointer
 
 
 def define_flagged_rows(module: Module, isa: Isa) -> str:
     """Define the function that computes flagged rows of a tile anew; its name.
 
     It multiplies float32, by fused multiply-adds where there are any: rows of A as they
-    are with B as the sum of its terms.  Its arguments are the first row's address and
-    the bytes between rows; how many rows, how many taps, the bytes to each, and how
-    many elements of each; the first step of B; the tile's sums; the first row's flag
-    and the bytes to the next row's; and the bytes to each tap in planes.
+    are with B as the sum of its terms.
     """
-    f = module.function("flagged_rows", _FLAGGED, internal=True, inline=False)
-    a, a_row, rows, taps, offsets, depth, b, sums = f.parameters[:8]
-    flags, flags_row, term_offsets = f.parameters[8:]
-    buffer = f.stack(Type("i8"), 4 * STEP)
-    vector = F32.vector(LANES)
-    zeros = [f.zero(vector)] * 4
+    f = module.function(
+        "flagged_rows", FlaggedArguments.parameters(), internal=True, inline=False
+    )
+    _FlaggedRows(f, isa, FlaggedArguments(*f.parameters)).write()
+    return f.name
 
-    def row(number: Value) -> None:
-        flag = offset(f, flags, number * flags_row)
+
+_VECTOR: Final = F32.vector(LANES)
+
+
+class _FlaggedRows:
+    """The loops over rows, taps and steps.
+
+    They carry where B is, and four sums: of the low and the high halves of a step, for
+    the columns of two vectors.
+    """
+
+    def __init__(self, f: Function, isa: Isa, arguments: FlaggedArguments) -> None:
+        self.f, self.isa, self.arguments = f, isa, arguments
+        self.buffer = f.stack(Type("i8"), 4 * STEP)
+
+    def write(self) -> None:
+        self.f.loop(self.arguments.rows, self._row)
+        self.f.finish()
+
+    def _row(self, number: Value) -> None:
+        f, arguments = self.f, self.arguments
+        flag = offset(f, arguments.flags, number * arguments.flags_row)
 
         def one(tap: Value, any_flag: Value) -> list[Value]:
-            distance = f.load(f.at(term_offsets, tap, I64), I64)
+            distance = f.load(f.at(arguments.term_offsets, tap, I64), I64)
             place = offset(f, flag, distance // PIXEL_BYTES * FLAG_BYTES)
             return [any_flag | f.load(place, U32)]
 
-        (any_flag,) = f.loop(taps, one, [f.value(0, U32)])
-        f.branch(any_flag.compare("ne", 0), lambda: compute(number))
+        (any_flag,) = f.loop(arguments.taps, one, [f.value(0, U32)])
+        f.branch(any_flag.compare("ne", 0), lambda: self._compute(number))
 
-    def compute(number: Value) -> None:
-        start = offset(f, a, number * a_row)
-
-        def one(tap: Value, b: Value, *sums: Value) -> list[Value]:
-            place = offset(f, start, f.load(f.at(offsets, tap, I64), I64))
-            return over_steps(place, b, *sums)
-
-        _, *totals = f.loop(taps, one, [b, *zeros])
-        place = offset(f, sums, number * SUMS_ROW)
+    def _compute(self, number: Value) -> None:
+        f, arguments = self.f, self.arguments
+        tap = functools.partial(
+            self._tap, offset(f, arguments.a, number * arguments.a_row)
+        )
+        begin = [arguments.b, *[f.zero(_VECTOR)] * 4]
+        _, *totals = f.loop(arguments.taps, tap, begin)
+        place = offset(f, arguments.sums, number * SUMS_ROW)
         f.store(totals[0] + totals[2], place)
         f.store(totals[1] + totals[3], offset(f, place, ROW_BYTES))
 
-    def over_steps(start: Value, b: Value, *sums: Value) -> list[Value]:
-        def step(k: Value, b: Value, *sums: Value) -> list[Value]:
+    def _tap(self, row: Value, tap: Value, b: Value, *sums: Value) -> list[Value]:
+        f, arguments = self.f, self.arguments
+        distance = f.load(f.at(arguments.offsets, tap, I64), I64)
+        step = functools.partial(self._step, offset(f, row, distance))
+        return f.loop(arguments.depth, step, [b, *sums], step=STEP)
+
+    def _step(self, start: Value, k: Value, b: Value, *sums: Value) -> list[Value]:
+        f = self.f
+        for half in range(2):
+            first = k + half * LANES
+            mask = f.first_lanes(self.arguments.depth - first, LANES)
+            values = f.load_masked(f.at(start, first, F32), mask, _VECTOR)
+            f.store(values, f.at(self.buffer, half * LANES, F32))
+        pair = functools.partial(self._pair, b)
+        return [offset(f, b, STEP_BYTES), *f.loop(LANES, pair, sums)]
+
+    def _pair(self, b: Value, p: Value, *sums: Value) -> list[Value]:
+        f = self.f
+        factors = [
+            f.load_splat(f.at(f.at(self.buffer, p, F32), LANES * half, F32), _VECTOR)
+            for half in range(2)
+        ]
+        place = offset(f, b, p * ROW_BYTES)
+        result = list(sums)
+        for column in range(2):
+            weights = load_sum(f, offset(f, place, column * TILE_BYTES))
             for half in range(2):
-                first = k + half * LANES
-                mask = f.first_lanes(depth - first, LANES)
-                values = f.load_masked(f.at(start, first, F32), mask, vector)
-                f.store(values, f.at(buffer, half * LANES, F32))
-
-            def pair(p: Value, *sums: Value) -> list[Value]:
-                factors = [
-                    f.load_splat(f.at(f.at(buffer, p, F32), LANES * half, F32), vector)
-                    for half in range(2)
-                ]
-                place = offset(f, b, p * ROW_BYTES)
-                result = list(sums)
-                for column in range(2):
-                    weights = load_sum(f, offset(f, place, column * TILE_BYTES))
-                    for half in range(2):
-                        at = 2 * half + column
-                        result[at] = multiply_add(
-                            f, isa, factors[half], weights[half], result[at]
-                        )
-                return result
-
-            return [offset(f, b, STEP_BYTES), *f.loop(LANES, pair, sums)]
-
-        return f.loop(depth, step, [b, *sums], step=STEP)
-
-    f.loop(rows, row)
-    f.finish()
-    return f.name
+                at = 2 * half + column
+                result[at] = multiply_add(
+                    f, self.isa, factors[half], weights[half], result[at]
+                )
+        return result

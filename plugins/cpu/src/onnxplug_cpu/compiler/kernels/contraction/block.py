@@ -8,58 +8,20 @@ depth of each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator
-from onnxplug_cpu.compiler.kernels.contraction.chunk import SHARED_WORDS, Chunk, Place
+from onnxplug_cpu.compiler.codegen.kernel import Generator, Integer, Pointer
+from onnxplug_cpu.compiler.kernels.contraction.chunk import Chunk, ChunkWords, Place
 from onnxplug_cpu.compiler.kernels.contraction.pack import Panels, pack_panels
-from onnxplug_cpu.compiler.kernels.contraction.tile import offset
+from onnxplug_cpu.compiler.kernels.contraction.tile import TileArguments, offset
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
-
-BLOCK_WORDS = (
-    *SHARED_WORDS,
-    "b",
-    "b_batch0",
-    "b_batch1",
-    "b_row",
-    "b_tail_row",
-    "b_depth",
-    "b_tail_depth",
-    "b_panel",
-    "depth",
-    "element",
-    "panel_bytes",
-    "by_rows",
-    "strip",
-    "a_prefetch",
-    "b_prefetch",
-    "tile",
-    "tile_low",
-    "tile_tail",
-    "tile_low_tail",
-    "partial",
-    "partial_distance",
-    "partial_tile",
-    "partial_panel",
-    "pack",
-    "pack_row",
-    "pack_column",
-    "pack_rows",
-    "packed",
-    "packed_distance",
-)
 
 STRIP_BYTES = 128 * VECTOR_BYTES
 """Room for the tiles that wait for the epilogue together; no processor has registers
 for as many bytes in one."""
 
 
-class BlockProduct(Generator):
-    """Computes chunks of contractions; strides and sizes are in bytes.
-
-    Words beside :data:`~.chunk.SHARED_WORDS`:
+class BlockWords(ChunkWords):
+    """Words of :class:`BlockProduct`; strides and sizes are in bytes.
 
     - ``b`` and its strides over two batch axes; ``b_row`` is what tiles receive of B's
       strides, ``b_depth`` the distance of two elements along K, both with an own value
@@ -79,197 +41,266 @@ class BlockProduct(Generator):
       panels, distance of workers.
     """
 
-    words = BLOCK_WORDS
+    b: Pointer
+    b_batch0: Integer
+    b_batch1: Integer
+    b_row: Integer
+    b_tail_row: Integer
+    b_depth: Integer
+    b_tail_depth: Integer
+    b_panel: Integer
+    depth: Integer
+    element: Integer
+    panel_bytes: Integer
+    by_rows: Integer
+    strip: Integer
+    a_prefetch: Integer
+    b_prefetch: Integer
+    tile: Pointer
+    tile_low: Pointer
+    tile_tail: Pointer
+    tile_low_tail: Pointer
+    partial: Pointer
+    partial_distance: Integer
+    partial_tile: Integer
+    partial_panel: Integer
+    pack: Pointer
+    pack_row: Integer
+    pack_column: Integer
+    pack_rows: Integer
+    packed: Pointer
+    packed_distance: Integer
+
+
+class BlockProduct(Generator):
+    """Computes chunks of contractions."""
+
+    words = BlockWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name)
+        _Block(BlockWords(module, name)).write()
 
 
-class _Pass(NamedTuple):
-    """Over a chunk, for some blocks of K.
+class _Block:
+    """The loops over passes, row tiles and strips of panels, and blocks of K."""
 
-    Attributes:
-        first_block: the number of the first one.
-        blocks: how many.
-        first_tap, start: where the first one begins: in which tap, and where there.
-        is_last: whether no pass follows.
+    def __init__(self, words: BlockWords) -> None:
+        self.words = words
+        self.chunk = chunk = Chunk(words)
+        self.f = f = words.function
+        self.stack = f.stack(Type("i8"), STRIP_BYTES)
+        self.a, self.b = chunk.matrix_of("a"), chunk.matrix_of("b")
+        self.a_line, self.a_row = words.a_line, words.a_row
+        self.element = words.element
+        self.taps, self.offsets, self.depth = words.taps, words.offsets, words.depth
+        self.panel_bytes, self.b_panel = words.panel_bytes, words.b_panel
+        self.panel_columns = self.panel_bytes // self.element
+        pack = words.pack
+        (self.b,) = f.branch(
+            pack.compare("eq", f.zero(PTR)),
+            lambda: [self.b],
+            lambda: [self._packed(pack)],
+        )
+        partial = words.partial
+        self.partial = f.select(
+            partial.compare("eq", f.zero(PTR)),
+            self.stack,
+            offset(f, partial, words.worker * words.partial_distance),
+        )
+        self.outer, self.inner = words.outer_blocks, words.inner_blocks
+        self.blocks, self.block_taps = words.blocks, words.block_taps
+        self.tap_blocks, self.block_depth = words.tap_blocks, words.block_depth
+        self.by_rows = words.by_rows.compare("ne", 0)
+        self.last_tap = f.load(f.at(self.offsets, self.taps - 1, I64), I64)
+        self.tiles = chunk.end_tile - chunk.first_tile
+        self.strip = words.strip
+        self.strip_columns = self.strip * self.panel_columns
+        whole = f.minimum(chunk.end_panel, chunk.columns // self.panel_columns)
+        self.whole_panels = whole - chunk.first_panel
+        # a last panel that is not whole is a strip of its own
+        strips = (self.whole_panels + (self.strip - 1)) // self.strip
+        rest = chunk.end_panel - chunk.first_panel - self.whole_panels
+        self.strips = strips + rest
+        self.begin = chunk.place(chunk.first_tile)
+        self.beyond = chunk.place(chunk.end_tile)
+
+    def _packed(self, function: Value) -> Value:
+        """Pack the chunk's panels; where B's first one would be."""
+        f, words, chunk = self.f, self.words, self.chunk
+        target = offset(f, words.packed, words.worker * words.packed_distance)
+        target = offset(f, target, 0 - chunk.first_panel * self.b_panel)
+        panels = Panels(
+            function=function,
+            source=self.b,
+            row=words.pack_row,
+            column=words.pack_column,
+            rows=self.taps * self.depth,
+            rows_together=words.pack_rows,
+            columns=chunk.columns,
+            target=target,
+            panel=self.panel_bytes,
+            element=self.element,
+        )
+        pack_panels(f, panels, chunk.first_panel, chunk.end_panel)
+        return target
+
+    def write(self) -> None:
+        self.f.loop(self.outer, self._pass)
+        self.f.finish()
+
+    def _pass(self, number: Value) -> None:
+        pass_ = _Pass(self, number)
+        turns = self.f.select(self.by_rows, self.tiles, self.strips)
+        self.f.loop(turns, pass_.major, self.begin)
+
+
+class _Pass:
+    """Some blocks of K over the chunk.
+
+    The outer loop is over row tiles or over strips, the inner one over the others.
     """
 
-    first_block: Value
-    blocks: Value
-    first_tap: Value
-    start: Value
-    is_last: Value
+    def __init__(self, block: _Block, number: Value) -> None:
+        self.block, f = block, block.f
+        self.first_block = number * block.inner
+        self.blocks = f.minimum(block.blocks - self.first_block, block.inner)
+        # where its first block begins: in which tap, and where there
+        self.first_tap = self.first_block // block.tap_blocks * block.block_taps
+        self.start = self.first_block % block.tap_blocks * block.block_depth
+        self.is_last = (number + 1).compare("eq", block.outer)
 
+    def major(self, i: Value, *carried: Value) -> list[Value]:
+        """A turn of the outer loop, which carries the place of a tile."""
+        block, f, chunk = self.block, self.block.f, self.block.chunk
+        here = Place(*carried)
+        next_row = chunk.following(here)
 
-def _write(module: Module, name: str) -> None:
-    chunk = Chunk(module, name, BLOCK_WORDS)
-    f = chunk.function
-    stack = f.stack(Type("i8"), STRIP_BYTES)
-    integer, pointer = chunk.integer, chunk.pointer
-    a, b = chunk.matrix_of("a"), chunk.matrix_of("b")
-    a_line, a_row, out_row = integer("a_line"), integer("a_row"), chunk.result_row
-    columns, element = chunk.columns, integer("element")
-    taps, offsets, depth = integer("taps"), pointer("offsets"), integer("depth")
-    panel_bytes, b_panel = integer("panel_bytes"), integer("b_panel")
-    panel_columns = panel_bytes // element
-    first_tile, first_panel = chunk.first_tile, chunk.first_panel
-    end_panel = chunk.end_panel
-    pack = pointer("pack")
-
-    def pack_first() -> list[Value]:
-        target = offset(f, pointer("packed"), chunk.worker * integer("packed_distance"))
-        target = offset(f, target, 0 - first_panel * b_panel)
-        panels = Panels(
-            pack,
-            b,
-            integer("pack_row"),
-            integer("pack_column"),
-            taps * depth,
-            integer("pack_rows"),
-            columns,
-            target,
-            panel_bytes,
-            element,
-        )
-        pack_panels(f, panels, first_panel, end_panel)
-        return [target]
-
-    (b,) = f.branch(pack.compare("eq", f.zero(PTR)), lambda: [b], pack_first)
-
-    partial = pointer("partial")
-    partial = f.select(
-        partial.compare("eq", f.zero(PTR)),
-        stack,
-        offset(f, partial, chunk.worker * integer("partial_distance")),
-    )
-    outer, inner = integer("outer_blocks"), integer("inner_blocks")
-    blocks, block_taps = integer("blocks"), integer("block_taps")
-    tap_blocks, block_depth = integer("tap_blocks"), integer("block_depth")
-
-    by_rows = integer("by_rows").compare("ne", 0)
-    last_tap = f.load(f.at(offsets, taps - 1, I64), I64)
-    my_tiles, strip = chunk.end_tile - first_tile, integer("strip")
-    strip_columns = strip * panel_columns
-    whole_panels = f.minimum(end_panel, columns // panel_columns) - first_panel
-    # a last panel that is not whole is a strip of its own
-    my_strips = (whole_panels + (strip - 1)) // strip
-    my_strips = my_strips + (end_panel - first_panel - whole_panels)
-    begin, beyond = chunk.place(first_tile), chunk.place(chunk.end_tile)
-
-    def over_outer(outer_block: Value) -> None:
-        first_block = outer_block * inner
-        pass_ = _Pass(
-            first_block,
-            f.minimum(blocks - first_block, inner),
-            first_block // tap_blocks * block_taps,
-            first_block % tap_blocks * block_depth,
-            (outer_block + 1).compare("eq", outer),
-        )
-
-        def major(i: Value, *carried: Value) -> Sequence[Value]:
-            here = Place(*carried)
-            next_row = chunk.following(here)
-
-            def minor(j: Value, *carried: Value) -> Sequence[Value]:
-                here, later = Place(*carried[:2]), Place(*carried[2:])
-                my_strip, my_tile = f.select(by_rows, j, i), f.select(by_rows, i, j)
-                over_tiles(pass_, my_strip, my_tile, here, later)
-                return [
-                    *chosen(here, chunk.following(here)),
-                    *chosen(later, chunk.following(later)),
-                ]
-
-            f.loop(
-                f.select(by_rows, my_strips, my_tiles),
-                minor,
-                [*here, *chosen(next_row, beyond)],
-            )
-            return chosen(next_row, here)
-
-        f.loop(f.select(by_rows, my_tiles, my_strips), major, begin)
-
-    def chosen(if_by_rows: Place, otherwise: Place) -> list[Value]:
-        pairs = zip(if_by_rows, otherwise, strict=True)
-        return [f.select(by_rows, *pair) for pair in pairs]
-
-    def over_tiles(
-        pass_: _Pass, my_strip: Value, my_tile: Value, place: Place, next_place: Place
-    ) -> None:
-        my_panel = f.minimum(my_strip * strip, whole_panels)
-        whole = my_panel < whole_panels
-        panels = f.minimum(whole_panels - my_panel, strip)
-        panels = f.select(whole, panels, 1)
-        panel = my_panel + first_panel
-        column = panel * panel_columns
-        width = f.minimum(columns - column, panels * panel_columns)
-        b_row = f.select(whole, integer("b_row"), integer("b_tail_row"))
-        b_depth = f.select(whole, integer("b_depth"), integer("b_tail_depth"))
-        function = f.select(whole, pointer("tile"), pointer("tile_tail"))
-        function_low = f.select(whole, pointer("tile_low"), pointer("tile_low_tail"))
-        b_here = offset(f, b, panel * b_panel)
-        direct = whole & (chunk.has_epilogue ^ 1)
-        waiting = offset(f, partial, my_panel * integer("partial_panel"))
-        tile, last = chunk.row_tile(place), pass_.is_last
-        function = f.select(tile.is_tall, function, function_low)
-        result = chunk.result(tile, column, element)
-        target = f.select(
-            direct,
-            result,
-            offset(f, waiting, my_tile * integer("partial_tile")),
-        )
-        target_row = f.select(direct, out_row, strip * panel_bytes)
-        soon = f.select(last, result, target)
-        soon_row = f.select(last, out_row, target_row)
-        a_here = offset(f, a, tile.line * a_line + tile.row * a_row)
-        # no panel follows the last: it asks for the A of the tile that comes next, or
-        # that is next for the first panel, as far as no tap before has read it
-        later = chunk.row_tile(next_place)
-        ends = (panel + panels).compare("eq", end_panel)
-        a_later = offset(f, a, later.line * a_line + later.row * a_row + last_tap)
-        following = f.select(ends, a_later, offset(f, b_here, panels * b_panel))
-        step = f.select(ends, integer("a_prefetch"), integer("b_prefetch"))
-
-        def over_blocks(index: Value, first_tap: Value, start: Value) -> list[Value]:
-            count = f.minimum(taps - first_tap, block_taps)
-            length = f.minimum(depth - start, block_depth)
-            done = first_tap * depth + start
-            above = done * b_depth
-            ahead = f.select(
-                ends, done * step, above + my_tile * (count * length * step)
-            )
-            f.call_pointer(
-                function,
-                offset(f, a_here, start * element),
-                a_row,
-                offset(f, b_here, above),
-                b_row,
-                length,
-                width,
-                target,
-                target_row,
-                pass_.first_block + index,
-                soon,
-                soon_row,
-                offset(f, following, ahead),
-                step,
-                count,
-                f.at(offsets, first_tap, I64),
-                panels,
-                b_panel,
-            )
-            start = start + block_depth
-            whole = start.compare("ge", depth)
+        def minor(j: Value, *carried: Value) -> list[Value]:
+            here, later = Place(*carried[:2]), Place(*carried[2:])
+            strip, tile = f.select(block.by_rows, j, i), f.select(block.by_rows, i, j)
+            _Tile(self, _Strip(block, strip), tile, here).write(later)
             return [
-                f.select(whole, first_tap + block_taps, first_tap),
-                f.select(whole, f.value(0, I64), start),
+                *self._chosen(here, chunk.following(here)),
+                *self._chosen(later, chunk.following(later)),
             ]
 
-        f.loop(pass_.blocks, over_blocks, [pass_.first_tap, pass_.start])
-        f.branch(
-            (direct ^ 1) & last,
-            lambda: chunk.finish(tile, column, width, target, strip_columns, element),
+        f.loop(
+            f.select(block.by_rows, block.strips, block.tiles),
+            minor,
+            [*here, *self._chosen(next_row, block.beyond)],
         )
+        return self._chosen(next_row, here)
 
-    f.loop(outer, over_outer)
-    f.finish()
+    def _chosen(self, if_by_rows: Place, otherwise: Place) -> list[Value]:
+        pairs = zip(if_by_rows, otherwise, strict=True)
+        return [self.block.f.select(self.block.by_rows, *pair) for pair in pairs]
+
+
+class _Strip:
+    """Panels of B that are multiplied with one row tile at once."""
+
+    def __init__(self, block: _Block, number: Value) -> None:
+        f, words, chunk = block.f, block.words, block.chunk
+        self.first = f.minimum(number * block.strip, block.whole_panels)
+        self.is_whole = self.first < block.whole_panels
+        panels = f.minimum(block.whole_panels - self.first, block.strip)
+        self.panels = f.select(self.is_whole, panels, 1)
+        self.panel = self.first + chunk.first_panel
+        self.column = self.panel * block.panel_columns
+        width = chunk.columns - self.column
+        self.width = f.minimum(width, self.panels * block.panel_columns)
+        self.row = f.select(self.is_whole, words.b_row, words.b_tail_row)
+        self.depth = f.select(self.is_whole, words.b_depth, words.b_tail_depth)
+        self.tile = f.select(self.is_whole, words.tile, words.tile_tail)
+        self.tile_low = f.select(self.is_whole, words.tile_low, words.tile_low_tail)
+        self.place = offset(f, block.b, self.panel * block.b_panel)
+
+
+class _Tile:
+    """A row tile by a strip; *number* is its own in the chunk."""
+
+    def __init__(self, pass_: _Pass, strip: _Strip, number: Value, at: Place) -> None:
+        self.pass_, self.block = pass_, pass_.block
+        self.strip, self.number = strip, number
+        block, f, chunk = self.block, self.block.f, self.block.chunk
+        self.direct = strip.is_whole & (chunk.has_epilogue ^ 1)
+        waiting = offset(f, block.partial, strip.first * block.words.partial_panel)
+        self.at = chunk.row_tile(at)
+        self.function = f.select(self.at.is_tall, strip.tile, strip.tile_low)
+        result = chunk.result(self.at, strip.column, block.element)
+        waiting = offset(f, waiting, number * block.words.partial_tile)
+        self.sums = f.select(self.direct, result, waiting)
+        strip_row = block.strip * block.panel_bytes
+        self.sums_row = f.select(self.direct, chunk.result_row, strip_row)
+        self.result = f.select(pass_.is_last, result, self.sums)
+        self.result_row = f.select(pass_.is_last, chunk.result_row, self.sums_row)
+        row = self.at.line * block.a_line + self.at.row * block.a_row
+        self.a = offset(f, block.a, row)
+
+    def write(self, later: Place) -> None:
+        """Compute the blocks of the pass, and finish the tile after the last one.
+
+        No panel follows the last: it asks for the A of the tile that comes *later*, or
+        that is next for the first panel, as far as no tap before has read it.
+        """
+        block, strip, pass_ = self.block, self.strip, self.pass_
+        f, words, chunk = block.f, block.words, block.chunk
+        tile = chunk.row_tile(later)
+        self.is_end = (strip.panel + strip.panels).compare("eq", chunk.end_panel)
+        row = tile.line * block.a_line + tile.row * block.a_row
+        a = offset(f, block.a, row + block.last_tap)
+        b = offset(f, strip.place, strip.panels * block.b_panel)
+        self.ahead = f.select(self.is_end, a, b)
+        self.step = f.select(self.is_end, words.a_prefetch, words.b_prefetch)
+        f.loop(pass_.blocks, self._multiply, [pass_.first_tap, pass_.start])
+        f.branch((self.direct ^ 1) & pass_.is_last, self._finish)
+
+    def _multiply(self, index: Value, first_tap: Value, start: Value) -> list[Value]:
+        """A block of K; the tap, and the place there, of the next one."""
+        block, strip, f = self.block, self.strip, self.block.f
+        count = f.minimum(block.taps - first_tap, block.block_taps)
+        length = f.minimum(block.depth - start, block.block_depth)
+        done = first_tap * block.depth + start
+        above = done * strip.depth
+        ahead = f.select(
+            self.is_end,
+            done * self.step,
+            above + self.number * (count * length * self.step),
+        )
+        arguments = TileArguments(
+            a=offset(f, self.a, start * block.element),
+            a_row=block.a_row,
+            b=offset(f, strip.place, above),
+            b_row=strip.row,
+            k=length,
+            columns=strip.width,
+            c=self.sums,
+            c_row=self.sums_row,
+            add=self.pass_.first_block + index,
+            result=self.result,
+            result_row=self.result_row,
+            next=offset(f, self.ahead, ahead),
+            next_step=self.step,
+            taps=count,
+            offsets=f.at(block.offsets, first_tap, I64),
+            panels=strip.panels,
+            b_panel=block.b_panel,
+        )
+        f.call_pointer(self.function, *arguments)
+        start = start + block.block_depth
+        whole = start.compare("ge", block.depth)
+        return [
+            f.select(whole, first_tap + block.block_taps, first_tap),
+            f.select(whole, f.value(0, I64), start),
+        ]
+
+    def _finish(self) -> None:
+        block, strip = self.block, self.strip
+        block.chunk.finish(
+            self.at,
+            strip.column,
+            strip.width,
+            self.sums,
+            block.strip_columns,
+            block.element,
+        )

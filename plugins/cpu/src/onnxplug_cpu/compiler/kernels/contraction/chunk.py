@@ -5,60 +5,78 @@ A chunk is some row tiles by some panels of columns of one matrix of the batch.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import KernelFunction
-from onnxplug_cpu.compiler.kernels.contraction.tile import offset
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Integer,
+    KernelWords,
+    Pointer,
+)
+from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile, offset
 from onnxplug_cpu.compiler.target.isa import LANES
 
-SHARED_WORDS: Final = (
-    "a",
-    "a_batch0",
-    "a_batch1",
-    "a_line",
-    "a_row",
-    "taps",
-    "offsets",
-    "out",
-    "out_batch0",
-    "out_batch1",
-    "out_line",
-    "out_row",
-    "columns",
-    "batches1",
-    "lines",
-    "tiles",
-    "tall_tiles",
-    "tile_rows",
-    "together",
-    "panels",
-    "row_parts",
-    "column_parts",
-    "outer_blocks",
-    "inner_blocks",
-    "blocks",
-    "block_taps",
-    "tap_blocks",
-    "block_depth",
-    "epilogue",
-    "epilogue_words",
-)
-"""Words of each kernel of contractions; strides are in bytes:
 
-- ``a`` and ``out`` with their strides over two batch axes, lines and rows; the elements
-  of a tap of A and the columns of the result are consecutive; how many ``taps``, and
-  where their ``offsets`` from A's row are, ``columns`` N, and ``batches1``, the size of
-  the second batch axis;
-- ``lines``, each of ``tiles`` row tiles, the first ``tall_tiles`` of them of
-  ``tile_rows`` rows, the others of one less; as many of them as are computed
-  ``together``, and ``panels`` of columns, are divided into ``row_parts`` and
-  ``column_parts``: a chunk is a part;
-- ``blocks`` of K: ``outer_blocks`` passes over the chunk, and ``inner_blocks`` within
-  each tile; they have ``block_taps`` taps, or a tap has ``tap_blocks`` of them, each of
-  ``block_depth``;
-- ``epilogue``, 0 or the function that takes finished tiles, and its words.
-"""
+class ChunkWords(KernelWords):
+    """Words of each kernel of contractions; strides are in bytes.
+
+    - ``a`` and ``out`` with their strides over two batch axes, lines and rows; the
+      elements of a tap of A and the columns of the result are consecutive; how many
+      ``taps``, and where their ``offsets`` from A's row are, ``columns`` N, and
+      ``batches1``, the size of the second batch axis;
+    - ``lines``, each of ``tiles`` row tiles, the first ``tall_tiles`` of them of
+      ``tile_rows`` rows, the others of one less; as many of them as are computed
+      ``together``, and ``panels`` of columns, are divided into ``row_parts`` and
+      ``column_parts``: a chunk is a part;
+    - ``blocks`` of K: ``outer_blocks`` passes over the chunk, and ``inner_blocks``
+      within each tile; they have ``block_taps`` taps, or a tap has ``tap_blocks`` of
+      them, each of ``block_depth``;
+    - ``epilogue``, 0 or the function that takes finished tiles, and its words.
+    """
+
+    a: Pointer
+    a_batch0: Integer
+    a_batch1: Integer
+    a_line: Integer
+    a_row: Integer
+    taps: Integer
+    offsets: Pointer
+    out: Pointer
+    out_batch0: Integer
+    out_batch1: Integer
+    out_line: Integer
+    out_row: Integer
+    columns: Integer
+    batches1: Integer
+    lines: Integer
+    tiles: Integer
+    tall_tiles: Integer
+    tile_rows: Integer
+    together: Integer
+    panels: Integer
+    row_parts: Integer
+    column_parts: Integer
+    outer_blocks: Integer
+    inner_blocks: Integer
+    blocks: Integer
+    block_taps: Integer
+    tap_blocks: Integer
+    block_depth: Integer
+    epilogue: Pointer
+    epilogue_words: Pointer
+
+
+class TileCopy(Arguments):
+    """The arguments of ``copy_tile``, which copies *rows* of *nbytes*, a multiple of 4,
+    between two strides in bytes."""
+
+    source: Pointer
+    source_row: Integer
+    target: Pointer
+    target_row: Integer
+    rows: Integer
+    nbytes: Integer
 
 
 class Place(NamedTuple):
@@ -78,9 +96,10 @@ class RowTile(NamedTuple):
 
 
 class Chunk:
-    """The words of a kernel, :data:`SHARED_WORDS` among them, and its chunk.
+    """The part of a contraction that a call of its kernel computes.
 
     Attributes:
+        words: the kernel's.
         function: the kernel's.
         matrix: the number of the chunk's matrix in the batch.
         batch: its two indices.
@@ -88,37 +107,36 @@ class Chunk:
         first_panel, end_panel: of its columns.
     """
 
-    def __init__(self, module: Module, name: str, words: tuple[str, ...]) -> None:
-        _define_copy_tile(module)
-        k = self._k = KernelFunction(module, name, words)
-        f = self.function = k.function
-        self.integer, self.pointer, self.worker = k.integer, k.pointer, k.worker
-        column_parts, row_parts = k.integer("column_parts"), k.integer("row_parts")
-        rest, row_part = k.chunk // row_parts, k.chunk % row_parts
+    def __init__(self, words: ChunkWords) -> None:
+        f = self.function = words.function
+        _define_copy_tile(f.module)
+        self.words = words
+        column_parts, row_parts = words.column_parts, words.row_parts
+        rest, row_part = words.chunk // row_parts, words.chunk % row_parts
         self.matrix, column_part = rest // column_parts, rest % column_parts
-        batches1 = k.integer("batches1")
+        batches1 = words.batches1
         self.batch = self.matrix // batches1, self.matrix % batches1
-        self.tiles, self.tile_rows = k.integer("tiles"), k.integer("tile_rows")
-        self._tall_tiles = k.integer("tall_tiles")
-        all_tiles, together = k.integer("lines") * self.tiles, k.integer("together")
+        self.tiles, self.tile_rows = words.tiles, words.tile_rows
+        self._tall_tiles = words.tall_tiles
+        all_tiles, together = words.lines * self.tiles, words.together
         units = (all_tiles + (together - 1)) // together
         self.first_tile = units * row_part // row_parts * together
         end_tile = units * (row_part + 1) // row_parts * together
         self.end_tile = f.minimum(end_tile, all_tiles)
-        panels = k.integer("panels")
+        panels = words.panels
         self.first_panel = panels * column_part // column_parts
         self.end_panel = panels * (column_part + 1) // column_parts
-        self.columns = k.integer("columns")
+        self.columns = words.columns
         self._out = self.matrix_of("out")
-        self._out_line, self._out_row = k.integer("out_line"), k.integer("out_row")
-        self._epilogue = k.pointer("epilogue")
+        self._out_line, self._out_row = words.out_line, words.out_row
+        self._epilogue = words.epilogue
         self.has_epilogue = self._epilogue.compare("ne", f.zero(PTR))
 
     def matrix_of(self, word: str) -> Value:
         """Where the chunk's matrix of *word* begins."""
-        f, (first, second) = self.function, self.batch
-        place = offset(f, self.pointer(word), first * self.integer(f"{word}_batch0"))
-        return offset(f, place, second * self.integer(f"{word}_batch1"))
+        f, k, (first, second) = self.function, self.words, self.batch
+        place = offset(f, k.pointer(word), first * k.integer(f"{word}_batch0"))
+        return offset(f, place, second * k.integer(f"{word}_batch1"))
 
     def place(self, index: Value) -> Place:
         """The place of the tile of this number, line after line."""
@@ -172,44 +190,39 @@ class Chunk:
         f = self.function
 
         def store() -> None:
-            f.call_void(
-                "copy_tile",
-                source,
-                source_columns * element,
-                self.result(tile, column, element),
-                self._out_row,
-                tile.rows,
-                width * element,
+            copied = TileCopy(
+                source=source,
+                source_row=source_columns * element,
+                target=self.result(tile, column, element),
+                target_row=self._out_row,
+                rows=tile.rows,
+                nbytes=width * element,
             )
+            f.call_void("copy_tile", *copied)
 
         def call() -> None:
-            f.call_pointer(
-                self._epilogue,
-                self.pointer("epilogue_words"),
-                *self.batch,
-                tile.line,
-                tile.row,
-                tile.rows,
-                column,
-                width,
-                source,
-                source_columns,
+            finished = FinishedTile(
+                words=self.words.epilogue_words,
+                batch0=self.batch[0],
+                batch1=self.batch[1],
+                line=tile.line,
+                row=tile.row,
+                rows=tile.rows,
+                column=column,
+                columns=width,
+                tile=source,
+                tile_stride=source_columns,
             )
+            f.call_pointer(self._epilogue, *finished)
 
         f.branch(self.has_epilogue, call, store)
 
 
 def _define_copy_tile(module: Module) -> None:
-    """Define ``copy_tile``: rows of any number of 4-byte words between two strides."""
-    parameters = [
-        ("source", PTR),
-        ("source_row", Type("i64")),
-        ("target", PTR),
-        ("target_row", Type("i64")),
-        ("rows", Type("i64")),
-        ("nbytes", Type("i64")),
-    ]
-    f: Function = module.function("copy_tile", parameters, internal=True, inline=False)
+    """Define ``copy_tile``, whose arguments are :class:`TileCopy`."""
+    f: Function = module.function(
+        "copy_tile", TileCopy.parameters(), internal=True, inline=False
+    )
     source, source_row, target, target_row, rows, nbytes = f.parameters
     vector = Type("f32", LANES)
     words = nbytes >> 2

@@ -10,7 +10,7 @@ from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.kernels.contraction.pack import transpose_quarters
 from onnxplug_cpu.compiler.kernels.contraction.tile import (
-    PARAMETERS,
+    TileArguments,
     multiply_add,
     offset,
 )
@@ -23,7 +23,7 @@ _COLUMNS = 4
 class DotProducts(Generator):
     """A function that computes *rows* rows of a product, float32.
 
-    Its arguments are :data:`~.tile.PARAMETERS`; ``b`` has the matrix's columns, of
+    Its arguments are :class:`~.tile.TileArguments`; ``b`` has the matrix's columns, of
     ``k`` consecutive elements, ``b_row`` apart.  It writes ``columns`` elements of each
     row of ``c``, and does not heed ``add``.
     """
@@ -35,7 +35,7 @@ class DotProducts(Generator):
 
 
 def _write(module: Module, name: str, isa: Isa, rows: int) -> None:
-    f = module.function(name, PARAMETERS)
+    f = module.function(name, TileArguments.parameters())
     a, a_row, b, b_row, k, columns, c, c_row = f.parameters[:8]
     together = rows if isa.name == "avx512" else 1
     whole = k & -LANES

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onnxplug_cpu.compiler.codegen.emit import F32, I8, I64, PTR, Module, Value
+from onnxplug_cpu.compiler.codegen.emit import (
+    F32,
+    I8,
+    I64,
+    PTR,
+    Function,
+    Module,
+    Value,
+)
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, Parameters
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part, stored
 from onnxplug_cpu.compiler.ir.commands import Code, Word, Words
 from onnxplug_cpu.compiler.ir.elementwise import Chain
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.contraction.operands import with_line
+from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.elementwise.body import ChainBody
 from onnxplug_cpu.compiler.kernels.loop_nest import SPLAT, STRIDED, UNIT
 from onnxplug_cpu.compiler.target.isa import LANES, Isa
@@ -65,10 +74,7 @@ class Epilogue(NamedTuple):
     def call(self) -> tuple[Code, Words]:
         """The words of a kernel that applies it: a function, and its first argument.
 
-        The function is ``void (ptr words, i64 batch0, i64 batch1, i64 line, i64 row,
-        i64 rows, i64 column, i64 columns, ptr tile, i64 tile_stride)``: *tile* has
-        *rows* × *columns* finished f32 elements of a line of the result, from (row,
-        column) on, with *tile_stride* elements from row to row.
+        The arguments of the function are :class:`~.tile.FinishedTile`.
 
         Raises:
             ValueError: views have other axes than [batch0, batch1, lines, rows,
@@ -159,128 +165,148 @@ class _TileEpilogue(Generator):
         return tuple(f"{n}{field}" for n in range(count) for field in _FIELDS)
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name, isa, self)
+        _Tile(module, name, isa, self).write()
 
 
-def _write(module: Module, name: str, isa: Isa, form: _TileEpilogue) -> None:
-    chain, inputs, outputs, half = form
-    places = ("batch0", "batch1", "line", "row", "rows", "column", "columns")
-    f = module.function(
-        name,
-        [
-            ("words", PTR),
-            *((place, I64) for place in places),
-            ("tile", PTR),
-            ("tile_stride", I64),
-        ],
-    )
-    words, *first, rows, column, columns, tile, tile_stride = f.parameters
-    operands = [*inputs, *outputs]
+class _Placed(NamedTuple):
+    """An operand or output, as far as the tile goes.
 
-    def of_width(width: int = 0) -> tuple[ChainBody, Lanes]:
-        body = ChainBody(f, isa, chain, width)
-        lanes = Lanes(f, isa, body.width)
-        for operand in operands:
+    Attributes:
+        kind: what code depends on.
+        base: where the tile's first element belongs.
+        row_step: bytes from row to row.
+        column_step: bytes from column to column, where they are apart.
+    """
+
+    kind: _Operand
+    base: Value
+    row_step: Value
+    column_step: Value | None
+
+    def at(self, f: Function, column: Value) -> Value:
+        """Where the first row's element of a column is."""
+        if self.kind.columns == SPLAT:
+            return self.base
+        if self.column_step is None:
+            return f.at(self.base, column, stored(self.kind.element))
+        return f.at(self.base, column * self.column_step, I8)
+
+    def load(self, lanes: Lanes, pointer: Value, part: Part) -> Value:
+        """A vector of a row."""
+        if self.kind.columns == SPLAT:
+            return lanes.load_splat(self.kind.element, pointer)
+        return lanes.load(self.kind.element, pointer, part, self.column_step)
+
+
+class _Vectors(NamedTuple):
+    """A chain for vectors of some width."""
+
+    body: ChainBody
+    lanes: Lanes
+
+
+class _Tile:
+    """The loops over strips of a tile, a vector's columns each, and their rows."""
+
+    def __init__(
+        self, module: Module, name: str, isa: Isa, form: _TileEpilogue
+    ) -> None:
+        f = self.f = module.function(name, FinishedTile.parameters())
+        self.isa, self.form = isa, form
+        self.arguments = FinishedTile(*f.parameters)
+        self.whole = self._of_width()
+        self.few = self._of_width(LANES // 2) if form.half else self.whole
+        self.row_step = self.arguments.tile_stride * F32.nbytes
+        kinds = enumerate((*form.inputs, *form.outputs))
+        self.operands = [self._placed(number, kind) for number, kind in kinds]
+
+    def _of_width(self, width: int = 0) -> _Vectors:
+        body = ChainBody(self.f, self.isa, self.form.chain, width)
+        lanes = Lanes(self.f, self.isa, body.width)
+        for operand in (*self.form.inputs, *self.form.outputs):
             lanes.reserve_for(operand.element, operand.columns == STRIDED)
         lanes.reserve_for("f32", False)
-        return body, lanes
+        return _Vectors(body, lanes)
 
-    whole = of_width()
-    few = of_width(LANES // 2) if half else whole
-    bases: list[Value] = []
-    row_steps: list[Value] = [tile_stride * F32.nbytes]
-    column_steps: list[Value | None] = []
-    for number, operand in enumerate(operands):
-        at = [
+    def _placed(self, number: int, kind: _Operand) -> _Placed:
+        f, arguments = self.f, self.arguments
+        address, *strides = [
             f.load(
-                f.at(words, number * len(_FIELDS) + field, I64),
+                f.at(arguments.words, number * len(_FIELDS) + field, I64),
                 I64 if field else PTR,
             )
             for field in range(len(_FIELDS))
         ]
-        offset = column * at[-1]
-        for index, stride in zip(first, at[1:-1], strict=True):
+        offset = arguments.column * strides[-1]
+        first = (arguments.batch0, arguments.batch1, arguments.line, arguments.row)
+        for index, stride in zip(first, strides[:-1], strict=True):
             offset = offset + index * stride
-        bases.append(f.at(at[0], offset, I8))
-        row_steps.append(at[-2])
-        column_steps.append(at[-1] if operand.columns == STRIDED else None)
+        return _Placed(
+            kind=kind,
+            base=f.at(address, offset, I8),
+            row_step=strides[-2],
+            column_step=strides[-1] if kind.columns == STRIDED else None,
+        )
 
-    def strip(body: ChainBody, lanes: Lanes, start: Value, part: Part) -> None:
+    def write(self) -> None:
+        f, columns, lanes = self.f, self.arguments.columns, self.whole.lanes
+        width = lanes.width
+
+        def rest(start: Value) -> None:
+            self._strip(self.whole, start, lanes.first(columns - start))
+
+        if lanes.has_masks:
+            f.loop(columns, rest, step=width)
+        else:
+            full = columns & -width
+            f.loop(
+                full,
+                lambda start: self._strip(self.whole, start, lanes.whole()),
+                step=width,
+            )
+            if self.form.half:
+                left = (columns - full).compare("ge", self.few.lanes.width)
+                (full,) = f.branch(left, lambda: [self._half(full)], lambda: [full])
+            f.branch(full < columns, lambda: rest(full))
+        f.finish()
+
+    def _half(self, start: Value) -> Value:
+        """A strip of half the width; where the next one begins."""
+        lanes = self.few.lanes
+        self._strip(self.few, start, lanes.whole())
+        return start + lanes.width
+
+    def _strip(self, vectors: _Vectors, start: Value, part: Part) -> None:
         """A vector's columns of all rows."""
-
-        def placed(number: int) -> Value:
-            operand, step = operands[number], column_steps[number]
-            if operand.columns == SPLAT:
-                return bases[number]
-            if step is None:
-                return f.at(bases[number], start, stored(operand.element))
-            return f.at(bases[number], start * step, I8)
-
-        def load(number: int, pointer: Value) -> Value:
-            operand = inputs[number]
-            if operand.columns == SPLAT:
-                return lanes.load_splat(operand.element, pointer)
-            return lanes.load(operand.element, pointer, part, column_steps[number])
-
+        f, inputs = self.f, len(self.form.inputs)
+        body, lanes = vectors
         fixed = body.constants()
-        moving: list[int] = []
-        for number, operand in enumerate(inputs):
-            if number + 1 not in body.live:
+        moving: dict[int, _Placed] = {}
+        for number, operand in enumerate(self.operands):
+            if number < inputs and number + 1 not in body.live:
                 continue
-            if operand.repeats:
-                fixed[number + 1] = load(number, placed(number))
+            if number < inputs and operand.kind.repeats:
+                fixed[number + 1] = operand.load(lanes, operand.at(f, start), part)
             else:
-                moving.append(number)
+                moving[number] = operand
         fixed = body.advance(fixed)
-        moving += range(len(inputs), len(operands))
-        steps = [row_steps[0], *(row_steps[number + 1] for number in moving)]
 
-        def one(_: Value, tile: Value, *pointers: Value) -> list[Value]:
+        def row(_: Value, tile: Value, *pointers: Value) -> list[Value]:
             values = fixed | {0: lanes.load("f32", tile, part)}
-            for number, pointer in zip(moving, pointers, strict=True):
-                if number < len(inputs):
-                    values[number + 1] = load(number, pointer)
+            places = dict(zip(moving, pointers, strict=True))
+            for number, place in places.items():
+                if number < inputs:
+                    values[number + 1] = moving[number].load(lanes, place, part)
             values = body.advance(values)
-            for operand, value, pointer, number in zip(
-                outputs,
-                chain.outputs,
-                pointers[len(pointers) - len(outputs) :],
-                range(len(inputs), len(operands)),
-                strict=True,
-            ):
-                lanes.store(
-                    operand.element,
-                    values[value],
-                    pointer,
-                    part,
-                    column_steps[number],
-                )
+            for number, output in enumerate(self.form.chain.outputs, inputs):
+                operand, place = moving[number], places[number]
+                element, step = operand.kind.element, operand.column_step
+                lanes.store(element, values[output], place, part, step)
             return [
-                f.at(pointer, step, I8)
-                for pointer, step in zip([tile, *pointers], steps, strict=True)
+                f.at(tile, self.row_step, I8),
+                *(f.at(places[n], moving[n].row_step, I8) for n in moving),
             ]
 
-        begin = [f.at(tile, start, F32), *(placed(number) for number in moving)]
-        f.loop(rows, one, begin)
-
-    lanes = whole[1]
-    width = lanes.width
-    if lanes.has_masks:
-        f.loop(
-            columns, lambda j: strip(*whole, j, lanes.first(columns - j)), step=width
-        )
-    else:
-        full = columns & -width
-        f.loop(full, lambda j: strip(*whole, j, lanes.whole()), step=width)
-        if half:
-
-            def vector() -> list[Value]:
-                strip(*few, full, few[1].whole())
-                return [full + few[1].width]
-
-            left = (columns - full).compare("ge", few[1].width)
-            (full,) = f.branch(left, vector, lambda: [full])
-        f.branch(
-            full < columns, lambda: strip(*whole, full, lanes.first(columns - full))
-        )
-    f.finish()
+        tile = f.at(self.arguments.tile, start, F32)
+        begin = [tile, *(operand.at(f, start) for operand in moving.values())]
+        f.loop(self.arguments.rows, row, begin)

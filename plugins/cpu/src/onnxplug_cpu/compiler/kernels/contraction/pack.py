@@ -10,25 +10,35 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.kernels.contraction.tile import offset
 from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 
-# one panel: function (source, row stride, column stride, rows, columns, target, width)
+# one panel
 
-_PANEL = (
-    ("source", PTR),
-    ("row_stride", I64),
-    ("column_stride", I64),
-    ("rows", I64),
-    ("columns", I64),
-    ("target", PTR),
-    ("width", I64),
-)
-"""The arguments of a function that copies *rows* × *columns* elements to rows of
-*width* bytes, zeros after the columns.  Strides are in bytes, *width* is a multiple of
-64; all bytes of the target rows are written."""
+
+class PanelArguments(Arguments):
+    """The arguments of a function that copies *rows* × *columns* elements to rows of
+    *width* bytes, zeros after the columns.
+
+    Strides are in bytes, *width* is a multiple of 64; all bytes of the target rows are
+    written.
+    """
+
+    source: Pointer
+    row_stride: Integer
+    column_stride: Integer
+    rows: Integer
+    columns: Integer
+    target: Pointer
+    width: Integer
 
 
 class PackPanel(Generator):
@@ -44,9 +54,10 @@ class PackPanel(Generator):
     way: str
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        f = module.function(name, _PANEL)
+        f = module.function(name, PanelArguments.parameters())
+        panel = PanelArguments(*f.parameters)
         copy = {"rows": _copy_rows, "columns": _transpose, "any": _gather}[self.way]
-        copy(f, Type(self.element))
+        copy(f, panel, Type(self.element))
         f.finish()
 
 
@@ -59,18 +70,17 @@ def panel_way(element: str, row_stride: int, column_stride: int, columns: int) -
     return "any"
 
 
-def _copy_rows(f: Function, scalar: Type) -> None:
-    source, row_stride, _, rows, columns, target, width = f.parameters
-    words = columns * (scalar.nbytes // 4)
+def _copy_rows(f: Function, panel: PanelArguments, scalar: Type) -> None:
+    words = panel.columns * (scalar.nbytes // 4)
     vector = Type("f32", LANES)
     full = words & ~(LANES - 1)
     rest = f.first_lanes(words - full, LANES)
     whole = full.compare("eq", words)
-    further = rows * row_stride  # the next call for this panel
+    further = panel.rows * panel.row_stride  # the next call for this panel
 
     def row(i: Value) -> None:
-        start = offset(f, source, i * row_stride)
-        place = offset(f, target, i * width)
+        start = offset(f, panel.source, i * panel.row_stride)
+        place = offset(f, panel.target, i * panel.width)
 
         soon = offset(f, start, further)
 
@@ -86,82 +96,93 @@ def _copy_rows(f: Function, scalar: Type) -> None:
 
         f.branch(whole, lambda: None, tail)
 
-    f.loop(rows, row)
+    f.loop(panel.rows, row)
 
 
-def _gather(f: Function, scalar: Type) -> None:
-    source, row_stride, column_stride, rows, columns, target, width = f.parameters
-    padded = width // scalar.nbytes
+def _gather(f: Function, panel: PanelArguments, scalar: Type) -> None:
+    padded = panel.width // scalar.nbytes
 
     def row(i: Value) -> None:
-        start = offset(f, source, i * row_stride)
-        place = offset(f, target, i * width)
+        start = offset(f, panel.source, i * panel.row_stride)
+        place = offset(f, panel.target, i * panel.width)
 
         def element(j: Value) -> None:
-            value = f.load(offset(f, start, j * column_stride), scalar)
+            value = f.load(offset(f, start, j * panel.column_stride), scalar)
             f.store(value, f.at(place, j, scalar))
 
-        f.loop(columns, element)
+        f.loop(panel.columns, element)
         f.loop(
             padded,
             lambda j: f.store(f.zero(scalar), f.at(place, j, scalar)),
-            start=columns,
+            start=panel.columns,
         )
 
-    f.loop(rows, row)
+    f.loop(panel.rows, row)
 
 
-def _transpose(f: Function, scalar: Type) -> None:
+def _transpose(f: Function, panel: PanelArguments, scalar: Type) -> None:
     """Blocks of 4 rows × 16 columns by shuffles within 128 bits."""
-    source, _, column_stride, rows, columns, target, width = f.parameters
-    vector, quarter = Type("f32", LANES), Type("f32", 4)
-    whole = rows & ~3
+    whole = panel.rows & ~3
 
     def block(j: Value) -> None:
-        """16 columns, the missing ones zero."""
-        place = f.at(target, j, scalar)
-        left = f.minimum(columns - j, f.value(LANES, I64))
-        mask = f.first_lanes(left, LANES)
-        # a missing column is read at the last one's place, and not kept
-        columns_at = [
-            offset(
-                f,
-                source,
-                (j + f.minimum(left - 1, f.value(lane, I64))) * column_stride,
-            )
+        columns = _Columns(f, panel, j)
+        columns.prefetch_next()
+        f.loop(whole, columns.transpose_four, step=4)
+        f.loop(panel.rows, columns.gather_one, start=whole)
+
+    f.loop(panel.columns, block, step=LANES)
+
+
+class _Columns:
+    """16 columns from the one with number *first* on, which become vectors of f32."""
+
+    def __init__(self, f: Function, panel: PanelArguments, first: Value) -> None:
+        self.f, self.panel, self.first = f, panel, first
+        self.target = f.at(panel.target, first, F32)
+        left = f.minimum(panel.columns - first, f.value(LANES, I64))
+        self.mask = f.first_lanes(left, LANES)
+        # a missing column is read at the last one's place, and is zero in the target
+        self.places = [
+            self._at(first + f.minimum(left - 1, f.value(lane, I64)))
             for lane in range(LANES)
         ]
 
-        # the next block's columns, a line at a time
-        following = offset(f, source, (j + LANES) * column_stride)
+    def _at(self, column: Value) -> Value:
+        return offset(self.f, self.panel.source, column * self.panel.column_stride)
+
+    def prefetch_next(self) -> None:
+        """Ask for the next block's columns, a line at a time."""
+        f, panel = self.f, self.panel
+        following = self._at(self.first + LANES)
 
         def ask(lane: Value) -> None:
-            column = offset(f, following, lane * column_stride)
-            f.loop(rows, lambda i: f.prefetch(f.at(column, i, scalar), 2), step=LANES)
+            column = offset(f, following, lane * panel.column_stride)
+            f.loop(
+                panel.rows, lambda i: f.prefetch(f.at(column, i, F32), 2), step=LANES
+            )
 
         f.loop(LANES, ask)
 
-        def four(i: Value) -> None:
-            quarters = [f.load(f.at(at, i, scalar), quarter) for at in columns_at]
-            # lane 4g+e of vector r is column 4g+r, row i+e
-            mixed = [
-                _concatenate(f, [quarters[4 * g + r] for g in range(4)])
-                for r in range(4)
-            ]
-            for e, value in enumerate(transpose_quarters(f, mixed)):
-                value = f.select(mask, value, 0)
-                f.store(value, offset(f, place, (i + e) * width))
+    def transpose_four(self, i: Value) -> None:
+        """Four rows, by shuffles."""
+        f, quarter = self.f, F32.vector(4)
+        quarters = [f.load(f.at(place, i, F32), quarter) for place in self.places]
+        # lane 4g+e of vector r is column 4g+r, row i+e
+        mixed = [
+            _concatenate(f, [quarters[4 * g + r] for g in range(4)]) for r in range(4)
+        ]
+        for e, value in enumerate(transpose_quarters(f, mixed)):
+            value = f.select(self.mask, value, 0)
+            f.store(value, offset(f, self.target, (i + e) * self.panel.width))
 
-        def one(i: Value) -> None:
-            value = f.zero(vector)
-            for lane, at in enumerate(columns_at):
-                value = f.insert(value, f.load(f.at(at, i, scalar), scalar), lane)
-            f.store(f.select(mask, value, 0), offset(f, place, i * width))
-
-        f.loop(whole, four, step=4)
-        f.loop(rows, one, start=whole)
-
-    f.loop(columns, block, step=LANES)
+    def gather_one(self, i: Value) -> None:
+        """One row, element by element."""
+        f = self.f
+        value = f.zero(F32.vector(LANES))
+        for lane, place in enumerate(self.places):
+            value = f.insert(value, f.load(f.at(place, i, F32), F32), lane)
+        value = f.select(self.mask, value, 0)
+        f.store(value, offset(f, self.target, i * self.panel.width))
 
 
 def _concatenate(f: Function, parts: list[Value]) -> Value:
@@ -201,65 +222,74 @@ def transpose_quarters(f: Function, rows: list[Value]) -> list[Value]:
 
 # all panels
 
-PACK_WORDS = (
-    "source",
-    "batch0",
-    "batch1",
-    "row",
-    "column",
-    "target",
-    "target_batch",
-    "rows",
-    "rows_together",
-    "columns",
-    "panel",
-    "element",
-    "taps",
-    "offsets",
-    "batches1",
-    "parts",
-    "function",
-)
+
+class MatrixWords(KernelWords):
+    """``source``, its strides in bytes over two batch axes, rows and columns, and
+    ``target``."""
+
+    source: Pointer
+    batch0: Integer
+    batch1: Integer
+    row: Integer
+    column: Integer
+    target: Pointer
+
+    def source_of(self, matrix: Value, batches1: Value) -> Value:
+        """Where a matrix begins; *batches1* is the size of the second batch axis."""
+        f = self.function
+        source = offset(f, self.source, (matrix // batches1) * self.batch0)
+        return offset(f, source, (matrix % batches1) * self.batch1)
+
+
+class PackWords(MatrixWords):
+    """Words of :class:`PackMatrices`.
+
+    ``target_batch``, the bytes of one packed matrix; the sizes of the matrix of a tap,
+    and how many rows are packed into all panels before the next ones; ``panel``, the
+    bytes of a row of a panel; ``element``, the bytes of an element; how many ``taps``
+    follow each other in a panel, and their ``offsets`` in the source; the size of the
+    second batch axis; into how many parts panels are divided; and ``pack``, the
+    function that packs a panel.
+    """
+
+    target_batch: Integer
+    rows: Integer
+    rows_together: Integer
+    columns: Integer
+    panel: Integer
+    element: Integer
+    taps: Integer
+    offsets: Pointer
+    batches1: Integer
+    parts: Integer
+    pack: Pointer
 
 
 class PackMatrices(Generator):
-    """Packs matrices into panels; a chunk is a part of the panels of one matrix.
+    """Packs matrices into panels; a chunk is a part of the panels of one matrix."""
 
-    Words: ``source`` and its strides in bytes over two batch axes, rows and columns;
-    ``target`` and the bytes of one packed matrix; the sizes of the matrix of a tap, and
-    how many rows are packed into all panels before the next ones; ``panel``, the bytes
-    of a row of a panel; ``element``, the bytes of an element; how many ``taps`` follow
-    each other in a panel, and their ``offsets`` in the source; the size of the second
-    batch axis; into how many parts panels are divided; and the function that packs a
-    panel.
-    """
-
-    words = PACK_WORDS
+    words = PackWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
+        k = PackWords(module, name)
         f = k.function
-        parts, batches1 = k.integer("parts"), k.integer("batches1")
+        parts, batches1 = k.parts, k.batches1
         matrix, part = k.chunk // parts, k.chunk % parts
-        source = offset(
-            f, k.pointer("source"), (matrix // batches1) * k.integer("batch0")
-        )
-        source = offset(f, source, (matrix % batches1) * k.integer("batch1"))
-        columns, element = k.integer("columns"), k.integer("element")
-        rows, panel = k.integer("rows"), k.integer("panel")
-        taps, offsets = k.integer("taps"), k.pointer("offsets")
+        source = k.source_of(matrix, batches1)
+        columns, element, rows, panel = k.columns, k.element, k.rows, k.panel
+        taps, offsets = k.taps, k.offsets
         panels = Panels(
-            k.pointer("function"),
-            source,
-            k.integer("row"),
-            k.integer("column"),
-            rows,
-            k.integer("rows_together"),
-            columns,
-            offset(f, k.pointer("target"), matrix * k.integer("target_batch")),
-            panel,
-            element,
-            taps * rows,
+            function=k.pack,
+            source=source,
+            row=k.row,
+            column=k.column,
+            rows=rows,
+            rows_together=k.rows_together,
+            columns=columns,
+            target=offset(f, k.target, matrix * k.target_batch),
+            panel=panel,
+            element=element,
+            panel_rows=taps * rows,
         )
         count = (columns * element + (panel - 1)) // panel
 
@@ -275,7 +305,7 @@ class PackMatrices(Generator):
 
 
 class Panels(NamedTuple):
-    """The panels of one matrix, as :class:`PackMatrices` calls their properties.
+    """The panels of one matrix, as :class:`PackWords` calls their properties.
 
     Attributes:
         panel_rows: of a whole panel, if it has more than *rows*.
@@ -299,86 +329,81 @@ class Panels(NamedTuple):
 def pack_panels(f: Function, panels: Panels, first: Value, end: Value) -> None:
     """Emit the loops that pack the panels from *first* up to *end*."""
     per_panel = panels.panel // panels.element
-    panel_rows = panels.rows if panels.panel_rows is None else panels.panel_rows
-
-    def some_rows(start: Value) -> None:
-        rows = f.minimum(panels.rows - start, panels.rows_together)
-        source = offset(f, panels.source, start * panels.row)
-        row = start if panels.first_row is None else panels.first_row + start
-
-        def one(index: Value) -> None:
-            column = index * per_panel
-            count = f.minimum(panels.columns - column, per_panel)
-            width = (count * panels.element + (VECTOR_BYTES - 1)) & -VECTOR_BYTES
-            f.call_pointer(
-                panels.function,
-                offset(f, source, column * panels.column),
-                panels.row,
-                panels.column,
-                rows,
-                count,
-                offset(
-                    f,
-                    panels.target,
-                    index * (panel_rows * panels.panel) + row * width,
-                ),
-                width,
-            )
-
-        f.loop(end, one, start=first)
-
     together = panels.rows_together
-    turns = (panels.rows + together - 1) // together
-    f.loop(turns, lambda turn: some_rows(turn * together))
+
+    def some_rows(turn: Value) -> None:
+        start = turn * together
+        rows = f.minimum(panels.rows - start, together)
+        here = panels._replace(
+            rows=rows,
+            panel_rows=panels.panel_rows or panels.rows,
+            source=offset(f, panels.source, start * panels.row),
+            first_row=start if panels.first_row is None else panels.first_row + start,
+        )
+        f.loop(end, lambda index: _pack_one(f, here, per_panel, index), start=first)
+
+    f.loop((panels.rows + together - 1) // together, some_rows)
+
+
+def _pack_one(f: Function, panels: Panels, per_panel: Value, index: Value) -> None:
+    """The rows of one panel, of which *panel_rows* and *first_row* are stated."""
+    assert panels.panel_rows is not None
+    assert panels.first_row is not None
+    column = index * per_panel
+    count = f.minimum(panels.columns - column, per_panel)
+    width = (count * panels.element + (VECTOR_BYTES - 1)) & -VECTOR_BYTES
+    source = offset(f, panels.source, column * panels.column)
+    place = index * (panels.panel_rows * panels.panel) + panels.first_row * width
+    arguments = PanelArguments(
+        source=source,
+        row_stride=panels.row,
+        column_stride=panels.column,
+        rows=panels.rows,
+        columns=count,
+        target=offset(f, panels.target, place),
+        width=width,
+    )
+    f.call_pointer(panels.function, *arguments)
 
 
 # A
 
-COPY_WORDS = (
-    "source",
-    "batch0",
-    "batch1",
-    "row",
-    "column",
-    "target",
-    "target_row",
-    "rows",
-    "columns",
-    "batches1",
-    "parts",
-    "function",
-)
+
+class CopyWords(MatrixWords):
+    """Words of :class:`CopyMatrices`, as those of :class:`PackMatrices`;
+    ``target_row`` is the bytes of a target row, a multiple of 64."""
+
+    target_row: Integer
+    rows: Integer
+    columns: Integer
+    batches1: Integer
+    parts: Integer
+    pack: Pointer
 
 
 class CopyMatrices(Generator):
-    """Copies matrices to rows of consecutive elements; a chunk is some rows of one.
+    """Copies matrices to rows of consecutive elements; a chunk is some rows of one."""
 
-    Words as those of :class:`PackMatrices`; ``target_row`` is the bytes of a target
-    row, a multiple of 64.
-    """
-
-    words = COPY_WORDS
+    words = CopyWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
+        k = CopyWords(module, name)
         f = k.function
-        rows, parts = k.integer("rows"), k.integer("parts")
+        rows, parts = k.rows, k.parts
         matrix, part = k.chunk // parts, k.chunk % parts
-        batches1, width = k.integer("batches1"), k.integer("target_row")
-        source = offset(
-            f, k.pointer("source"), (matrix // batches1) * k.integer("batch0")
-        )
-        source = offset(f, source, (matrix % batches1) * k.integer("batch1"))
+        batches1, width = k.batches1, k.target_row
+        source = k.source_of(matrix, batches1)
         first = rows * part // parts
         count = rows * (part + 1) // parts - first
-        f.call_pointer(
-            k.pointer("function"),
-            offset(f, source, first * k.integer("row")),
-            k.integer("row"),
-            k.integer("column"),
-            count,
-            k.integer("columns"),
-            offset(f, k.pointer("target"), (matrix * rows + first) * width),
-            width,
+        pack = k.pack
+        arguments = PanelArguments(
+            source=offset(f, source, first * k.row),
+            row_stride=k.row,
+            column_stride=k.column,
+            rows=count,
+            columns=k.columns,
+            target=offset(f, k.target, (matrix * rows + first) * width),
+            width=width,
         )
+        f.call_pointer(pack, *arguments)
         f.finish()

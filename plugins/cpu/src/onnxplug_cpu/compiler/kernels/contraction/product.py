@@ -63,7 +63,7 @@ class Product(ABC):
         blocks: Blocks,
         words: dict[str, Word],
     ) -> None:
-        """Record a command with :data:`~.chunk.SHARED_WORDS` and *words*.
+        """Record a command with those of :class:`~.chunk.ChunkWords` and *words*.
 
         Args:
             kernel: takes the words.

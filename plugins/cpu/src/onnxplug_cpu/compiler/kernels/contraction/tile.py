@@ -9,11 +9,17 @@ function serves every shape.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from onnxplug_cpu.compiler.codegen.emit import I64, PTR, Function, Module, Type, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.emit import I64, Function, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    Pointer,
+)
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.target.isa import VECTOR_BYTES, Isa
 
@@ -95,40 +101,60 @@ def offset(f: Function, pointer: Value, nbytes: Value | int) -> Value:
     return f.at(pointer, nbytes, _BYTE)
 
 
-PARAMETERS: Final = (
-    ("a", PTR),
-    ("a_row", I64),
-    ("b", PTR),
-    ("b_row", I64),
-    ("k", I64),
-    ("columns", I64),
-    ("c", PTR),
-    ("c_row", I64),
-    ("add", I64),
-    ("result", PTR),
-    ("result_row", I64),
-    ("next", PTR),
-    ("next_step", I64),
-    ("taps", I64),
-    ("offsets", PTR),
-    ("panels", I64),
-    ("b_panel", I64),
-)
-"""The arguments of every function that computes a tile; all strides are in bytes.
+class TileArguments(Arguments):
+    """The arguments of every function that computes a tile; all strides are in bytes.
 
-``a`` has some rows, as the function is made for, of ``k`` consecutive elements; ``c``
-receives as many, the product, added to what is there if ``add`` is not 0.  What ``b``
-has is for the function to say, as is how much of ``c`` beyond ``columns`` elements of a
-row it writes.  ``result``, with strided rows, is memory that is written soon after, and
-``next + i * next_step`` is what step ``i`` of ``k`` may prefetch.  A function made for
-taps sums ``taps`` products: for each, ``a`` is one of ``offsets``, an array of i64,
-further on, and ``b`` where the last one ended; others do not heed the two.  ``panels``
-of B, at least 1, that are ``b_panel`` apart, give columns of ``c`` next to each other.
-"""
+    ``a`` has some rows, as the function is made for, of ``k`` consecutive elements;
+    ``c`` receives as many, the product, added to what is there if ``add`` is not 0.
+    What ``b`` has is for the function to say, as is how much of ``c`` beyond
+    ``columns`` elements of a row it writes.  ``result``, with strided rows, is memory
+    that is written soon after, and ``next + i * next_step`` is what step ``i`` of ``k``
+    may prefetch.  A function made for taps sums ``taps`` products: for each, ``a`` is
+    one of ``offsets``, an array of i64, further on, and ``b`` where the last one ended;
+    others do not heed the two.  ``panels`` of B, at least 1, that are ``b_panel``
+    apart, give columns of ``c`` next to each other.
+    """
+
+    a: Pointer
+    a_row: Integer
+    b: Pointer
+    b_row: Integer
+    k: Integer
+    columns: Integer
+    c: Pointer
+    c_row: Integer
+    add: Integer
+    result: Pointer
+    result_row: Integer
+    next: Pointer
+    next_step: Integer
+    taps: Integer
+    offsets: Pointer
+    panels: Integer
+    b_panel: Integer
+
+
+class FinishedTile(Arguments):
+    """The arguments of a function that takes finished tiles.
+
+    ``tile`` has ``rows`` × ``columns`` f32 elements of a line of the result, from
+    (``row``, ``column``) on, with ``tile_stride`` elements from row to row.
+    """
+
+    words: Pointer
+    batch0: Integer
+    batch1: Integer
+    line: Integer
+    row: Integer
+    rows: Integer
+    column: Integer
+    columns: Integer
+    tile: Pointer
+    tile_stride: Integer
 
 
 class TileProduct(Generator):
-    """A function that computes a tile; :data:`PARAMETERS` are its arguments.
+    """A function that computes a tile; :class:`TileArguments` are its arguments.
 
     ``b`` has ``k`` rows ``b_row`` apart.  They have *vectors* of *nbytes*, and so has
     what is written of each row of ``c``.
@@ -158,141 +184,177 @@ class TileProduct(Generator):
     depth: int = 0
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name, isa, self)
+        _Tile(module, name, isa, self).write()
 
 
-def _write(module: Module, name: str, isa: Isa, form: TileProduct) -> None:
-    element, rows, vectors, chains, alone, masked, taps, nbytes, depth = form
-    f = module.function(name, PARAMETERS)
-    a, a_row, b, b_row, k, columns, c, c_row, add = f.parameters[:9]
-    result, result_row, following, step, count, offsets = f.parameters[9:15]
-    panels, b_panel = f.parameters[15:]
-    scalar = Type(element)
-    lanes = nbytes // scalar.nbytes
-    vector = scalar.vector(lanes)
-    distance = _AHEAD_ALONE if alone else _AHEAD
-    ahead_in_b = b_row * (distance // (nbytes * vectors))
-    strides = [a_row * i for i in range(1, min(_GROUP, rows))]
-    pointers = [offset(f, a, a_row * row) for row in range(0, rows, _GROUP)]
-    groups = len(pointers)
-    parts = nbytes // isa.vector_bytes or 1
-    lines = range(0, nbytes * vectors, VECTOR_BYTES)
-    mask = f.first_lanes(columns - (vectors - 1) * lanes, lanes) if masked else None
+class _Tile:
+    """The loops of a tile: panels, blocks of K or taps, and turns of some steps.
 
-    def row_of_b(place: Value) -> list[Value]:
-        places = [offset(f, place, nbytes * j) for j in range(vectors)]
-        values = [f.load(p, vector) for p in places[: vectors - bool(masked)]]
-        if mask is not None:
-            values.append(f.load_masked(places[-1], mask, vector))
-        return values
+    What a loop carries are pointers to groups of rows of A, to B and to what is
+    prefetched, and sums, chain by chain, row by row.
+    """
 
-    def turn(count: int) -> Callable[..., list[Value]]:
-        """*count* steps; as many as there are chains have sums of their own."""
+    def __init__(self, module: Module, name: str, isa: Isa, form: TileProduct) -> None:
+        self.f = f = module.function(name, TileArguments.parameters())
+        self.isa, self.form = isa, form
+        self.arguments = arguments = TileArguments(*f.parameters)
+        scalar = Type(form.element)
+        lanes = form.nbytes // scalar.nbytes
+        self.vector = scalar.vector(lanes)
+        row_bytes = form.nbytes * form.vectors
+        distance = _AHEAD_ALONE if form.alone else _AHEAD
+        self.ahead_in_b = arguments.b_row * (distance // row_bytes)
+        a, a_row = arguments.a, arguments.a_row
+        self.strides = [a_row * i for i in range(1, min(_GROUP, form.rows))]
+        groups = range(0, form.rows, _GROUP)
+        self.pointers = [offset(f, a, a_row * row) for row in groups]
+        self.lines = range(0, row_bytes, VECTOR_BYTES)
+        self.mask: Value | None = None
+        if form.masked:
+            left = arguments.columns - (form.vectors - 1) * lanes
+            self.mask = f.first_lanes(left, lanes)
 
-        def steps(_: Value, *carried: Value) -> list[Value]:
-            b, ahead = carried[groups : groups + 2]
-            pointers, sums = list(carried[:groups]), list(carried[groups + 2 :])
-            for way in range(count):
-                if way and way % chains == 0:
-                    # the rows of B are loaded one after the other: there are no
-                    # registers for two
-                    b, *pointers = known_after(f, isa, [b, *pointers], sums[-vectors:])
-                if not alone and way % chains == 0:
-                    f.prefetch(ahead, 2)
-                    ahead = offset(f, ahead, step * min(chains, count))
-                soon = offset(f, b, ahead_in_b)
-                for distance in lines:
-                    f.prefetch(offset(f, soon, distance))
-                factors = row_of_b(b)
-                for row in range(rows):
-                    group, member = divmod(row, _GROUP)
-                    place = offset(f, pointers[group], scalar.nbytes * way)
-                    if member:
-                        place = offset(f, place, strides[member - 1])
-                    factor = f.load_splat(place, vector)
-                    for j in range(vectors):
-                        at = (way % chains * rows + row) * vectors + j
-                        sums[at] = multiply_add(f, isa, factor, factors[j], sums[at])
-                b = offset(f, b, b_row)
-            return [
-                *(
-                    _opaque(f, offset(f, pointer, scalar.nbytes * count))
-                    for pointer in pointers
-                ),
-                b,
-                ahead,
-                *sums,
-            ]
+    def write(self) -> None:
+        arguments = self.arguments
+        begin = [arguments.b, arguments.c, arguments.result, arguments.next]
+        self.f.loop(arguments.panels, self._panel, begin, nonempty=True)
+        self.f.finish()
 
-        return steps
+    def _panel(
+        self, _: Value, b: Value, c: Value, result: Value, following: Value
+    ) -> list[Value]:
+        f, form, arguments = self.f, self.form, self.arguments
+        for row in range(form.rows):
+            line = offset(f, result, arguments.result_row * row)
+            for distance in self.lines:
+                f.prefetch(offset(f, line, distance), 1, write=True)
+        targets = [offset(f, c, arguments.c_row * row) for row in range(form.rows)]
+        moving = [b, following]
+        if form.depth:
+            block = functools.partial(self._block, targets)
+            state = [*self.pointers, *moving]
+            state = f.loop(arguments.k, block, state, step=form.depth)
+            moving = state[len(self.pointers) :]
+        else:
+            state = [*moving, *self._zeros()]
+            if form.taps:
+                state = f.loop(arguments.taps, self._tap, state)
+            else:
+                state = self._sum_up(arguments.k, self.pointers, state)[1]
+            moving = state[:2]
+            self._store(targets, state[2:], arguments.add)
+        right = (offset(f, p, form.nbytes * form.vectors) for p in (c, result))
+        return [offset(f, b, arguments.b_panel), *right, moving[1]]
 
-    def sum_up(
-        k: Value, pointers: list[Value], moving: list[Value]
+    def _zeros(self) -> list[Value]:
+        form = self.form
+        return [self.f.zero(self.vector)] * (form.chains * form.rows * form.vectors)
+
+    def _block(self, targets: list[Value], start: Value, *moving: Value) -> list[Value]:
+        """As many steps as are added up before they are added to the targets."""
+        groups = len(self.pointers)
+        left = self.f.minimum(self.arguments.k - start, self.form.depth)
+        here, state = list(moving[:groups]), [*moving[groups:], *self._zeros()]
+        here, state = self._sum_up(left, here, state)
+        self._store(targets, state[2:], self.arguments.add | start)
+        return [*here, *state[:2]]
+
+    def _tap(self, number: Value, *moving: Value) -> list[Value]:
+        f = self.f
+        distance = f.load(f.at(self.arguments.offsets, number, I64), I64)
+        here = [offset(f, pointer, distance) for pointer in self.pointers]
+        return self._sum_up(self.arguments.k, here, list(moving))[1]
+
+    def _sum_up(
+        self, k: Value, pointers: list[Value], moving: list[Value]
     ) -> tuple[list[Value], list[Value]]:
         """Where A goes on, and B and what is prefetched, with the sums, after *k*
         steps."""
-        state = [*pointers, *moving]
-        steps = chains
-        if isa.name == "avx2" and chains == 1:
-            while steps < 4 and steps * rows * vectors * parts < _TURN:
-                steps *= 2
+        f, steps = self.f, self._steps()
+        state, whole = [*pointers, *moving], None
         if steps > 1:
             whole = k & -steps
-            state = f.loop(whole, turn(steps), state, step=steps)
-            state = f.loop(k, turn(1), state, start=whole)
-        else:
-            state = f.loop(k, turn(1), state)
-        return state[:groups], state[groups:]
+            turn = functools.partial(self._turn, steps)
+            state = f.loop(whole, turn, state, step=steps)
+        turn = functools.partial(self._turn, 1)
+        state = f.loop(k, turn, state, start=0 if whole is None else whole)
+        return state[: len(pointers)], state[len(pointers) :]
 
-    def tap(number: Value, *moving: Value) -> list[Value]:
-        distance = f.load(f.at(offsets, number, I64), I64)
-        return sum_up(k, [offset(f, p, distance) for p in pointers], list(moving))[1]
+    def _steps(self) -> int:
+        """Of a turn of the innermost loop."""
+        form, steps = self.form, self.form.chains
+        if self.isa.name == "avx2" and steps == 1:
+            parts = form.nbytes // self.isa.vector_bytes or 1
+            while steps < 4 and steps * form.rows * form.vectors * parts < _TURN:
+                steps *= 2
+        return steps
 
-    def panel(
-        _: Value, b: Value, c: Value, result: Value, following: Value
-    ) -> list[Value]:
-        for row in range(rows):
-            line = offset(f, result, result_row * row)
-            for distance in lines:
-                f.prefetch(offset(f, line, distance), 1, write=True)
-        zeros = [f.zero(vector)] * (chains * rows * vectors)
-        targets = [offset(f, c, c_row * row) for row in range(rows)]
+    def _turn(self, count: int, _: Value, *carried: Value) -> list[Value]:
+        """*count* steps; as many as there are chains have sums of their own."""
+        f, form, groups = self.f, self.form, len(self.pointers)
+        b, ahead = carried[groups : groups + 2]
+        pointers, sums = list(carried[:groups]), list(carried[groups + 2 :])
+        for way in range(count):
+            if way and way % form.chains == 0:
+                # the rows of B are loaded one after the other: there are no
+                # registers for two
+                before = sums[-form.vectors :]
+                b, *pointers = known_after(f, self.isa, [b, *pointers], before)
+            if not form.alone and way % form.chains == 0:
+                f.prefetch(ahead, 2)
+                step = self.arguments.next_step * min(form.chains, count)
+                ahead = offset(f, ahead, step)
+            self._step(way, b, pointers, sums)
+            b = offset(f, b, self.arguments.b_row)
+        nbytes = self.vector.nbytes * count
+        moved = [_opaque(f, offset(f, pointer, nbytes)) for pointer in pointers]
+        return [*moved, b, ahead, *sums]
 
-        def write(sums: list[Value], adds: Value) -> None:
-            sums = _sum_chains(sums, chains)
+    def _step(
+        self, way: int, b: Value, pointers: list[Value], sums: list[Value]
+    ) -> None:
+        """Add the products of an element of each row of A, *way* elements on, and a row
+        of B to *sums*."""
+        f, form = self.f, self.form
+        soon = offset(f, b, self.ahead_in_b)
+        for distance in self.lines:
+            f.prefetch(offset(f, soon, distance))
+        factors = self._row_of_b(b)
+        for row in range(form.rows):
+            group, member = divmod(row, _GROUP)
+            place = offset(f, pointers[group], self.vector.nbytes * way)
+            if member:
+                place = offset(f, place, self.strides[member - 1])
+            factor = f.load_splat(place, self.vector)
+            for j, other in enumerate(factors):
+                at = (way % form.chains * form.rows + row) * form.vectors + j
+                sums[at] = multiply_add(f, self.isa, factor, other, sums[at])
 
-            def each(value: Callable[[Value, Value], Value]) -> None:
-                for row, target in enumerate(targets):
-                    for j in range(vectors):
-                        place = offset(f, target, nbytes * j)
-                        f.store(value(sums[row * vectors + j], place), place)
+    def _row_of_b(self, place: Value) -> list[Value]:
+        f, form = self.f, self.form
+        places = [offset(f, place, form.nbytes * j) for j in range(form.vectors)]
+        whole = places[: form.vectors - bool(form.masked)]
+        values = [f.load(place, self.vector) for place in whole]
+        if self.mask is not None:
+            values.append(f.load_masked(places[-1], self.mask, self.vector))
+        return values
 
-            f.branch(
-                adds.compare("eq", 0),
-                lambda: each(lambda total, _: total),
-                lambda: each(lambda total, place: f.load(place, vector) + total),
-            )
+    def _store(self, targets: list[Value], sums: list[Value], adds: Value) -> None:
+        """Write the sums, or add them to what is there where *adds* is not 0."""
+        f, form = self.f, self.form
+        sums = _sum_chains(sums, form.chains)
 
-        def some(start: Value, *moving: Value) -> list[Value]:
-            left = f.minimum(k - start, depth)
-            here, state = list(moving[:groups]), [*moving[groups:], *zeros]
-            here, state = sum_up(left, here, state)
-            write(state[2:], add | start)
-            return [*here, *state[:2]]
+        def each(value: Callable[[Value, Value], Value]) -> None:
+            for row, target in enumerate(targets):
+                for j in range(form.vectors):
+                    place = offset(f, target, form.nbytes * j)
+                    f.store(value(sums[row * form.vectors + j], place), place)
 
-        moving = [b, following]
-        if depth:
-            moving = f.loop(k, some, [*pointers, *moving], step=depth)[groups:]
-        else:
-            state = [*moving, *zeros]
-            state = f.loop(count, tap, state) if taps else sum_up(k, pointers, state)[1]
-            moving = state[:2]
-            write(state[2:], add)
-        right = (offset(f, p, nbytes * vectors) for p in (c, result))
-        return [offset(f, b, b_panel), *right, moving[1]]
-
-    f.loop(panels, panel, [b, c, result, following], nonempty=True)
-    f.finish()
+        f.branch(
+            adds.compare("eq", 0),
+            lambda: each(lambda total, _: total),
+            lambda: each(lambda total, place: f.load(place, self.vector) + total),
+        )
 
 
 def _sum_chains(sums: list[Value], chains: int) -> list[Value]:
