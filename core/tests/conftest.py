@@ -12,9 +12,11 @@ import onnx.parser
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxplug.graph import Graph, Model, Node
+from onnxplug.ep import DataType, TensorType
+from onnxplug.graph import Graph, Model, Node, Weight
 from onnxplug.graph.export import export_graph, node_to_proto
 from onnxplug.graph.load import load_model
+from onnxplug.partition import GraphPartition
 
 HEADER = '<ir_version: 10, opset_import: ["" : {opset}, "local" : 1]>\n'
 
@@ -108,3 +110,39 @@ def suite() -> Sequence[Any]:
         warnings.simplefilter("ignore")
         cases: Sequence[Any] = load_model_tests(kind="node")
     return cases
+
+
+@pytest.fixture
+def make_partition() -> Callable[..., GraphPartition]:
+    """All of a graph of float32 values of a shape, as one partition.
+
+    Each node is ``(operator, inputs, outputs)``, with ``None`` for what is left out.
+    """
+
+    def make(
+        nodes: Sequence[tuple[str, tuple[str | None, ...], tuple[str | None, ...]],],
+        *,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Mapping[str, np.ndarray] | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> GraphPartition:
+        made = [name for _, _, names in nodes for name in names if name]
+        graph = Graph(
+            "test",
+            inputs=inputs,
+            outputs=outputs,
+            nodes=[
+                Node(op, takes, gives, name=f"node{index}")
+                for index, (op, takes, gives) in enumerate(nodes)
+            ],
+            constants={
+                name: Weight.from_array(array)
+                for name, array in (constants or {}).items()
+            },
+            types=dict.fromkeys([*inputs, *made], TensorType(DataType.FLOAT32, shape)),
+            opset_imports={"": 21},
+        )
+        return GraphPartition(graph, graph.nodes)
+
+    return make

@@ -371,7 +371,7 @@ NOT_ASKED: Final = {
     "onnxplug.session.background",
     "onnxplug.verify.worker",
     # wraps in a NodeError of which the caller, the host, is told
-    "onnxplug.ep.kernels",
+    "onnxplug.authoring.kernels",
     # measures and tests of EPs, which report whatever happens
     "onnxplug_testing.backend_suite",
     "onnxplug_testing.measuring.trials",

@@ -92,8 +92,9 @@ def no_others(register, monkeypatch: pytest.MonkeyPatch) -> None:
 PLUGIN = """
 import numpy as np
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 
-class Provider(ep.KernelExecutionProvider):
+class Provider(KernelExecutionProvider):
     kernels = {"Add": np.add, "MatMul": np.matmul}
     def find_kernel(self, graph, node):
         missing = ep.Reason(ep.RefusalCode.OP, f"{node.op_type} is beyond it")

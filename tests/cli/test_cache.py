@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxplug import ep
+from onnxplug.authoring.cache import cache_directory
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def root(tmp_path: Path, monkeypatch) -> Path:
     """Where two distributions keep things, and somebody else, too."""
     root = tmp_path / "root"
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(root))
-    first = ep.cache_directory("onnxplug-first")
+    first = cache_directory("onnxplug-first")
     (first / "a").write_bytes(bytes(1000))
     (first / "deep").mkdir()
     (first / "deep/b").write_bytes(bytes(234))
     os.utime(first / "a", (0, 1_000_000_000))
     os.utime(first / "deep/b", (0, 1_600_000_000))
-    ep.cache_directory("second")
+    cache_directory("second")
     (root / "precious").mkdir()
     (root / "precious/thesis.txt").write_text("years of work")
     return root

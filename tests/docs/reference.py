@@ -108,11 +108,6 @@ PAGES = {
                 "DataTransfer", "Stream", "Event", "CapturedGraph", "CapturePhase",
                 "WeightSource", "WeightStore",
             ),
-            "Keeping things on disk": ("cache_directory",),
-            "Bases for EPs of kernels": (
-                "KernelExecutionProvider", "KernelSequence", "HostFunction",
-                "fill_bound", "describe",
-            ),
             "Errors that a plugin raises": (
                 "OptionError", "Declined", "SessionRefused", "NodeError",
                 "OutOfMemory", "OutputMismatch", "RunCancelled", "LoadCancelled",

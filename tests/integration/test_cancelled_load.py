@@ -12,6 +12,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import HostFunction
 from onnxplug.errors import LoadCancelled, ModelLoadCanceled
 from onnxplug.plugins import registry
 from onnxplug_testing import ToyFactory
@@ -45,7 +46,7 @@ class Interrupting(ep.ExecutionProvider):
         if self.compiled == 2:
             self.act(partition)
 
-        class Negative(ep.HostFunction):
+        class Negative(HostFunction):
             def close(self) -> None:
                 provider.closed.append("partition")
 
@@ -170,7 +171,7 @@ def test_constants_are_computed_no_further(monkeypatch: pytest.MonkeyPatch) -> N
             if len(computed) == 10:
                 options.set_load_cancellation_flag(True)
             (name,) = partition.nodes[0].inputs
-            return ep.HostFunction(lambda: partition.constant(name or ""))
+            return HostFunction(lambda: partition.constant(name or ""))
 
     factory = InterruptingFactory()
     monkeypatch.setattr(

@@ -23,6 +23,7 @@ X = np.array([[-1.0, 2.0, 3.0]], np.float32)
 
 CODE = '''
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 
 CLAMP = """
 <domain: "com.example", opset_import: ["" : 17]>
@@ -86,7 +87,7 @@ def twice(editor):
             if not replaced:
                 operands[1] = editor.add_constant("two", np.float32(2))
             op_type = "Mul" if not replaced else "Add"
-            replaced.append(ep.describe(node))
+            replaced.append(describe(node))
             node = editor.make_node(op_type, operands, node.outputs)
         nodes.append(node)
     editor.replace_nodes(nodes)

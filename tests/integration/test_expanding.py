@@ -11,6 +11,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.errors import EpError
 from onnxplug.functions import _OPERATORS
 from onnxplug.plugins import registry
@@ -20,7 +21,7 @@ NAME = "ExpandingExecutionProvider"
 X = np.array([-1.5, 0.5, 3], np.float32)
 
 
-class Expanding(ep.KernelExecutionProvider):
+class Expanding(KernelExecutionProvider):
     """Takes what it is given functions for, and wants some of it as bodies."""
 
     def __init__(

@@ -17,6 +17,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.errors import EpError, RunError
 from onnxplug.plugins import registry
 from onnxplug_testing import SimulatedFactory, ToyFactory
@@ -225,7 +226,7 @@ def test_what_was_compiled_for_a_session_goes_with_it(
     """Not when garbage is collected next: a partition may hold gigabytes of weights."""
     compiled = []
 
-    class Remembering(ep.KernelExecutionProvider):
+    class Remembering(KernelExecutionProvider):
         def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
             if node.op_type in ("Loop", "If", "Scan"):
                 return ep.Reason(ep.RefusalCode.OP)

@@ -12,6 +12,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import HostFunction, KernelExecutionProvider
 from onnxplug.cli.main import main
 from onnxplug.errors import EpError, OnnxplugError, PluginError
 from onnxplug.plugins import registry
@@ -26,7 +27,7 @@ MODEL = onnx.parser.parse_model(
 FEED = {"x": np.ones(2, np.float32)}
 
 
-class Provider(ep.KernelExecutionProvider):
+class Provider(KernelExecutionProvider):
     def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
         return lambda x: -x
 
@@ -214,7 +215,7 @@ def test_a_function_of_the_host_that_takes_the_context_is_given_it() -> None:
         given.append(context)
         return -x
 
-    partition = ep.HostFunction(negative)
+    partition = HostFunction(negative)
     partition.run([np.ones(2)], [None], None)
     context = object()
     partition.run([np.ones(2)], [None], context)  # type: ignore[arg-type]

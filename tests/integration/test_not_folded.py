@@ -10,6 +10,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.plugins import PluginRegistry
 from onnxplug_testing import ToyFactory
 
@@ -23,7 +24,7 @@ MODEL = onnx.parser.parse_model(
 )
 
 
-class Provider(ep.KernelExecutionProvider):
+class Provider(KernelExecutionProvider):
     """Adds and multiplies, and fails at *stage* where all is constant."""
 
     def __init__(self, stage: str) -> None:

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.plugins import registry
 from onnxplug_testing import ToyFactory
 
@@ -39,7 +40,7 @@ FUNCTIONS = {
 }
 
 
-class Integer(ep.KernelExecutionProvider):
+class Integer(KernelExecutionProvider):
     """Keeps quantised weights, and the partitions that it compiles."""
 
     preferences = ep.Preferences(keeps_qdq=True)

@@ -11,6 +11,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.errors import EpError, EpWarning
 from onnxplug.plugins import registry
 from onnxplug_testing import SimulatedFactory, ToyFactory
@@ -46,7 +47,7 @@ def fuse(editor: ep.GraphEditor, nodes: Sequence[ep.Node]) -> Sequence[str]:
     return [f"{len(replaced) // 2} pairs"] if replaced else []
 
 
-class Fusing(ep.KernelExecutionProvider):
+class Fusing(KernelExecutionProvider):
     def __init__(self, factory: Factory) -> None:
         self.factory = factory
 

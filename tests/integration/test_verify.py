@@ -14,6 +14,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.ep import DataType, Probe, RefusalCode
 from onnxplug.errors import EpWarning, OptionError, UnassignedNode
 from onnxplug.plugins import PluginRegistry, registry
@@ -235,7 +236,7 @@ def test_an_atomic_group_goes_whole(simulated: Verified) -> None:
 
 
 def test_constants_are_not_folded_by_a_family_that_fails() -> None:
-    class HostEp(ep.KernelExecutionProvider):
+    class HostEp(KernelExecutionProvider):
         def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
             return {"Add": wrong_add, "Mul": np.multiply}[node.op_type]
 

@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from onnxplug import ep
 from onnxplug.authoring import cache
-from onnxplug.authoring.cache import TAG, TAG_TEXT, CacheFolder, cache_root
+from onnxplug.authoring.cache import (
+    TAG,
+    TAG_TEXT,
+    CacheFolder,
+    cache_directory,
+    cache_root,
+)
 
 posix = pytest.mark.skipif(os.name != "posix", reason="about rights of POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="about XDG")
@@ -46,7 +51,7 @@ def test_other_systems_have_other_folders(tmp_path, monkeypatch) -> None:
 
 def test_the_variable_comes_first(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "chosen"))
-    assert ep.cache_directory("made-up") == tmp_path / "chosen/made-up"
+    assert cache_directory("made-up") == tmp_path / "chosen/made-up"
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", "")
     assert cache_root() != tmp_path / "chosen"
 
@@ -60,14 +65,14 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch) -> None:
 def test_a_relative_path_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", "here")
     with pytest.raises(OSError, match="ONNXPLUG_CACHE_DIR gives no absolute path"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @posix
 def test_a_user_without_a_home_is_told_what_to_do(monkeypatch) -> None:
     monkeypatch.setenv("HOME", "nowhere")
     with pytest.raises(OSError, match=r"home folder .* set ONNXPLUG_CACHE_DIR"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @posix
@@ -75,47 +80,47 @@ def test_a_user_without_a_home_is_told_what_to_do(monkeypatch) -> None:
 def test_the_folder_is_the_users_alone(mask: int) -> None:
     before = os.umask(mask)
     try:
-        folder = ep.cache_directory("made-up")
+        folder = cache_directory("made-up")
     finally:
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert ep.cache_directory("made-up") == folder
+    assert cache_directory("made-up") == folder
 
 
 def test_it_is_marked_as_a_cache() -> None:
-    tag = ep.cache_directory("made-up") / TAG
+    tag = cache_directory("made-up") / TAG
     assert tag.read_text() == TAG_TEXT
     assert TAG_TEXT.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
     tag.unlink()
-    ep.cache_directory("made-up")
+    cache_directory("made-up")
     assert tag.exists()
 
 
 @posix
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
 def test_what_others_may_enter_is_refused(mode: int) -> None:
-    folder = ep.cache_directory("made-up")
+    folder = cache_directory("made-up")
     folder.chmod(mode)
     with pytest.raises(OSError, match=rf"\(mode {mode:04o}\).*chmod 700 {folder}"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @posix
 def test_what_belongs_to_somebody_else_is_refused(monkeypatch) -> None:
-    ep.cache_directory("made-up")
+    cache_directory("made-up")
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     with pytest.raises(OSError, match=f"belongs to user {mine}, and this process to"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @posix
 def test_a_link_is_refused(tmp_path: Path) -> None:
-    folder = ep.cache_directory("made-up")
+    folder = cache_directory("made-up")
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="is no folder, or a link to one"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @posix
@@ -123,7 +128,7 @@ def test_the_root_may_be_a_link(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "link"))
-    ep.cache_directory("made-up")
+    cache_directory("made-up")
     assert (tmp_path / "disk/made-up").is_dir()
 
 
@@ -131,13 +136,13 @@ def test_a_file_in_the_way_is_an_error(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(OSError, match="file"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a b", "a\0"])
 def test_only_names_of_distributions_name_folders(name: str) -> None:
     with pytest.raises(ValueError, match="no name of a distribution"):
-        ep.cache_directory(name)
+        cache_directory(name)
 
 
 # who may put another folder in its place
@@ -152,14 +157,14 @@ def test_a_way_on_which_others_may_rename_is_refused(
     root = tmp_path / "shared/one/two"
     root.mkdir(parents=True)
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(root))
-    ep.cache_directory("made-up")
+    cache_directory("made-up")
     (tmp_path / above).chmod(mode)
     remedy = rf"\(mode {mode:04o}\); .*chmod go-w {tmp_path / above}, or set"
     with pytest.raises(PermissionError, match=remedy):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
     # in a sticky folder nobody renames what is not his
     (tmp_path / above).chmod(mode | 0o1000)
-    assert ep.cache_directory("made-up") == root / "made-up"
+    assert cache_directory("made-up") == root / "made-up"
 
 
 @posix
@@ -181,7 +186,7 @@ def test_nothing_is_made_where_others_may_rename(tmp_path: Path, monkeypatch) ->
     tmp_path.chmod(0o777)
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "a"))
     with pytest.raises(PermissionError, match="above the cache's lets other users"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
     tmp_path.chmod(0o700)
     assert not (tmp_path / "a").exists()
 
@@ -191,7 +196,7 @@ def test_a_folder_of_another_user_on_the_way_is_refused(
     tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "theirs/root"))
-    folder = ep.cache_directory("made-up")
+    folder = cache_directory("made-up")
     theirs, really_look = tmp_path / "theirs", os.lstat
 
     def look(path, **more):
@@ -202,9 +207,9 @@ def test_a_folder_of_another_user_on_the_way_is_refused(
 
     monkeypatch.setattr(os, "lstat", look)
     with pytest.raises(PermissionError, match="above the cache's belongs to user"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
     monkeypatch.setattr(os, "lstat", really_look)
-    assert ep.cache_directory("made-up") == folder
+    assert cache_directory("made-up") == folder
 
 
 @posix
@@ -349,12 +354,12 @@ def test_links_on_the_way_are_followed_to_where_they_lead(
         ("home/link/..", "disk"),  # and not home
     ):
         monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / root))
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
         assert (tmp_path / made / "made-up" / TAG).exists()
     (tmp_path / "disk").chmod(0o777)
     with pytest.raises(PermissionError, match=f"chmod go-w {tmp_path}/disk"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")
     (tmp_path / "loop").symlink_to("loop")
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path / "loop"))
     with pytest.raises(OSError, match="loop"):
-        ep.cache_directory("made-up")
+        cache_directory("made-up")

@@ -10,6 +10,7 @@ import pytest
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug.errors import PluginIncompatible
 from onnxplug.plugins import PluginRegistry, PluginState
 from onnxplug.plugins.versions import REMOVED
@@ -35,7 +36,7 @@ class Old(ep.EpFactory):
         return [ep.EpDevice(ep_name=NAME, device=devices[0])]
 
     def create(self, devices: Any, options: Any, session: Any) -> Any:
-        class Provider(ep.KernelExecutionProvider):
+        class Provider(KernelExecutionProvider):
             def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
                 return np.negative
 

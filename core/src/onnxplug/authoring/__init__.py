@@ -5,5 +5,3 @@ the SPI to the next.  What is here saves work: arrays and limits of memory, boun
 what is taken from a model, records, locks that survive a fork, files and a cache on
 disk, lists of what an engine was seen to compute.  It may change with any version.
 """
-
-import onnxplug.ep  # noqa: F401  # which has some of these modules: it is to come first

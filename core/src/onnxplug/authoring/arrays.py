@@ -13,6 +13,8 @@ from onnxplug.ep.types import EXTENSIONS, DataType
 from onnxplug.errors import OutputMismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
 
@@ -138,3 +140,24 @@ def check_bound(what: str, result: Any, bound: Any) -> None:
             f"{what} is {result.dtype}{list(result.shape)}, and the array bound to "
             f"it is {bound.dtype}{list(bound.shape)}; bind one like the output"
         )
+
+
+def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequence[Any]:
+    """*results*, each copied into the array bound for it, if one is.
+
+    Raises:
+        OutputMismatch: a bound array differs in shape or dtype; nothing was written.
+    """
+    if all(bound is None for bound in outputs):
+        return results
+    import numpy as np
+
+    for position, (result, bound) in enumerate(zip(results, outputs, strict=True)):
+        if bound is not None:
+            check_bound(f"output {position}", result, bound)
+    filled = []
+    for result, bound in zip(results, outputs, strict=True):
+        if bound is not None and bound is not result:
+            np.copyto(bound, result)
+        filled.append(result if bound is None else bound)
+    return filled

@@ -6,11 +6,11 @@ nodes to the next EP that claims them, and the graph is divided anew.
 
 from __future__ import annotations
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.division import Division
 from onnxplug.compile.graph_request import GraphRequest
 from onnxplug.compile.partitions import Partitions
 from onnxplug.compile.report import numbered, report
-from onnxplug.ep import describe
 from onnxplug.guard import close_after, close_all
 from onnxplug.partition.preferences import Preferred
 from onnxplug.run.compiled import CompiledGraph, CompiledUnit

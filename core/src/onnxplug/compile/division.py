@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.decisions import Claim, Decisions
 from onnxplug.compile.graph_request import GraphRequest
-from onnxplug.ep import Reason, describe
+from onnxplug.ep import Reason
 from onnxplug.errors import ModelError, UnassignedNode, UnsupportedModel
 from onnxplug.graph import Graph
 from onnxplug.operators import is_control_flow

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.decisions import Claim
 from onnxplug.compile.graph_request import GraphRequest
-from onnxplug.ep import CompiledPartition, Declined, Reason, describe
+from onnxplug.ep import CompiledPartition, Declined, Reason
 from onnxplug.guard import close_all
 from onnxplug.partition import Cut, GraphPartition
 from onnxplug.partition.compile_partition import (

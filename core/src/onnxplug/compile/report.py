@@ -6,9 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.decisions import Decisions
 from onnxplug.compile.graph_request import GraphRequest
-from onnxplug.ep import describe
 from onnxplug.partition import Assignment, Cut
 from onnxplug.partition.report import GivenBack, NodePlacement, PartitionPlacement
 from onnxplug.run.compiled import CompiledUnit

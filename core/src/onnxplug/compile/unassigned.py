@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from onnxplug import domains
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.graph_request import GraphRequest
-from onnxplug.ep import describe
 from onnxplug.errors import UnassignedNode, UnknownOperator
 from onnxplug.graph import Node
 from onnxplug.operators import is_defined, why_unknown

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.authoring.cache import cache_directory
 from onnxplug.ep.capability import (
     CapabilityReport,
     ComputeCapability,
@@ -36,13 +35,6 @@ from onnxplug.ep.graph import (
     SparseTensor,
     TensorFacts,
     ValueInfo,
-)
-from onnxplug.ep.kernels import (
-    HostFunction,
-    KernelExecutionProvider,
-    KernelSequence,
-    describe,
-    fill_bound,
 )
 from onnxplug.ep.memory import HOST, Allocator, DataTransfer, MemoryLocation
 from onnxplug.ep.option import OpenOptions, Option, OptionValue
@@ -133,11 +125,8 @@ __all__ = [
     "GraphEditor",
     "HardwareDevice",
     "Host",
-    "HostFunction",
     "InferTypes",
     "InvalidModel",
-    "KernelExecutionProvider",
-    "KernelSequence",
     "Level",
     "LoadCancelled",
     "MapType",
@@ -185,9 +174,6 @@ __all__ = [
     "ValueType",
     "WeightSource",
     "WeightStore",
-    "cache_directory",
-    "describe",
-    "fill_bound",
     "hookimpl",
     "named_sizes",
     "next_seed",
@@ -224,7 +210,24 @@ _LATER = {
 }
 
 
+_MOVED = {
+    "HostFunction": "kernels",
+    "KernelExecutionProvider": "kernels",
+    "KernelSequence": "kernels",
+    "cache_directory": "cache",
+    "describe": "nodes",
+    "fill_bound": "arrays",
+}
+"""What was here before SPI 0.6, and which module of ``onnxplug.authoring`` has it."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MOVED:
+        # no AttributeError, of which an import statement would drop the text
+        raise PluginIncompatible(
+            f"written for an SPI before 0.6, it uses onnxplug.ep.{name}, which is "
+            f"onnxplug.authoring.{_MOVED[name]}.{name} now; upgrade the plugin"
+        )
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

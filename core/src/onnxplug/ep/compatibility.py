@@ -1,20 +1,8 @@
-"""Whether what an EP compiled elsewhere, or before, is of use here.
-
-An EP's factory says what its compiled partitions depend on, as text; later, perhaps in
-another process or on another machine, a factory of the same EP judges that text.
-"""
+"""Whether what an EP compiled elsewhere, or before, is of use here."""
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final
-
-from onnxplug.ep.devices import EpDevice
-
-_FORMAT: Final = 1
 
 
 class Compatibility(StrEnum):
@@ -31,99 +19,3 @@ class Compatibility(StrEnum):
 
     NOT_APPLICABLE = "not-applicable"
     """It is not this EP's."""
-
-
-def describe_compiler(
-    ep_name: str, version: str, engine: Mapping[str, str], device: EpDevice
-) -> str:
-    """What compiled partitions depend on: EP, engine, system and device, as JSON."""
-    facts = {
-        "format": _FORMAT,
-        "ep": ep_name,
-        "version": version,
-        "engine": dict(engine),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "device": _identity(device),
-    }
-    return json.dumps(facts, sort_keys=True)
-
-
-def compare_compilers(
-    here: str, there: str, *, portable: Collection[str] = ()
-) -> tuple[Compatibility, str]:
-    """How what compiled *there* fits what would compile *here*, and why.
-
-    Both are texts of :func:`describe_compiler`; *there* may be anything.  The reason is
-    empty for ``OPTIMAL``.
-
-    Args:
-        portable: facts, such as ``device description``, of which others just make it
-            worth compiling anew.
-    """
-    own: dict[str, Any] = json.loads(here)
-    other = _read(there)
-    if other is None:
-        return (
-            Compatibility.UNSUPPORTED,
-            "what it says of its origin was not written by this EP, or was damaged",
-        )
-    if other.get("ep") != own["ep"]:
-        return (
-            Compatibility.NOT_APPLICABLE,
-            f"it was compiled by {other.get('ep')}, not by {own['ep']}",
-        )
-    differences = dict(_differences(own, other))
-    verdict = Compatibility.OPTIMAL
-    if differences:
-        verdict = Compatibility.RECOMPILE
-    if not differences.keys() <= set(portable):
-        verdict = Compatibility.UNSUPPORTED
-    return verdict, "; ".join(differences.values())
-
-
-def _identity(device: EpDevice) -> dict[str, Any]:
-    """What tells a model of device from others, and not one device of a model."""
-    hardware = device.device
-    return {
-        "type": str(hardware.type),
-        "vendor": hardware.vendor,
-        "vendor_id": hardware.vendor_id,
-        "device_id": hardware.device_id,
-        "description": hardware.metadata.get("Description", ""),
-    }
-
-
-def _read(text: str) -> dict[str, Any] | None:
-    try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
-        return None
-    return facts
-
-
-def _differences(
-    own: Mapping[str, Any], other: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """The facts that are not the same, each with that in words."""
-    for key in sorted({*own, *other}):
-        here, there = own.get(key), other.get(key)
-        if here == there:
-            continue
-        if isinstance(here, dict) and isinstance(there, dict):
-            for name in sorted({*here, *there}):
-                if here.get(name) != there.get(name):
-                    what = f"{key} {name}"
-                    yield what, _difference(what, here.get(name), there.get(name))
-        else:
-            yield key, _difference(key, here, there)
-
-
-def _difference(what: str, here: object, there: object) -> str:
-    return f"it was compiled with {what} {_shown(there)}, and here it is {_shown(here)}"
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else repr(value)[:200]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxplug.ep.costs import Costs
@@ -70,18 +70,3 @@ class EpDevice:
     def __str__(self) -> str:
         name = self.device.metadata.get("Description") or self.device.vendor
         return f"{self.ep_name} on {self.device.type}{f' ({name})' if name else ''}"
-
-
-_VOLATILE: Final = ("LUID",)
-"""Facts of devices that are others after each start of the system."""
-
-
-def lasting_facts(pair: EpDevice) -> dict[str, Any]:
-    """What is known of *pair* as plain data, to be compared with later processes'."""
-    device = pair.device
-    return {
-        "device": [str(device.type), device.vendor_id, device.device_id],
-        "vendor": device.vendor,
-        "metadata": {k: v for k, v in device.metadata.items() if k not in _VOLATILE},
-        "pair": dict(pair.metadata),
-    }

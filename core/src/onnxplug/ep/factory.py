@@ -257,7 +257,7 @@ class EpFactory(ABC):
         Defaults to the EP's name and version, :meth:`engine_versions`, the system and
         the model of the device.
         """
-        from onnxplug.ep.compatibility import describe_compiler
+        from onnxplug.authoring.compilers import describe_compiler
 
         return describe_compiler(
             self.name, self.version, self.engine_versions(device), device
@@ -273,7 +273,7 @@ class EpFactory(ABC):
         Returns:
             The answer and the reason, which is empty if it is ``OPTIMAL``.
         """
-        from onnxplug.ep.compatibility import compare_compilers
+        from onnxplug.authoring.compilers import compare_compilers
 
         return compare_compilers(self.compatibility_info(device), info)
 

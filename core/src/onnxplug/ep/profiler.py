@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 
 class Profiler(Protocol):
@@ -35,28 +35,3 @@ class Profiler(Protocol):
                 and ``bytes``, the work; ``share_of_peak``, the least time that this
                 machine needs for the work, of the time it took.
         """
-
-
-_names: Final[dict[Any, str]] = {}
-"""Names of dtypes as ONNX Runtime's traces have them; numpy takes long to tell them."""
-
-
-def type_shapes(values: Iterable[Any]) -> list[dict[str, list[int]]]:
-    """The type and shape of each array, as ONNX Runtime's traces have them."""
-    return [
-        {_name(value.dtype): list(value.shape)}
-        for value in values
-        if hasattr(value, "dtype") and hasattr(value, "shape")
-    ]
-
-
-def _name(dtype: Any) -> str:
-    try:
-        known = _names.get(dtype)
-    except TypeError:  # a device's own, which need not be hashable
-        return str(dtype)
-    if known is not None:
-        return known
-    others = {"float32": "float", "float64": "double", "object": "string"}
-    name = str(dtype)
-    return _names.setdefault(dtype, others.get(name, name))

@@ -18,7 +18,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from onnxplug.ep import GraphEditor, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import GraphEditor
 from onnxplug.errors import UnsupportedModel
 from onnxplug.functions import with_blocks
 from onnxplug.functions.body import Body, NoFunction

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     CapabilityReport,
@@ -17,7 +18,6 @@ from onnxplug.ep import (
     Reason,
     Refusal,
     RefusalCode,
-    describe,
 )
 from onnxplug.errors import EpError
 from onnxplug.guard import FAILURES, ep_failure

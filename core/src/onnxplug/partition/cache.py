@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from onnxplug.authoring.cache import cache_root
 from onnxplug.authoring.entries import Cache, fingerprint, size_limit
 from onnxplug.ep import CompiledPartition, Declined
-from onnxplug.ep.devices import lasting_facts
 from onnxplug.guard import FAILURES, ep_failure
-from onnxplug.selection.compatibility import compatibility_info
+from onnxplug.selection.compatibility import compatibility_info, lasting_facts
 
 if TYPE_CHECKING:
     from onnxplug.ep import Partition

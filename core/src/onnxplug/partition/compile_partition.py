@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnxplug.ep import (
-    CompiledPartition,
-    Declined,
-    Reason,
-    RefusalCode,
-    SessionRefused,
-    describe,
-)
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import CompiledPartition, Declined, Reason, RefusalCode, SessionRefused
 from onnxplug.errors import EpError, LoadCancelled, OutOfMemory
 from onnxplug.graph import Node
 from onnxplug.guard import FAILURES, in_words

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
-from onnxplug.ep import ExecutionProvider, Preferences, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import ExecutionProvider, Preferences
 from onnxplug.errors import ModelError, UnassignedNode
 from onnxplug.graph import Graph, Node
 from onnxplug.guard import blaming

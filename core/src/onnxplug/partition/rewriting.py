@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnxplug.ep import TensorType, ValueType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import TensorType, ValueType
 from onnxplug.errors import EpError, InvalidModel
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs, made_in, outermost

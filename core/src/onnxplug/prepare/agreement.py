@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from onnxplug.ep import DataType, SparseTensorType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import DataType, SparseTensorType
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs

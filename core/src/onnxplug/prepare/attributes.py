@@ -11,8 +11,8 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug.ep import describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import AttributeType, Graph, Node
 from onnxplug.graph.scopes import all_graphs

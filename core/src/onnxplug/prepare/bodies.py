@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from onnxplug.ep import describe
+from onnxplug.authoring.nodes import describe
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs

@@ -6,7 +6,7 @@ Source: operator ``If``, versions 1 to 25.
 
 from __future__ import annotations
 
-from onnxplug.ep import describe
+from onnxplug.authoring.nodes import describe
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.prepare.budget import Budget

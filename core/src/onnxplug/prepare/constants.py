@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnxplug.ep import DataType, TensorType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import DataType, TensorType
 from onnxplug.errors import InvalidModel
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.graph import densify

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug.ep import DataType, NodeError, describe
+from onnxplug.ep import DataType, NodeError
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.scopes import Names
 from onnxplug.graph.single_node import single_node_graph

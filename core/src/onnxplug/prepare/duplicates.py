@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onnxplug.ep import SparseTensor, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import SparseTensor
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import all_graphs, made_in_bodies
 from onnxplug.prepare.fold import PURE_DOMAINS, is_random

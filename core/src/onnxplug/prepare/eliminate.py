@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from onnxplug.ep import ValueType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import ValueType
 from onnxplug.graph import Graph, Node
 from onnxplug.graph.scopes import all_graphs, made_in, made_in_bodies
 from onnxplug.prepare.constants import make_constant

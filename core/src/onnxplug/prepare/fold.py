@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import DataType, TensorType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import DataType, TensorType
 from onnxplug.graph import Attribute, AttributeType, Graph, Node, Weight
 from onnxplug.graph.scopes import Names, all_graphs
 from onnxplug.operators import DEQUANTIZE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeAlias
 
-from onnxplug.ep import describe
+from onnxplug.authoring.nodes import describe
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Function, Graph, Model, Node
 from onnxplug.graph.scopes import Names, all_graphs, outermost

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from onnxplug.ep import describe
+from onnxplug.authoring.nodes import describe
 from onnxplug.errors import InvalidModel, UnsupportedModel
 from onnxplug.graph import Attribute, AttributeType, Function, Graph, Node
 from onnxplug.graph.scopes import Names

@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import CapturePhase, MemoryLocation, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import CapturePhase, MemoryLocation
 from onnxplug.errors import EpError, SessionRefused
 from onnxplug.guard import blaming, ignoring_failures
 from onnxplug.run.plan import Plan, RunPartition

@@ -13,14 +13,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from onnxplug.authoring.memory_limit import LARGE, check_growth
-from onnxplug.ep import (
-    HOST,
-    MemoryLocation,
-    SequenceType,
-    TensorType,
-    ValueType,
-    describe,
-)
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import HOST, MemoryLocation, SequenceType, TensorType, ValueType
 from onnxplug.errors import NodeError, OnnxplugError
 from onnxplug.graph import Node
 from onnxplug.interruption import raise_interruption

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxplug.ep import HOST, MemoryLocation, describe
-from onnxplug.ep.profiler import type_shapes
+from onnxplug.authoring.nodes import describe
+from onnxplug.authoring.traces import type_shapes
+from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import OutOfMemory, RunCancelled
 from onnxplug.guard import ignoring_failures
 from onnxplug.run.aliasing import overlap

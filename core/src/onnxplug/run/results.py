@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
@@ -24,7 +25,6 @@ from onnxplug.ep import (
     SparseTensorType,
     TensorType,
     ValueType,
-    describe,
     named_sizes,
 )
 from onnxplug.errors import EpError

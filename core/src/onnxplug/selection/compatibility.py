@@ -1,13 +1,16 @@
-"""Asks EPs what their compiled partitions depend on, and whether one fits."""
+"""What is kept of EPs and devices depends on, and whether it is of use here."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from onnxplug.ep import Compatibility, EpDevice, EpFactory
 from onnxplug.guard import FAILURES, ep_failure
 
 _LARGEST_INFO: Final = 1 << 20
+
+_VOLATILE: Final = ("LUID",)
+"""Facts of devices that are others after each start of the system."""
 
 
 def compatibility_info(factory: EpFactory, device: EpDevice) -> str:
@@ -44,3 +47,14 @@ def check_compatibility(
     except FAILURES as error:
         raise ep_failure(factory.name, "check", error) from error
     return verdict, reason or "the EP does not say why"
+
+
+def lasting_facts(pair: EpDevice) -> dict[str, Any]:
+    """What is known of *pair* as plain data, to be compared with later processes'."""
+    device = pair.device
+    return {
+        "device": [str(device.type), device.vendor_id, device.device_id],
+        "vendor": device.vendor,
+        "metadata": {k: v for k, v in device.metadata.items() if k not in _VOLATILE},
+        "pair": dict(pair.metadata),
+    }

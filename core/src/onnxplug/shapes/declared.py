@@ -10,7 +10,8 @@ import logging
 from typing import NoReturn
 
 from onnxplug.authoring.generated import GENERATED
-from onnxplug.ep import Dimension, TensorType, ValueType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import Dimension, TensorType, ValueType
 from onnxplug.ep.size import Extent
 from onnxplug.errors import InvalidModel
 from onnxplug.escape import escape

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Final
 
 from onnxplug.authoring.bounds import OutOfBounds
-from onnxplug.ep import MapType, OptionalType, SequenceType, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import MapType, OptionalType, SequenceType
 from onnxplug.errors import ModelError
 from onnxplug.interruption import raise_interruption
 from onnxplug.layout import NCHWC_DOMAIN, NHWC_DOMAIN

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.record import Record
-from onnxplug.ep import HOST, CompiledPartition, MemoryLocation, Partition, fill_bound
+from onnxplug.ep import HOST, CompiledPartition, MemoryLocation, Partition
 from onnxplug.ep.types import TensorType
 from onnxplug.errors import EpError, OptionError
 from onnxplug.partition import GraphPartition

@@ -11,7 +11,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from onnxplug.authoring.bounds import OutOfBounds, normal_axis
-from onnxplug.ep import DataType, Dimension, describe
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import DataType, Dimension
 from onnxplug.ep.size import Size, names_in, product
 from onnxplug.graph import Graph, Node
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug.ep import CompiledPartition, TensorType, describe
+from onnxplug.ep import CompiledPartition, TensorType
 from onnxplug.errors import InputError, ModelError
 from onnxplug.guard import blaming
 from onnxplug.shapes.specialise import check_shapes, specialised

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.authoring.locks import new_rlock
+from onnxplug.authoring.nodes import describe
 from onnxplug.entries import PAD, SERVE, buckets
 from onnxplug.ep import (
     CompiledPartition,
@@ -26,7 +27,6 @@ from onnxplug.ep import (
     SessionRefused,
     TensorType,
     ValueLocations,
-    describe,
 )
 from onnxplug.errors import (
     EpError,

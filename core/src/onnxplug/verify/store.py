@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.entries import Cache, fingerprint
 from onnxplug.ep import DataType
-from onnxplug.ep.devices import lasting_facts
+from onnxplug.selection.compatibility import lasting_facts
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.arrays import check_bound, usual_form
+from onnxplug.authoring.arrays import check_bound, fill_bound, usual_form
 from onnxplug_coreml.artefact import Artefact, Manifest
 from onnxplug_coreml.engine import Runner
 
@@ -73,7 +73,7 @@ class CoreMLPartition(ep.CompiledPartition):
         ):
             if bound is not None:
                 check_bound(f"output {name!r}", result, bound)
-        return ep.fill_bound(results, outputs)
+        return fill_bound(results, outputs)
 
     def serialize(self) -> bytes:
         """The files of the model."""
@@ -114,7 +114,7 @@ class EmptyPartition(ep.CompiledPartition):
         context: ep.RunContext | None,
     ) -> Sequence[Any]:
         """Arrays without elements."""
-        return ep.fill_bound(self._results, outputs)
+        return fill_bound(self._results, outputs)
 
 
 def narrowed(name: str, array: Any, dtype: ep.DataType) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_coreml import engine
 from onnxplug_coreml.artefact import Artefact, Manifest, describe_program
 from onnxplug_coreml.capability import Judge
@@ -183,7 +184,7 @@ class CoreMLProvider(ep.ExecutionProvider):
             if node is not None and node < len(partition.nodes):
                 found.setdefault(node, Counter())[unit] += 1
                 self._logger.info(
-                    "%s: %s on %s", ep.describe(partition.nodes[node]), value, unit
+                    "%s: %s on %s", describe(partition.nodes[node]), value, unit
                 )
         return {
             node: "+".join(unit for unit, _ in units.most_common())

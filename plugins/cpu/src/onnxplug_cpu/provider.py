@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider, KernelSequence
 from onnxplug_cpu.capability import FindSupplied, Found, find
 from onnxplug_cpu.serialise import decline_to_serialise
 from onnxplug_cpu.threads import on_arrays
@@ -23,7 +24,7 @@ _FASTER_AS_FUNCTIONS: Final = frozenset({"RotaryEmbedding"})
 kernels on arrays."""
 
 
-class CpuProvider(ep.KernelExecutionProvider):
+class CpuProvider(KernelExecutionProvider):
     """Runs partitions as programs of machine code, and on numpy arrays what is left.
 
     Args:
@@ -142,7 +143,7 @@ def _is_faster_as_function(graph: ep.Graph, node: ep.Node) -> bool:
     )
 
 
-class ArrayPartition(ep.KernelSequence):
+class ArrayPartition(KernelSequence):
     """A list of calls on arrays.
 
     Overflow, division by zero and invalid values are ordinary results in ONNX, not

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
-from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.arrays import fill_bound, usual_form
 from onnxplug_native.device import NativeStream
 from onnxplug_native.functions.environment import RunOptions
 from onnxplug_native.functions.graph import ep_contiguous
@@ -149,7 +149,7 @@ class NativePartition(ep.CompiledPartition):
         if shapes is not None and expected is None:
             # any thread's will do: it is no more than a guess
             self._last = shapes, [result.shape for result in results]
-        return ep.fill_bound(results, outputs) if is_bound else results
+        return fill_bound(results, outputs) if is_bound else results
 
     def _check(self, outputs: Sequence[Any | None]) -> None:
         """Refuse arrays of other element types than the outputs.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_native.compiled import NativePartition, dtype_of
 from onnxplug_native.functions.kernel_context import KernelContext
 from onnxplug_native.functions.kernel_info import KernelInfo
@@ -52,8 +53,8 @@ class KernelPartition(NativePartition):
         wanted = [name for name in self._node.outputs if name in partition.outputs]
         if wanted != list(partition.outputs):
             self._release()
-            raise ep.EPFail(f"the outputs of {ep.describe(self._node)} are in disorder")
-        what = f"making a kernel of {self._who} for {ep.describe(self._node)}"
+            raise ep.EPFail(f"the outputs of {describe(self._node)} are in disorder")
+        what = f"making a kernel of {self._who} for {describe(self._node)}"
         out = ctypes.c_void_p()
         try:
             status = CreateKernel(kernel.create)(

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from onnxplug import ep
 from onnxplug.authoring.allow_list import AllowList
 from onnxplug.authoring.files import read_file
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.ranges import Ranges
 
 PREFIX: Final = "onnxplug."
@@ -241,5 +242,5 @@ class Judge:
     def _inside(self, node: ep.Node) -> Iterator[tuple[int, str, ep.Reason]]:
         for body in node.subgraphs.values():
             for index, where, reason in self._wrong(body, range(len(body.nodes))):
-                inner = ep.describe(body.nodes[index])
+                inner = describe(body.nodes[index])
                 yield node.index, f"{inner} in its body: {where}", reason

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_native.compiled import CompiledGroup
 from onnxplug_native.context import (
     ENTRIES,
@@ -213,12 +214,11 @@ class NativeProvider(ep.ExecutionProvider):
             if index not in asked:
                 node = view.source.nodes[index]
                 raise ep.EPFail(
-                    f"{self._who} takes {ep.describe(node)}, about which it was not "
-                    "asked"
+                    f"{self._who} takes {describe(node)}, about which it was not asked"
                 )
             if index in taken:
                 raise ep.EPFail(
-                    f"{self._who} takes {ep.describe(asked[index])} in two groups"
+                    f"{self._who} takes {describe(asked[index])} in two groups"
                 )
             taken.add(index)
         return groups

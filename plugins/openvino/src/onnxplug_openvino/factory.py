@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from onnxplug import ep
+from onnxplug.authoring.compilers import compare_compilers
 from onnxplug.authoring.locks import new_lock
-from onnxplug.ep.compatibility import compare_compilers
 from onnxplug_openvino import __version__
 from onnxplug_openvino.engine import import_openvino, make_core
 from onnxplug_openvino.options import OPTIONS, Settings, read_settings

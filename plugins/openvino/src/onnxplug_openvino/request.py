@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
-from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.arrays import fill_bound, usual_form
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import to_tensor
 
@@ -184,5 +184,5 @@ class Request:
         if any(
             b is not None and b is not r for r, b in zip(results, bound, strict=True)
         ):
-            return list(ep.fill_bound(results, bound))
+            return list(fill_bound(results, bound))
         return results

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 from onnxplug_testing.simulated.kernels import find_kernel as find_elementwise
 from onnxplug_testing.toy import ToyFactory
 
@@ -22,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 DOMAIN: Final = "com.ms.internal.nhwc"
 
 
-class ChannelsLastExecutionProvider(ep.KernelExecutionProvider):
+class ChannelsLastExecutionProvider(KernelExecutionProvider):
     """Runs operators of images with channels last, and of elements in any order.
 
     Operators of images with channels first are claimed, as they are offered again with

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "Add": np.add,
@@ -21,7 +22,7 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-class ToyExecutionProvider(ep.KernelExecutionProvider):
+class ToyExecutionProvider(KernelExecutionProvider):
     """Runs the operators of :data:`KERNELS` on float32."""
 
     def find_kernel(

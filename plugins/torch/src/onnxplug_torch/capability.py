@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug.ep import DataType
 from onnxplug_kernels import UnsupportedAttribute, WrongInputs
 from onnxplug_kernels.namespaces import namespace_of
@@ -30,7 +31,7 @@ def find_function(
     """What computes *node*, which was claimed, and the function of its inputs."""
     found = _choose(torch, graph, node, device)
     if isinstance(found, ep.Reason):
-        raise RuntimeError(f"{ep.describe(node)} was claimed, and now is not: {found}")
+        raise RuntimeError(f"{describe(node)} was claimed, and now is not: {found}")
     return found
 
 

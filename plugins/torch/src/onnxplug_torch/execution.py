@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_torch.dtypes import data_type
 from onnxplug_torch.program import Program, Step
 
@@ -27,9 +28,7 @@ def execute(
     profiler = None if context is None else context.profiler
     for step in program.steps:
         if context is not None and context.cancelled:
-            raise ep.RunCancelled(
-                f"the run was cancelled before {ep.describe(step.node)}"
-            )
+            raise ep.RunCancelled(f"the run was cancelled before {describe(step.node)}")
         given = [slots[slot] for slot in step.inputs]
         started = 0 if profiler is None else perf_counter_ns()
         # any exception is reported with the node that it happened in
@@ -47,9 +46,9 @@ def _store(slots: list[Any], step: Step, results: Any) -> None:
     if isinstance(results, tuple):
         if len(results) < len(step.outputs):
             raise ep.NodeError(
-                f"{ep.describe(step.node)} has {len(step.outputs)} outputs, but its "
+                f"{describe(step.node)} has {len(step.outputs)} outputs, but its "
                 f"operator makes {len(results)}",
-                node=step.node.name or ep.describe(step.node),
+                node=step.node.name or describe(step.node),
             )
         for slot, result in zip(step.outputs, results, strict=False):
             slots[slot] = result
@@ -61,7 +60,7 @@ def _store(slots: list[Any], step: Step, results: Any) -> None:
 
 def _record(profiler: ep.Profiler, step: Step, started: int) -> None:
     profiler.record(
-        step.node.name or ep.describe(step.node),
+        step.node.name or describe(step.node),
         category="Node",
         start_ns=started,
         duration_ns=perf_counter_ns() - started,
@@ -73,12 +72,12 @@ def _located(
     step: Step, given: Sequence[Any], error: Exception
 ) -> ep.NodeError | ep.OutOfMemory:
     found = ", ".join(map(_summary, given)) or "no inputs"
-    what = f"{ep.describe(step.node)} on {found}"
-    name = step.node.name or ep.describe(step.node)
+    what = f"{describe(step.node)} on {found}"
+    name = step.node.name or describe(step.node)
     if isinstance(error, MemoryError) or any(each in str(error) for each in _NO_MEMORY):
         return ep.OutOfMemory.of(error, what, node=name)
     return ep.NodeError(
-        f"{ep.describe(step.node)} failed on {found}: {type(error).__name__}: {error}",
+        f"{describe(step.node)} failed on {found}: {type(error).__name__}: {error}",
         node=name,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.ep import (
     Graph,
     GraphEditor,
@@ -20,7 +21,6 @@ from onnxplug.ep import (
     Node,
     TensorType,
     UnsupportedModel,
-    describe,
 )
 from onnxplug_training.derivatives import RULES, Emitter, Rule, Step
 from onnxplug_training.derivatives.emit import label

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug.ep import describe
 from onnxplug.errors import ContextError
 from onnxplug.graph import Attribute, AttributeType
 

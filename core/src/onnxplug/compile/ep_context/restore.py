@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.ep_context.container import Entry
 from onnxplug.compile.ep_context.contexts import REMEDY, Contexts, FoundContext, damaged
 from onnxplug.compile.ep_context.node import ContextNode
@@ -24,7 +25,6 @@ from onnxplug.ep import (
     Reason,
     Refusal,
     RefusalCode,
-    describe,
 )
 from onnxplug.errors import (
     ContextError,

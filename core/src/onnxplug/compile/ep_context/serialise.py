@@ -7,16 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from onnxplug.authoring.checksum import Checksum
 from onnxplug.authoring.entries import fingerprint
+from onnxplug.authoring.nodes import describe
 from onnxplug.compile.ep_context.container import Entry
 from onnxplug.compile.ep_context.signature import signature
-from onnxplug.ep import (
-    CompiledPartition,
-    Declined,
-    LoadCancelled,
-    Reason,
-    RefusalCode,
-    describe,
-)
+from onnxplug.ep import CompiledPartition, Declined, LoadCancelled, Reason, RefusalCode
 from onnxplug.errors import OutOfMemory
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.interruption import raise_interruption

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_coreml.lowering.builder import Builder, Refused
 from onnxplug_coreml.lowering.program import Shape, Value
 
@@ -201,7 +202,7 @@ class Call:
 
     def describe(self) -> str:
         """The node, for errors."""
-        return ep.describe(self._node)
+        return describe(self._node)
 
 
 def front(axis: int, rank: int) -> int:

@@ -10,7 +10,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelSequence
 from onnxplug.authoring.locks import new_lock
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled, call_of, numpy_dtype
 from onnxplug_cpu.compiler.runtime.jit import KernelUnavailable, warn_of_arrays
@@ -348,7 +350,7 @@ class _Built(Record):
         segments: the parts that are compiled.
     """
 
-    runner: Segment | ep.KernelSequence
+    runner: Segment | KernelSequence
     refused: Mapping[int, str]
     units: Sequence[Unit]
     analysis: Analysis
@@ -382,7 +384,7 @@ def _as_call(
     function = find_function(partition.graph, node)
     if isinstance(function, ep.Reason):
         raise RuntimeError(
-            f"{ep.describe(node)} was claimed, and now has no kernel: {function}"
+            f"{describe(node)} was claimed, and now has no kernel: {function}"
         )
     kernel = find_kernel(node.domain, node.op_type, partition.graph.opset(node.domain))
     return call_of(partition, node, kernel, function, kinds)
@@ -398,7 +400,7 @@ def _sequence(
     units: Sequence[Unit],
     segments: Sequence[Segment | None],
     reasons: Mapping[Call, str],
-) -> ep.KernelSequence:
+) -> KernelSequence:
     """The units as calls over slots."""
     functions: dict[int, Callable[..., Any]] = {}
     nodes = []
@@ -437,7 +439,7 @@ def _sequence(
     return _Sequence(whole, lambda graph, node: functions[next(order)], notes)
 
 
-class _Sequence(ep.KernelSequence):
+class _Sequence(KernelSequence):
     """Segments, and calls on arrays.
 
     Args:

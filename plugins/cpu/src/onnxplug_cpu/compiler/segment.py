@@ -13,8 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.locks import new_lock, new_rlock
 from onnxplug.authoring.memory_limit import check_left
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
 from onnxplug_cpu.compiler.frontend.call import Abstract, Call
 from onnxplug_cpu.compiler.frontend.elementwise import StepForm
@@ -405,8 +407,8 @@ def _named(check: Check, nodes: Mapping[int, ep.Node]) -> Check:
     def error(found: int) -> Exception:
         cause = check.error(found)
         failure = ep.NodeError(
-            f"{ep.describe(node)} failed: {type(cause).__name__}: {cause}",
-            node=node.name or ep.describe(node),
+            f"{describe(node)} failed: {type(cause).__name__}: {cause}",
+            node=node.name or describe(node),
         )
         failure.__cause__ = cause
         return failure
@@ -433,7 +435,7 @@ def _run_bound(
         for array, result in zip(bound, plan.results, strict=True)
     ]
     plan.run(arrays, outputs, context)
-    return ep.fill_bound(outputs, bound)
+    return fill_bound(outputs, bound)
 
 
 def _check(bound: Sequence[Array | None], results: Sequence[Result]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_native.functions.allocator import (
     allocate_bytes,
     allocate_text,
@@ -88,7 +89,7 @@ class KernelInfo(Handle):
 
 def ep_name(view: NodeView) -> str:
     """A node in words."""
-    return ep.describe(view.node)
+    return describe(view.node)
 
 
 @implements("CopyKernelInfo")

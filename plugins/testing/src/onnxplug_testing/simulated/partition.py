@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelSequence
 from onnxplug_testing.simulated.arrays import data_type, location_of
 from onnxplug_testing.simulated.capability import operator
 from onnxplug_testing.simulated.context import SimulatedContext
@@ -297,7 +298,7 @@ def _with_functions(partition: ep.Partition, knobs: Knobs) -> _Compute:
     def find(graph: ep.Graph, node: ep.Node) -> Kernel | ep.Reason:
         return knobs.kernels.get(operator(node)) or find_kernel(graph, node)
 
-    sequence = ep.KernelSequence(partition, find)
+    sequence = KernelSequence(partition, find)
     unbound = [None] * len(partition.outputs)
     return lambda arrays: sequence.run(arrays, unbound, None)
 

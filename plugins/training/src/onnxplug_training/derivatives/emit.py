@@ -8,14 +8,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from onnxplug.ep import (
-    DataType,
-    Dimension,
-    GraphEditor,
-    Node,
-    UnsupportedModel,
-    describe,
-)
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import DataType, Dimension, GraphEditor, Node, UnsupportedModel
 
 FLOATING: Final = frozenset(
     {DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64}

@@ -5,9 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from onnxplug import ep
+from onnxplug.authoring.kernels import KernelExecutionProvider
 
 
-class AcmeExecutionProvider(ep.KernelExecutionProvider):
+class AcmeExecutionProvider(KernelExecutionProvider):
     def __init__(self, floor):
         self.floor = floor
 

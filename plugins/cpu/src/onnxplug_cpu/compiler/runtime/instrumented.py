@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_cpu.compiler.ir.commands import Command
 from onnxplug_cpu.compiler.runtime.jit import Library
 from onnxplug_cpu.compiler.runtime.program import Program
@@ -122,7 +123,7 @@ class WatchedProgram:
             "op_name": operators or command.label,
             "tier": "compiled",
             "kernel": command.kernel.key,
-            "nodes": [node.name or ep.describe(node) for node in nodes],
+            "nodes": [node.name or describe(node) for node in nodes],
         }
         if command.flops:
             facts["flops"] = command.flops

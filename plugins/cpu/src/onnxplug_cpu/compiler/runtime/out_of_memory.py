@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnxplug import ep
+from onnxplug.authoring.nodes import describe
 from onnxplug_cpu.compiler.ir.commands import (
     Address,
     Buffer,
@@ -37,7 +38,7 @@ def out_of_memory(
     if largest is None or maker is None:
         return ep.OutOfMemory.of(error, "a compiled program")
     known = [nodes[index] for index in maker.nodes if index in nodes]
-    name = ", ".join(map(ep.describe, known)) or maker.label or maker.kernel.key
+    name = ", ".join(map(describe, known)) or maker.label or maker.kernel.key
     packed = (
         ", a constant in its kernel's layout," if isinstance(largest, Packed) else ""
     )
@@ -45,7 +46,7 @@ def out_of_memory(
         error,
         f"a compiled program of {len(commands)} commands, whose largest value{packed} "
         f"has {largest.nbytes:,} bytes, at {name},",
-        node=(known[0].name or ep.describe(known[0])) if known else "",
+        node=(known[0].name or describe(known[0])) if known else "",
         nbytes=largest.nbytes,
     )
 

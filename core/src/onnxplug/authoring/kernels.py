@@ -1,4 +1,4 @@
-"""A base for EPs that are a table from operator to function on numpy arrays."""
+"""Bases of EPs that are a table from operator to function on numpy arrays."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from onnxplug.authoring.arrays import check_bound
+from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.liveness import last_uses
 from onnxplug.authoring.memory_limit import WORTH_ASKING
+from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.record import Record
-from onnxplug.ep.capability import CapabilityReport, Reason
-from onnxplug.ep.graph import Graph, Node, Partition
-from onnxplug.ep.profiler import type_shapes
-from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
-from onnxplug.ep.result_memory import (
+from onnxplug.authoring.result_memory import (
     are_large,
     check_results,
     check_stretched,
     large_results,
 )
+from onnxplug.authoring.traces import type_shapes
+from onnxplug.ep.capability import CapabilityReport, Reason
+from onnxplug.ep.graph import Graph, Node, Partition
+from onnxplug.ep.provider import CompiledPartition, ExecutionProvider, RunContext
 from onnxplug.ep.types import DataType, TensorType, named_sizes
 from onnxplug.errors import NodeError, OutOfMemory, RunCancelled
-from onnxplug.escape import escape
 
 
 class HostFunction(CompiledPartition):
@@ -391,37 +391,6 @@ def _gives(ufunc: Any, arguments: Sequence[Any], array: Any) -> bool:
     except (TypeError, ValueError):  # the call will say what is wrong
         return False
     return bool(shape == array.shape and dtype == array.dtype)
-
-
-def fill_bound(results: Sequence[Any], outputs: Sequence[Any | None]) -> Sequence[Any]:
-    """*results*, each copied into the array bound for it, if one is.
-
-    Raises:
-        OutputMismatch: a bound array differs in shape or dtype; nothing was written.
-    """
-    if all(bound is None for bound in outputs):
-        return results
-    import numpy as np
-
-    for position, (result, bound) in enumerate(zip(results, outputs, strict=True)):
-        if bound is not None:
-            check_bound(f"output {position}", result, bound)
-    filled = []
-    for result, bound in zip(results, outputs, strict=True):
-        if bound is not None and bound is not result:
-            np.copyto(bound, result)
-        filled.append(result if bound is None else bound)
-    return filled
-
-
-def describe(node: Node) -> str:
-    """A node in words, in one line: its operator, and its name or else its first
-    output."""
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    operator = escape(operator)
-    if node.name:
-        return f"{operator} {node.name!r}"
-    return f"{operator} giving {next(filter(None, node.outputs), '')!r}"
 
 
 def _wanted(node: Node) -> tuple[str | None, ...]:

@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxplug.ep import (
-    HOST,
-    Graph,
+from onnxplug.authoring.arrays import fill_bound
+from onnxplug.authoring.kernels import (
     HostFunction,
     KernelExecutionProvider,
     KernelSequence,
+)
+from onnxplug.authoring.nodes import describe
+from onnxplug.ep import (
+    HOST,
+    Graph,
     Node,
     NodeError,
     OutputMismatch,
     Reason,
     RefusalCode,
     RunCancelled,
-    describe,
-    fill_bound,
 )
 
 X = np.array([1.0, -2.0], np.float32)
