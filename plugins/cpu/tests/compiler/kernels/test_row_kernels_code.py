@@ -12,7 +12,6 @@ from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.attention.commands import record_attention
 from onnxplug_cpu.compiler.kernels.normalization.norm import record_norm
 from onnxplug_cpu.compiler.kernels.normalization.softmax import record_softmax
-from onnxplug_cpu.compiler.kernels.reduction.arg_extreme import record_arg_extreme
 from onnxplug_cpu.compiler.kernels.reduction.commands import record_reduce
 from onnxplug_cpu.compiler.target.isa import AVX512, NEON
 
@@ -36,11 +35,6 @@ def reduce_down(run: Interpreter) -> None:
 def reduce_short(run: Interpreter) -> None:
     out = run.output(np.float32, (99, 1))
     record_reduce(run.recorder, "ReduceSum", floats(run, 99, 49), out, (1,))
-
-
-def arg_max(run: Interpreter) -> None:
-    out = run.output(np.int64, (9,))
-    record_arg_extreme(run.recorder, floats(run, 9, 70), out, 1, largest=True)
 
 
 def softmax_passes(run: Interpreter) -> None:
@@ -83,7 +77,6 @@ RECORDED = [
     reduce_along,
     reduce_down,
     reduce_short,
-    arg_max,
     softmax_passes,
     softmax_down,
     layer_norm,

@@ -1,14 +1,11 @@
-"""Range, CumSum and Trilu, against numpy."""
+"""CumSum and Trilu, against numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from onnxplug_cpu.compiler.kernels.movement.sequences import (
-    record_range,
-    record_trilu,
-)
+from onnxplug_cpu.compiler.kernels.movement.trilu import record_trilu
 from onnxplug_cpu.compiler.kernels.reduction import cumulative
 from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
 from onnxplug_cpu.compiler.target.isa import Isa
@@ -16,20 +13,6 @@ from onnxplug_cpu.compiler.target.isa import Isa
 from ..interpreter import ISAS, Interpreter
 
 isas = pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
-
-
-@isas
-@pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "f4", "f8"])
-def test_range(isa: Isa, dtype: str) -> None:
-    for start, delta, count in ((3, 2, 7), (-5, -3, 300), (0.1, 0.1, 1000), (1, 1, 0)):
-        run = Interpreter(isa, 2)
-        first, step = np.array([start]).astype(dtype), np.array([delta]).astype(dtype)
-        out = run.output(dtype, (count,))
-        record_range(run.recorder, run.input(first), run.input(step), out)
-        run.run()
-        wide = "f8" if dtype[0] == "f" else "i8"
-        expected = first.astype(wide) + np.arange(count) * step.astype(wide)
-        assert (run.read(out) == expected.astype(dtype)).all()
 
 
 @isas

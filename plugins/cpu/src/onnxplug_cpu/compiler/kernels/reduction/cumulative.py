@@ -9,8 +9,9 @@ from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.elementwise.formula import Formula
 from onnxplug_cpu.compiler.kernels.loop_nest import Walk, chunks, collapse
-from onnxplug_cpu.compiler.kernels.movement.sequences import element_of
 from onnxplug_cpu.compiler.target.isa import Isa
+
+_ELEMENTS = {"int32": "i32", "int64": "i64", "float32": "f32", "float64": "f64"}
 
 
 def record_cumsum(
@@ -26,7 +27,7 @@ def record_cumsum(
     """The sums of the elements up to each one along *axis*, added one by one.
 
     Args:
-        source: int16, int32, int64, float32 or float64; of any strides.
+        source: int32, int64, float32 or float64; of any strides.
         target: of the same shape and dtype; any strides, but no element twice.
         axis: from ``-rank`` to ``rank - 1``.
         exclusive: leave out the element itself.
@@ -35,7 +36,7 @@ def record_cumsum(
     Raises:
         ValueError: Another dtype.
     """
-    element = element_of(target)
+    element = _element_of(target)
     if target.size == 0:
         return
     axis %= len(target.shape)
@@ -63,6 +64,17 @@ def record_cumsum(
     )
 
 
+def _element_of(view: View) -> str:
+    """The element type of numbers that are added one by one.
+
+    Raises:
+        ValueError: Another dtype.
+    """
+    if view.dtype_name not in _ELEMENTS:
+        raise ValueError(f"expected one of {', '.join(_ELEMENTS)}; got {view.dtype}")
+    return _ELEMENTS[view.dtype_name]
+
+
 def _record_in_parts(
     recorder: Recorder,
     source: View,
@@ -74,7 +86,7 @@ def _record_in_parts(
 ) -> None:
     """The sums of each part of the axis, to which those of the parts before are
     added."""
-    element = element_of(target)
+    element = _element_of(target)
     each = -(-target.shape[axis] // parts)
     pairs = [*zip(source.cut(axis, each), target.cut(axis, each), strict=True)]
     lead = sum(to.shape[0] for _, to in pairs)

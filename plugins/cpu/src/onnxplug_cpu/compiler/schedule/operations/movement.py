@@ -14,7 +14,7 @@ from onnxplug_cpu.compiler.kernels.movement.copy import (
     record_copies,
     record_copy,
 )
-from onnxplug_cpu.compiler.kernels.movement.sequences import record_trilu
+from onnxplug_cpu.compiler.kernels.movement.trilu import record_trilu
 from onnxplug_cpu.compiler.kernels.reduction.cumulative import record_cumsum
 from onnxplug_cpu.compiler.layout.orders import CHANNELS
 from onnxplug_cpu.compiler.schedule.operations.registry import (

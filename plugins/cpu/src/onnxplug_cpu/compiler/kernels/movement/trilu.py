@@ -1,8 +1,8 @@
-"""Range and Trilu: element after element, for the small arrays they make."""
+"""Trilu: element after element, for the small arrays it makes."""
 
 from __future__ import annotations
 
-from onnxplug_cpu.compiler.codegen.emit import F64, I8, I64, Module, Type, Value
+from onnxplug_cpu.compiler.codegen.emit import I8, I64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.codegen.row_copy import move_type
 from onnxplug_cpu.compiler.ir.commands import Word
@@ -10,43 +10,6 @@ from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.kernels.loop_nest import Axis, Layout, Walk, chunks, collapse
 from onnxplug_cpu.compiler.target.isa import Isa
-
-_ELEMENTS = {
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "float32": "f32",
-    "float64": "f64",
-}
-
-
-def record_range(
-    recorder: Recorder, start: View, delta: View, target: View, *, label: str = "Range"
-) -> None:
-    """``target[i] = start + i * delta``; floats are computed in f64 and rounded once.
-
-    Args:
-        start, delta: one element each, of the target's dtype.
-        target: int16, int32, int64, float32 or float64; of rank 1 and any stride.
-
-    Raises:
-        ValueError: Another dtype.
-    """
-    element = element_of(target)
-    if target.size == 0:
-        return
-    (step,) = target.strides
-    axis = Axis(target.size, (step * target.dtype.itemsize,))
-    count, each = chunks(recorder, target.size, 2.0 * target.size)
-    kernel = _Range(element)
-    words: dict[str, Word] = {"start": start.address, "delta": delta.address}
-    recorder.call(
-        Kernel(kernel),
-        kernel.walk.values([target.address], [axis], each) | words,
-        chunks=count,
-        label=f"{label} {target.size}",
-        nbytes=target.nbytes,
-    )
 
 
 def record_trilu(
@@ -95,50 +58,10 @@ def record_trilu(
     )
 
 
-def element_of(view: View) -> str:
-    """The element type of numbers that are computed one by one.
-
-    Raises:
-        ValueError: Another dtype.
-    """
-    if view.dtype_name not in _ELEMENTS:
-        raise ValueError(f"expected one of {', '.join(_ELEMENTS)}; got {view.dtype}")
-    return _ELEMENTS[view.dtype_name]
-
-
 def _of_axes(view: View, shape: tuple[int, ...]) -> View:
     """The leading axes of *shape* alone."""
     strides = view.strides[: len(shape)]
     return View(view.buffer, view.offset, view.dtype, shape, strides)
-
-
-class _Range(Generator):
-    element: str
-
-    @property
-    def walk(self) -> Walk:
-        return Walk(("target",), 1)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (*self.walk.words, "start", "delta")
-
-    def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
-        f = k.function
-        type_ = Type(self.element)
-        wide = F64 if type_.is_float else type_
-        start, delta = (
-            f.convert(f.load(k.pointer(word), type_), wide)
-            for word in ("start", "delta")
-        )
-
-        def one(pointers: list[Value], indices: list[Value]) -> None:
-            value = start + f.convert(indices[0], wide) * delta
-            f.store(f.convert(value, type_), pointers[0])
-
-        self.walk.write(k, one)
-        f.finish()
 
 
 class _Trilu(Generator):
