@@ -66,6 +66,50 @@ def test_a_bound_output_is_filled() -> None:
     np.testing.assert_array_equal(filled.numpy(), Y)
 
 
+@pytest.mark.parametrize("filled", ["", "y", "z", "yz"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_later_runs_of_a_binding_do_what_the_first_does(
+    filled: str, in_place: bool
+) -> None:
+    """And heed what is written to arrays meanwhile, or made of their shapes."""
+    model = onnx.parser.parse_model(
+        """
+        < ir_version: 10, opset_import: ["" : 21] >
+        g (float[n] x) => (float[n] y, float[n] z) { z = Neg (x)  y = Abs (x) }
+        """
+    )
+    session = onnxplug.InferenceSession(model)
+    array = np.zeros(4, np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", array)
+    values = {
+        name: onnxplug.OrtValue.ortvalue_from_numpy(
+            array if in_place and name == filled[0] else np.zeros(4, np.float32)
+        )
+        for name in filled
+    }
+    for name in "yz":
+        if name in values:
+            binding.bind_ortvalue_output(name, values[name])
+        else:
+            binding.bind_output(name)
+    given: list[Any] = []
+    for number in range(5):
+        array[:] = content = np.arange(4, dtype=np.float32) - number
+        session.run_with_iobinding(binding)
+        results = [value.numpy() for value in binding.get_outputs()]
+        np.testing.assert_array_equal(results[0], np.abs(content))
+        np.testing.assert_array_equal(results[1], -content)
+        new = [
+            each for each, name in zip(results, "yz", strict=True) if name not in filled
+        ]
+        assert not [1 for each in new for other in given if each is other]
+        given += new
+    array.shape = (2, 2)
+    with pytest.raises(InputError, match="Invalid rank"):
+        session.run_with_iobinding(binding)
+
+
 def test_addresses_of_the_host() -> None:
     session = onnxplug.InferenceSession(MATMUL_2)
     result = np.zeros((3, 1), np.float32)

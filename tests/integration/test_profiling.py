@@ -264,7 +264,7 @@ def test_without_a_profile_nothing_is_made_or_called(
     plain = onnxplug.InferenceSession(MODEL)
     for session in (plain, profiled):
         # the short way is there, and knows nothing of profiles
-        assert session._runner.run_fast({"x": X}) is not None
+        assert session._runner.call({"x": X}) is not None
         session.run(None, {"x": X})
         session.run(None, {"x": X}, onnxplug.RunOptions())
     assert Path(path).read_text() == content

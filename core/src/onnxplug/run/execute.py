@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.traces import type_shapes
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import OutOfMemory, RunCancelled
-from onnxplug.guard import ignoring_failures
+from onnxplug.guard import GuardedRun, ignoring_failures
 from onnxplug.run.aliasing import overlap
 from onnxplug.run.context import Context
 from onnxplug.run.control_flow import run_bodies
-from onnxplug.run.plan import CopyValue, Plan, RunBodies, RunPartition, Step
+from onnxplug.run.plan import (
+    CopyValue,
+    Plan,
+    RunBodies,
+    RunPartition,
+    Step,
+    only_partition,
+)
 from onnxplug.run.run import Run
+
+if TYPE_CHECKING:
+    from onnxplug.ep import RunContext
 
 
 def execute(
@@ -102,31 +112,34 @@ def _perform_recorded(
         _perform(step, slots, run, wanted)
 
 
-def direct_call(plan: Plan) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+def direct_call(plan: Plan) -> GuardedRun | None:
     """A function for a plan that is one partition on the host, if it is one.
 
     Nothing is looked up or decided in it: the EP is called on the checked inputs.
     """
-    if len(plan.steps) != 1:
+    step = only_partition(plan, HOST)
+    if step is None:
         return None
-    step = plan.steps[0]
-    fed = range(1, len(plan.inputs) + 1)
-    if (
-        not isinstance(step, RunPartition)
-        or step.location != HOST
-        or step.concurrency_limit is not None
-        or not set(step.inputs) <= set(fed)
-        or not set(plan.outputs) <= set(step.outputs)
-    ):
-        return None
-    run = step.run
-    if (step.inputs, step.outputs) == (tuple(fed), plan.outputs):
+    run, fed = step.run, tuple(range(1, len(plan.inputs) + 1))
+    if (step.inputs, step.outputs) == (fed, plan.outputs):
         return run
     taken = [slot - 1 for slot in step.inputs]
     given = [step.outputs.index(slot) for slot in plan.outputs]
+    unbound = (None,) * len(given)
 
-    def run_rearranged(inputs: Sequence[Any]) -> Sequence[Any]:
-        results = run([inputs[number] for number in taken])
+    def run_rearranged(
+        inputs: Sequence[Any],
+        outputs: Sequence[Any | None] = unbound,
+        context: RunContext | None = None,
+        /,
+    ) -> Sequence[Any]:
+        arguments = [inputs[number] for number in taken]
+        if outputs is unbound:
+            results = run(arguments)
+        else:
+            wanted = dict(zip(given, outputs, strict=True))
+            bound = [wanted.get(number) for number in range(len(step.outputs))]
+            results = run(arguments, bound, context)
         return [results[number] for number in given]
 
     return run_rearranged

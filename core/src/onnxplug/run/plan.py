@@ -112,3 +112,20 @@ class Plan(Record):
     template: list[Any]
     steps: list[Step]
     outputs: tuple[int, ...]
+
+
+def only_partition(plan: Plan, location: MemoryLocation) -> RunPartition | None:
+    """The step of *plan* if it has one, which is at *location* and runs whenever it is
+    called, on nothing but what is fed; ``None`` if it is not so."""
+    if len(plan.steps) != 1:
+        return None
+    (step,) = plan.steps
+    if (
+        not isinstance(step, RunPartition)
+        or step.location != location
+        or step.concurrency_limit is not None
+        or not set(step.inputs) <= set(range(1, len(plan.inputs) + 1))
+        or not set(plan.outputs) <= set(step.outputs)
+    ):
+        return None
+    return step

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.entries import GRAPH_ID, NOT_SYNCHRONISED, RUN
 from onnxplug.errors import InvalidArgument
-from onnxplug.run.plan import RunPartition
-from onnxplug.session.bound_path import BoundPath
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
@@ -117,36 +115,3 @@ def leave_queued(
     for value in on_device:
         value.note_read(events)
     return events
-
-
-def bound_path(binding: IOBinding, built: BuiltModel, plan: Plan) -> BoundPath | None:
-    """The path for what *binding* binds, if it is one partition on one device."""
-    if len(plan.steps) != 1 or built.captures is not None:
-        return None
-    step = plan.steps[0]
-    if not isinstance(step, RunPartition) or step.concurrency_limit is not None:
-        return None
-    device = built.memory.device(step.location)
-    names = [plan.inputs[slot - 1] for slot in step.inputs]
-    places = [
-        *(value.location for value in binding.inputs.values()),
-        *(output.location for output in binding.outputs.values()),
-    ]
-    if (
-        device is None
-        or step.location.host_accessible
-        or any(place != step.location for place in places)
-        or not set(names) <= set(binding.inputs)
-        or step.outputs != plan.outputs
-        or set(binding.outputs) != set(plan.graph.outputs)
-    ):
-        return None
-    return BoundPath(
-        binding.version,
-        built,
-        step,
-        device,
-        [binding.inputs[name] for name in names],
-        [binding.outputs[name].value for name in plan.graph.outputs],
-        plan.graph.outputs,
-    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnxplug.errors import EpError
 
@@ -14,16 +14,25 @@ if TYPE_CHECKING:
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
     from onnxplug.run.streams import Streams
-    from onnxplug.session.bound_path import BoundPath
+
+
+PreparedCall: TypeAlias = Callable[[Any], list[Any] | None]
+"""The results for a feed, or for a binding; ``None``, and nothing done, when it is not
+for this way.  See :mod:`onnxplug.session.prepared_call`."""
+
+
+def not_prepared(given: Any) -> None:
+    """Leaves every call to the ordinary way."""
+    return None
+
+
+_NONE: Final[tuple[BuiltModel | None, int, PreparedCall | None]] = (None, 0, None)
 
 
 class BoundRuns:
     """The streams of a binding, and what was captured on them.
 
     They are made anew when the session's model is (``set_providers``).
-
-    Attributes:
-        path: see :mod:`onnxplug.session.bound_path`.
     """
 
     def __init__(self) -> None:
@@ -31,7 +40,23 @@ class BoundRuns:
         self._streams: Streams | None = None
         self._captured: dict[str, CapturedRun] = {}
         self._end: weakref.finalize[Any, Any] | None = None
-        self.path: BoundPath | None = None
+        self._call = _NONE
+
+    def prepared(self, built: BuiltModel, version: int) -> PreparedCall | None:
+        """The call of *built* with what is bound as this *version*.
+
+        The first run, which may be the only one, is none; ``None`` for the second,
+        after which it is to be prepared.
+        """
+        known, of, call = self._call
+        if of == version and known is built:
+            return call
+        self._call = built, version, None
+        return not_prepared
+
+    def prepare(self, built: BuiltModel, version: int, call: PreparedCall) -> None:
+        """Have *call* prepared."""
+        self._call = built, version, call
 
     def streams(self, built: BuiltModel) -> Streams:
         """The streams of runs of *built*, always the same."""
@@ -76,14 +101,15 @@ class BoundRuns:
 
     def forget(self) -> None:
         """Drop what was bound."""
-        self.path = None
+        self._call = _NONE
         self.release_done()
 
     def close(self) -> None:
         """Release everything."""
         if self._end is not None:
             self._end()
-        self._built = self._streams = self._end = self.path = None
+        self._built = self._streams = self._end = None
+        self._call = _NONE
         self._captured = {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,15 @@ from onnxplug.ep import HOST
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
 from onnxplug.session.bound_execution import (
-    bound_path,
     captured_run,
     leave_queued,
     may_return_early,
     wait_for_work,
 )
-from onnxplug.session.fast_path import fast_run, no_fast_run
+from onnxplug.session.bound_runs import PreparedCall, not_prepared
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.outputs import DeclaredShapes, own
+from onnxplug.session.prepared_call import prepare_bound, prepare_fed
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ModelRunner:
         built: the model.
         profile: what runs are recorded in, if they are.
         output_names: the model's outputs, in order.
-        run_fast: see :mod:`onnxplug.session.fast_path`.
+        call: the prepared one, of a feed.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class ModelRunner:
                 for name in self.output_names
             }
         )
-        # on the fast path nothing is recorded
-        self.run_fast = self._fast_run() if profile is None else no_fast_run
+        # nothing of it is recorded
+        self.call = self._prepared() if profile is None else not_prepared
 
     def stop_recording(self) -> None:
         """Record no more runs; they are no slower then than without a profile."""
         self.profile = None
-        self.run_fast = self._fast_run()
+        self.call = self._prepared()
 
     def check(self, feed: Mapping[str, Any]) -> None:
         """Check what is fed.
@@ -108,12 +108,9 @@ class ModelRunner:
         """
         profile, built, runs = self.profile, self.built, binding.runs
         is_plain = run_options is None and profile is None
-        path = runs.path if is_plain else None
-        if path is not None and path.is_for(binding.version, built):
-            outputs = path.run(runs.streams(built))
-            if outputs is not None:
-                binding.results = binding.in_order(outputs, self.output_names)
-                return
+        call = runs.prepared(built, binding.version) if is_plain else not_prepared
+        if call is not None and call(binding) is not None:
+            return
         binding.check_parted()
         with recorded_run(profile):
             values = self._checker.check(
@@ -135,8 +132,9 @@ class ModelRunner:
             plan = built.plan_for(places, wanted)
             with recorded_execution(profile):
                 self._execute_bound(binding, plan, values, bound, run_options, profile)
-            if is_plain and built.memory.has_devices:
-                runs.path = bound_path(binding, built, plan)
+            if call is None:
+                call = prepare_bound(binding, built, plan, self._checker)
+                runs.prepare(built, binding.version, call)
 
     def _execute_bound(
         self,
@@ -183,8 +181,8 @@ class ModelRunner:
         selected = [by_name[name] for name in names]
         return selected if len(set(names)) == len(names) else own(selected, [])
 
-    def _fast_run(self) -> Callable[[Mapping[str, Any]], list[Any] | None]:
-        return fast_run(self.built, self._checker, self._declared)
+    def _prepared(self) -> PreparedCall:
+        return prepare_fed(self.built, self._checker, self._declared)
 
     def _execute(
         self,

@@ -239,7 +239,7 @@ class InferenceSession:
                 return variant.run(output_names, input_feed, run_options)
         runner = self._runner
         try:
-            results = runner.run_fast(input_feed) if run_options is None else None
+            results = runner.call(input_feed) if run_options is None else None
             if results is None:
                 runner = self._in_use()
                 try:
