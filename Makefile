@@ -19,7 +19,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PLUGINS := kernels cpu
+PLUGINS := cli kernels cpu
 # for tests and checks only, not for the demo: EPs to test with, a large engine,
 # operators that few models use, and the names of ONNX Runtime
 FOR_TESTS := testing openvino native training onnxruntime
@@ -50,7 +50,7 @@ ALONE := \
   plugins/cpu/tests/compiler/runtime/test_pool.py \
   plugins/cpu/tests/compiler/runtime/test_profile.py \
   tests/third_party/test_broken_neighbours.py
-EDITABLE := -e 'core[cli]' $(PLUGINS:%=-e plugins/%)
+EDITABLE := -e core $(PLUGINS:%=-e plugins/%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = {
     "onnxplug": ROOT / "core",
+    "onnxplug-cli": ROOT / "plugins" / "cli",
     "onnxplug-kernels": ROOT / "plugins" / "kernels",
     "onnxplug-cpu": ROOT / "plugins" / "cpu",
 }

@@ -57,7 +57,7 @@ FLOORS: Final = (
     {"specialise"},
     {"compile"},
     {"session", "verify"},
-    {"backend", "cli", "__main__"},
+    {"backend", "__main__"},
 )
 """A module may import from its own floor and those above it in this list."""
 

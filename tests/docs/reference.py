@@ -174,9 +174,9 @@ def write_authoring() -> str:
 
 def write_operators() -> str:
     """The text of the page of operators: its head, and what ``onnxplug ops`` lists."""
-    from onnxplug.cli import ops
-    from onnxplug.cli.operators import list_operators
     from onnxplug.plugins import registry
+    from onnxplug_cli import ops
+    from onnxplug_cli.operators import list_operators
 
     present = (FOLDER / OPERATORS).read_text("utf-8")
     texts = [present.partition("\n## ")[0].rstrip("\n")]

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import pytest
 
-from onnxplug.cli.main import main
 from onnxplug.plugins import GROUP, FoundPlugin, find_plugins, registry
 from onnxplug.plugins.domains import DomainRegistry
+from onnxplug_cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 
 from onnxplug import entries, errors, foreign
-from onnxplug.cli.main import build_parser
 from onnxplug.ep import DeviceType, HardwareDevice
 from onnxplug.plugins import registry
+from onnxplug_cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -19,9 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug import ep
-from onnxplug.cli.main import main
 from onnxplug.graph import origin
 from onnxplug.plugins import registry
+from onnxplug_cli.main import main
 
 NAME = "ScalingExecutionProvider"
 CPU = "CPUExecutionProvider"

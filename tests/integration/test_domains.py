@@ -469,7 +469,7 @@ def test_a_supplier_that_is_listed(
 
 
 def test_the_operators_are_listed(supply) -> None:
-    from onnxplug.cli.operators import list_operators
+    from onnxplug_cli.operators import list_operators
 
     supply()
     listing = list_operators([])

@@ -13,9 +13,9 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.authoring.kernels import HostFunction, KernelExecutionProvider
-from onnxplug.cli.main import main
 from onnxplug.errors import EpError, OnnxplugError, PluginError
 from onnxplug.plugins import registry
+from onnxplug_cli.main import main
 
 NAME = "OddExecutionProvider"
 MODEL = onnx.parser.parse_model(

@@ -7,6 +7,7 @@ import email
 import email.message
 import json
 import shutil
+import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+CLI = "onnxplug-cli"
 ONNXRUNTIME = "onnxplug-onnxruntime"
 OPENVINO = "onnxplug-openvino"
 TESTING = "onnxplug-testing"
@@ -85,10 +87,10 @@ def test_a_package_knows_its_version(every_wheel, name: str) -> None:
 def test_the_entry_points_are_a_command_and_an_ep(wheels) -> None:
     found = configparser.ConfigParser(delimiters="=")
     found.optionxform = str  # type: ignore[assignment,method-assign]
-    for wheel in (wheels["onnxplug"], wheels["onnxplug-cpu"]):
+    for wheel in (wheels[CLI], wheels["onnxplug-cpu"]):
         found.read_string(read(wheel, ".dist-info/entry_points.txt"))
     assert {section: dict(found[section]) for section in found.sections()} == {
-        "console_scripts": {"onnxplug": "onnxplug.cli.main:main"},
+        "console_scripts": {"onnxplug": "onnxplug_cli.main:main"},
         "onnxplug.execution_providers": {
             "CPUExecutionProvider": "onnxplug_cpu.factory:CpuFactory"
         },
@@ -96,16 +98,28 @@ def test_the_entry_points_are_a_command_and_an_ep(wheels) -> None:
 
 
 def test_the_core_depends_on_no_plugin(wheels) -> None:
-    always = [
-        requirement
-        for requirement in metadata(wheels["onnxplug"]).get_all("Requires-Dist", [])
-        if "extra ==" not in requirement
-    ]
+    needed = metadata(wheels["onnxplug"]).get_all("Requires-Dist", [])
+    always = [requirement for requirement in needed if "extra ==" not in requirement]
     assert always
     assert not [requirement for requirement in always if "onnxplug" in requirement]
+    assert f"{CLI}; extra == 'cli'" in needed
 
 
-@pytest.mark.parametrize("name", [ONNXRUNTIME])
+def test_without_the_command_line_the_module_says_how_it_is_had(
+    call, wheels, installed: Path
+) -> None:
+    call(installed / "python", "-m", "pip", "uninstall", "--yes", CLI)
+    assert not (installed / "onnxplug").exists()
+    command = [installed / "python", "-m", "onnxplug", "eps"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    call(installed / "python", "-m", "pip", "install", "--no-index", wheels[CLI])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the distribution onnxplug-cli, which is not installed" in done.stderr
+    assert "pip install 'onnxplug[cli]'" in done.stderr
+    assert (installed / "onnxplug").exists()
+
+
+@pytest.mark.parametrize("name", [CLI, ONNXRUNTIME])
 def test_parts_of_the_host_are_for_one_version_of_it(every_wheel, name: str) -> None:
     """What they use of the core is no interface."""
     needed = metadata(every_wheel[name]).get_all("Requires-Dist", [])

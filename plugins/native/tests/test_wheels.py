@@ -12,9 +12,9 @@ import pytest
 
 import onnxplug
 from onnxplug import errors
-from onnxplug.cli.main import main
 from onnxplug.plugins import PluginState, registry
 from onnxplug.plugins.wheels import ep_names
+from onnxplug_cli.main import main
 
 from .conftest import feeds, product
 

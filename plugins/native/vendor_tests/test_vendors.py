@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug import errors
-from onnxplug.cli.main import main
+from onnxplug_cli.main import main
 
 from .conftest import NXRT, OPENVINO, close_to_reference
 from .networks import bert, resnet50

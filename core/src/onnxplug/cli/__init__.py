@@ -1,5 +1,0 @@
-"""The command ``onnxplug``: prints what the library knows, and decides nothing.
-
-Results go to stdout, all else to stderr.  Modules import the standard library only;
-what a command needs is imported when it runs.
-"""

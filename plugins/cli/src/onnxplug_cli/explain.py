@@ -1,0 +1,132 @@
+"""``onnxplug explain``: where each node of a model runs, and why not elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.escape import escape
+from onnxplug_cli.failure import UsageError
+from onnxplug_cli.names import name_to_write
+from onnxplug_cli.opening import (
+    add_session_arguments,
+    check_ep_options,
+    open_session,
+)
+from onnxplug_cli.text import (
+    print_json,
+    print_table,
+    say,
+)
+
+if TYPE_CHECKING:
+    from onnxplug.partition.report import Explanation, NodePlacement
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Declare the command."""
+    summary = "show on which EP each node of a model runs, and why"
+    parser = commands.add_parser(
+        "explain",
+        parents=[common],
+        help=summary,
+        description=f"{summary.capitalize()}.",
+    )
+    add_session_arguments(parser)
+    detail = parser.add_mutually_exclusive_group()
+    detail.add_argument("--nodes", action="store_true", help="list every node")
+    detail.add_argument(
+        "--why", metavar="NODE", help="only the nodes with this name or operator"
+    )
+    parser.set_defaults(command=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> None:
+    session = open_session(arguments)
+    check_ep_options(arguments, [session])
+    explanation = session.explain()
+    nodes = explanation.nodes
+    if arguments.why is not None:
+        nodes = _fitting(explanation, arguments.why)
+    if arguments.json:
+        data = explanation.to_dict()
+        kept = [index for index, n in enumerate(explanation.nodes) if n in nodes]
+        data["nodes"] = [data["nodes"][index] for index in kept]
+        print_json({"model": arguments.model, **data})
+        return
+    if arguments.why is not None:
+        _print_reasons(nodes)
+        return
+    say(explanation)
+    if arguments.nodes:
+        say()
+        _print_nodes(nodes)
+
+
+def _fitting(explanation: Explanation, wanted: str) -> list[NodePlacement]:
+    fitting = [
+        node
+        for node in explanation.nodes
+        if wanted in (node.name, node.node) or wanted == node.op_type
+    ]
+    if fitting:
+        return fitting
+    names = [node.name or node.node for node in explanation.nodes]
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"  Did you mean {near[0]!r}?" if near else ""
+    raise UsageError(
+        f"no node that runs has the name or operator {wanted!r}.{hint}\n"
+        "Nodes may have been folded or removed before; --nodes lists those that run."
+    )
+
+
+def _print_nodes(nodes: list[NodePlacement]) -> None:
+    rows = [
+        (
+            node.node,
+            node.graph,
+            name_to_write(node.ep),
+            "" if node.partition < 0 else str(node.partition),
+            _preferred(node),
+        )
+        for node in nodes
+    ]
+    header = ("NODE", "IN", "EP", "PARTITION", "PASSED OVER")
+    # most models have one graph, and most nodes run on the EP asked first
+    shown = [
+        column
+        for column, name in enumerate(header)
+        if name not in ("IN", "PASSED OVER") or any(row[column] for row in rows)
+    ]
+    print_table(
+        [header[column] for column in shown],
+        [[row[column] for column in shown] for row in rows],
+        right=("PARTITION",),
+        wrap="PASSED OVER",
+    )
+
+
+def _print_reasons(nodes: list[NodePlacement]) -> None:
+    for node in nodes:
+        where = f" in {escape(node.graph)}" if node.graph else ""
+        number = "" if node.partition < 0 else f", partition {node.partition}"
+        tier = f", {node.tier} tier" if node.tier else ""
+        say(f"{escape(node.node)}{where} runs on {node.ep}{number}{tier}")
+        if node.note:
+            say(f"  {escape(node.note)}")
+        for passed in node.passed_over:
+            say(f"  not on {passed}")
+        if not node.passed_over:
+            say("  no other EP was asked")
+
+
+def _preferred(node: NodePlacement) -> list[str]:
+    """The EPs that would have had the node, had they taken it, and why they did not."""
+    from onnxplug.ep import RefusalCode
+
+    return [
+        f"{name_to_write(passed.ep)}: {passed.reason}"
+        for passed in node.passed_over
+        if passed.reason.code is not RefusalCode.TAKEN
+    ]

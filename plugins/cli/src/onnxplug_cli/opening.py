@@ -1,0 +1,126 @@
+"""Opens the session that a command line asks for: its model, its EPs, their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxplug_cli.failure import UsageError
+from onnxplug_cli.library import add_library_argument
+from onnxplug_cli.progress import Progress
+from onnxplug_cli.values import assignment, names
+
+if TYPE_CHECKING:
+    from onnxplug import InferenceSession, SessionOptions
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> Any:
+    """Declare the model, and which EPs run it; the group of what excludes ``--ep``."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--ep",
+        metavar="NAME[,NAME]",
+        type=names,
+        help="the EPs to use, best first, such as cuda,cpu (default: cpu)",
+    )
+    choice.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="choose the EPs by a policy, such as prefer_gpu",
+    )
+    parser.add_argument(
+        "--ep-option",
+        metavar="EP.KEY=VALUE",
+        type=_ep_option,
+        action="append",
+        default=[],
+        help="an option of an EP, such as cuda.device_id=1; may be repeated",
+    )
+    add_library_argument(parser)
+    return choice
+
+
+def _ep_option(text: str) -> tuple[str, str, str]:
+    name, value = assignment(text)
+    ep, dot, key = name.partition(".")
+    if not (ep and dot and key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form EP.KEY=VALUE")
+    return ep, key, value
+
+
+def open_session(
+    arguments: argparse.Namespace,
+    providers: Sequence[str] | None = None,
+    *,
+    trace: str = "",
+) -> InferenceSession:
+    """The session.
+
+    Args:
+        arguments: what was said.
+        providers: are used instead of what was said, if given.
+        trace: what the name of a trace's file begins with; none is written if empty.
+
+    Raises:
+        UsageError: the policy or an option does not exist, or does not fit.
+        OnnxplugError: the model or an EP cannot be used.
+    """
+    from onnxplug import InferenceSession
+    from onnxplug.errors import OptionError
+    from onnxplug.plugins import registry
+
+    registry.records()  # so that a wrong variable is not taken for a wrong option
+    try:
+        options = session_options(arguments)
+        if trace:
+            options.profile_file_prefix = trace
+            options.enable_profiling = True
+        with Progress(f"loading {Path(arguments.model).name} …"):
+            session = InferenceSession(
+                arguments.model,
+                options,
+                providers=arguments.ep if providers is None else list(providers),
+                policy=arguments.policy if providers is None else None,
+            )
+    except OptionError as error:
+        if arguments.policy is None and not arguments.ep_option:
+            raise
+        raise UsageError(str(error)) from error
+    return session
+
+
+def check_ep_options(
+    arguments: argparse.Namespace, sessions: Sequence[InferenceSession]
+) -> None:
+    """Refuse options of EPs that no session uses: they would say nothing.
+
+    Raises:
+        UsageError: there is one.
+    """
+    from onnxplug.plugins import registry
+    from onnxplug.selection.known import canonical
+
+    used = {name for session in sessions for name in session.get_providers()}
+    for ep, key, _ in arguments.ep_option:
+        if canonical(ep, registry) not in used:
+            raise UsageError(
+                f"--ep-option {ep}.{key} is for {ep}, which is not used; "
+                f"used are {', '.join(sorted(used))}"
+            )
+
+
+def session_options(arguments: argparse.Namespace) -> SessionOptions:
+    """The options of a session, which has those of EPs that were said."""
+    from onnxplug import SessionOptions
+    from onnxplug.plugins import registry
+    from onnxplug.selection.known import canonical
+
+    options = SessionOptions()
+    for ep, key, value in arguments.ep_option:
+        # config entries reach the EP whoever chose it: the user, or a policy
+        name = canonical(ep, registry).lower()
+        options.add_session_config_entry(f"ep.{name}.{key}", value)
+    return options
