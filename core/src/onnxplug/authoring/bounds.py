@@ -111,6 +111,29 @@ def at_least(
     return result
 
 
+def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The attribute *name*, a number for each of *rank* axes; ones if left out.
+
+    Raises:
+        OutOfBounds: one is less than 1, or there are more or fewer.
+    """
+    return at_least(1, values, name, count=rank) if values else (1,) * rank
+
+
+def split_pads(
+    pads: Sequence[int] | None, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """ONNX's ``pads`` [x1_begin, x2_begin, …, x1_end, x2_end, …] as (begins, ends).
+
+    Raises:
+        OutOfBounds: one is negative, or there are not two for each of *rank* axes.
+    """
+    if not pads:
+        return (0,) * rank, (0,) * rank
+    checked = at_least(0, pads, "pads", count=2 * rank)
+    return checked[:rank], checked[rank:]
+
+
 def sliced_range(size: int, start: int, end: int, step: int) -> range:
     """The positions that a Slice takes of an axis of *size* elements.
 

@@ -54,6 +54,10 @@ class Value(Record):
 
 UNKNOWN: Final = Value()
 
+WRONG: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises for a node that is wrong, of which its EP says more: sizes, say,
+that do not go together."""
+
 Fact: TypeAlias = Value | SequenceType | OptionalType | MapType
 """What is known of a value: of all but dense tensors the type, as a graph states it.
 

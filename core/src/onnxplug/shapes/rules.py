@@ -18,7 +18,7 @@ from onnxplug.errors import ModelError
 from onnxplug.interruption import raise_interruption
 from onnxplug.layout import NCHWC_DOMAIN, NHWC_DOMAIN
 from onnxplug.shapes.elementwise import Rule
-from onnxplug.shapes.facts import Fact, NodeCall, Value
+from onnxplug.shapes.facts import WRONG, Fact, NodeCall, Value
 
 _TABLES: Final = {
     # in the order in which operators are frequent
@@ -92,15 +92,8 @@ def followed(call: NodeCall, rule: Rule) -> Sequence[Fact]:
         raise
     except OutOfBounds as error:
         raise OutOfBounds(f"{describe(call.node)} cannot run: {error}") from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except WRONG as error:
         raise_interruption(error)
-        # what its EP will say better: sizes, say, that do not go together
         return ()
     if found is None:
         return ()

@@ -28,6 +28,7 @@ from onnxplug.ep.size import (
 from onnxplug.interruption import raise_interruption
 from onnxplug.shapes.facts import (
     FEW,
+    WRONG,
     Content,
     NodeCall,
     content_of,
@@ -52,15 +53,9 @@ def contents(call: NodeCall) -> Sequence[Content] | None:
         return None
     try:
         found = rule(call)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except WRONG as error:
         raise_interruption(error)
-        return None  # a node that is wrong, which its type's rule or its EP says
+        return None
     if found is None:
         return None
     several = (found,) if isinstance(found, Content) else found

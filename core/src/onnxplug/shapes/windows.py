@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
-from onnxplug.authoring.bounds import OutOfBounds, at_least
+from onnxplug.authoring.bounds import OutOfBounds, at_least, per_axis, split_pads
 from onnxplug.ep import DataType
 from onnxplug.ep.size import Extent, is_natural, minimum, product, quotient
 from onnxplug.shapes.elementwise import Rule
 from onnxplug.shapes.facts import NodeCall, Shape, Value, check_known
 
-
-class _Places(NamedTuple):
-    """Where windows lie, by spatial axis.
-
-    Attributes:
-        pads: at the beginnings, and then at the ends.
-    """
-
-    strides: Sequence[int]
-    dilations: Sequence[int]
-    pads: Sequence[int]
+_Sizes: TypeAlias = tuple[int, ...]
 
 
-def _places(call: NodeCall, rank: int) -> _Places:
-    """What a node's attributes say of *rank* axes.
+def _places(call: NodeCall, rank: int) -> tuple[_Sizes, _Sizes, _Sizes, _Sizes]:
+    """Strides, dilations, and paddings before and after, of *rank* axes.
 
     Raises:
-        OutOfBounds: it is not of as many axes, or is less than it may be.
+        OutOfBounds: an attribute is not of as many axes, or is less than it may be.
     """
-    strides = call.attribute("strides") or (1,) * rank
-    dilations = call.attribute("dilations") or (1,) * rank
-    pads = call.attribute("pads") or (0,) * (2 * rank)
-    return _Places(
-        at_least(1, strides, "strides", count=rank),
-        at_least(1, dilations, "dilations", count=rank),
-        at_least(0, pads, "pads", count=2 * rank),
+    return (
+        per_axis("strides", call.attribute("strides"), rank),
+        per_axis("dilations", call.attribute("dilations"), rank),
+        *split_pads(call.attribute("pads"), rank),
     )
 
 
@@ -59,7 +46,7 @@ def _windows(
 ) -> tuple[Extent, ...]:
     """How many places a window of size *kernel* takes on each spatial axis."""
     rank = len(sizes)
-    strides, dilations, pads = _places(call, rank)
+    strides, dilations, begin, end = _places(call, rank)
     how = call.attribute("auto_pad", "NOTSET")
     result: list[Extent] = []
     for axis, (size, length) in enumerate(zip(sizes, kernel, strict=True)):
@@ -69,9 +56,9 @@ def _windows(
         if how in ("SAME_UPPER", "SAME_LOWER"):
             places = quotient(size + (stride - 1), stride)
         elif call.attribute("ceil_mode", 0) and how != "VALID":
-            places = _rounded_up(size, span, stride, pads[axis], pads[axis + rank])
+            places = _rounded_up(size, span, stride, begin[axis], end[axis])
         else:
-            padding = 0 if how == "VALID" else pads[axis] + pads[axis + rank]
+            padding = 0 if how == "VALID" else begin[axis] + end[axis]
             places = quotient(size + padding - span + stride, stride)
         natural = places is not None and is_natural(places)
         # fewer than none cannot be: such a run fails
@@ -139,7 +126,7 @@ def _conv_transpose(call: NodeCall) -> Value:
         return Value(dtype, None if like is None else _open(call, known, like))
     rank = _spatial_rank(shape)
     kernel = _kernel(call, weights)
-    strides, dilations, pads = _places(call, rank)
+    strides, dilations, begin, end = _places(call, rank)
     extra = call.attribute("output_padding") or (0,) * rank
     extra = at_least(0, extra, "output_padding", count=rank)
     stated = call.attribute("output_shape")
@@ -154,7 +141,7 @@ def _conv_transpose(call: NodeCall) -> Value:
         elif how.startswith("SAME"):
             sizes.append(size * stride)
         else:
-            padding = 0 if how == "VALID" else pads[axis] + pads[axis + rank]
+            padding = 0 if how == "VALID" else begin[axis] + end[axis]
             span = (kernel[axis] - 1) * dilations[axis] + 1
             sizes.append(size * stride - stride + extra[axis] + span - padding)
     channels = weights[1] * _check_group(call)
@@ -200,9 +187,9 @@ def _max_unpool(call: NodeCall) -> Value:
                 for size in wanted
             ),
         )
-    strides, _, pads = _places(call, rank)
+    strides, _, begin, end = _places(call, rank)
     spatial = (
-        (size - 1) * strides[axis] + kernel[axis] - pads[axis] - pads[axis + rank]
+        (size - 1) * strides[axis] + kernel[axis] - begin[axis] - end[axis]
         for axis, size in enumerate(shape[2:])
     )
     return Value(dtype, (*shape[:2], *spatial))

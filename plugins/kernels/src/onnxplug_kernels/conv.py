@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onnxplug.authoring.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, per_axis, sizes, split_pads
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.registry import PORTABLE, operator
 from onnxplug_kernels.sampling import Pixels, linear_taps, split, within_reach
@@ -16,10 +16,8 @@ from onnxplug_kernels.windows import (
     fold,
     pad,
     patches,
-    per_axis,
     place_windows,
     split_padding,
-    split_pads,
 )
 
 # So many elements are worked on at a time that the intermediate results of a large

@@ -8,11 +8,11 @@ from dataclasses import replace
 from operator import lt
 from typing import Any
 
-from onnxplug.authoring.bounds import at_least, sizes
+from onnxplug.authoring.bounds import at_least, per_axis, sizes, split_pads
 from onnxplug_kernels.arrays import mean_of, numbers
 from onnxplug_kernels.gather import require_in_range
 from onnxplug_kernels.registry import operator
-from onnxplug_kernels.windows import Windows, pad, per_axis, place_windows, split_pads
+from onnxplug_kernels.windows import Windows, pad, place_windows
 
 
 @operator("MaxPool", since=1)

@@ -3,6 +3,10 @@
 What is computed from the sizes of tensors, and wanted as sizes again, would go to the
 device and back, and wait there for all work before it.  Here it stays on the host: a
 scalar is an ``int`` or ``bool``, and a tensor of one axis a list of these.
+
+``ep.Partition.infer`` says the same of a node and of arrays.  It takes tens of
+microseconds, where this takes about one in each run, and ``torch.compile`` follows it
+with sizes left open.
 """
 
 from __future__ import annotations

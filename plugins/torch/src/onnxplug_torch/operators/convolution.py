@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug.authoring.bounds import per_axis
 from onnxplug.ep import DataType
 from onnxplug_kernels.conv import transposed_windows
-from onnxplug_kernels.windows import per_axis, place_windows
+from onnxplug_kernels.windows import place_windows
 from onnxplug_torch.dtypes import FLOATS
 from onnxplug_torch.operators.registry import operator
 

@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from onnxplug.authoring.bounds import per_axis, split_pads
 from onnxplug.ep import DataType
 from onnxplug_kernels.pool import pooling_windows
-from onnxplug_kernels.windows import Windows, per_axis, split_pads
+from onnxplug_kernels.windows import Windows
 from onnxplug_torch.dtypes import FLOATS, POSITIONS
 from onnxplug_torch.operators.computing import guarded, in_float32
 from onnxplug_torch.operators.convolution import function_for, padded

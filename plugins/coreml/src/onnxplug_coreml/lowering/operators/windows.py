@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from onnxplug import ep
+from onnxplug.authoring.bounds import split_pads
 from onnxplug_coreml.lowering.builder import Refused
 from onnxplug_coreml.lowering.call import FLOATS, Call, lowers, numbers
 from onnxplug_coreml.lowering.primitives import Pairs
 from onnxplug_coreml.lowering.program import Shape, Value
 from onnxplug_coreml.lowering.target import Engine
+from onnxplug_kernels.windows import place_windows
 
 _MOST_SPATIAL = 3
 
@@ -181,23 +184,18 @@ def _pads(
     call.ignore("pads")
     match call.attribute("auto_pad", "NOTSET"):
         case "NOTSET":
-            flat = call.attribute("pads", (0,) * (2 * count))
-            if min(flat) < 0:
+            flat = call.attribute("pads")
+            if flat and min(flat) < 0:
                 raise call.refuse_attribute("pads", "none that is negative")
-            return tuple(zip(flat[:count], flat[count:], strict=True))
+            return tuple(zip(*split_pads(flat, count), strict=True))
         case "VALID":
             return ((0, 0),) * count
         case how:
-            found = []
-            for size, width, stride, dilation in zip(
-                numbers(sizes), kernel, strides, dilations, strict=True
-            ):
-                reach = (width - 1) * dilation + 1
-                total = max((-(-size // stride) - 1) * stride + reach - size, 0)
-                small = total // 2
-                pair = (small, total - small)
-                found.append(pair if how == "SAME_UPPER" else pair[::-1])
-            return tuple(found)
+            windows = place_windows(
+                numbers(sizes), kernel, strides=strides, dilations=dilations,
+                auto_pad=how,
+            )  # fmt: skip
+            return tuple(zip(windows.begin, windows.end, strict=True))
 
 
 def _grown(
@@ -211,13 +209,13 @@ def _grown(
     """*pads*, with as much more behind as the last window of ``ceil_mode`` needs."""
     if not call.attribute("ceil_mode", 0):
         return pads
-    found = []
-    for size, width, stride, dilation, (before, after) in zip(
-        numbers(sizes), kernel, strides, dilations, pads, strict=True
-    ):
-        reach = (width - 1) * dilation + 1
-        steps = -(-(size + before + after - reach) // stride)
-        if steps * stride >= size + before:  # it would begin behind all elements
-            steps -= 1
-        found.append((before, max(steps * stride + reach - size - before, after)))
-    return tuple(found)
+    windows = place_windows(
+        numbers(sizes), kernel, strides=strides, dilations=dilations,
+        pads=tuple(itertools.chain(*zip(*pads, strict=True))), ceil_mode=1,
+    )  # fmt: skip
+    return tuple(
+        (before, max(span - size - before, after))
+        for (before, after), span, size in zip(
+            pads, windows.spans, numbers(sizes), strict=True
+        )
+    )

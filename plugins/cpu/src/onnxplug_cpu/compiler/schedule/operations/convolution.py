@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onnxplug.authoring.bounds import sizes
+from onnxplug.authoring.bounds import per_axis, sizes
 from onnxplug_cpu.compiler.frontend.call import Call, NotCompiled
 from onnxplug_cpu.compiler.ir.views import View
 from onnxplug_cpu.compiler.schedule.elementwise import Finish
@@ -102,7 +102,7 @@ def geometry_of(
         ValueError: attributes do not fit the shapes.
     """
     # many models have no convolutions
-    from onnxplug_kernels.windows import per_axis, place_windows
+    from onnxplug_kernels.windows import place_windows
 
     attributes = call.attributes
     if call.op_type == "Conv":
