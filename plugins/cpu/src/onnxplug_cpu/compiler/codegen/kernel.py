@@ -115,13 +115,15 @@ class Arguments(Record):
     """The arguments of a function other than a kernel's, named once for it and for who
     calls it.
 
-    A subclass annotates them, in order, as :data:`Pointer` or :data:`Integer`.
+    A subclass annotates them, in order, as :data:`Pointer` or :data:`Integer`; an
+    underscore at the end tells a name from one of tuples.
     """
 
     @classmethod
     def parameters(cls) -> list[tuple[str, Type]]:
         """Names and types, as :meth:`~.emit.Module.function` takes them."""
-        return [(name, _TYPES[cls.__annotations__[name]]) for name in cls._fields]
+        types = cls.__annotations__
+        return [(name.rstrip("_"), _TYPES[types[name]]) for name in cls._fields]
 
 
 class KernelFunction:

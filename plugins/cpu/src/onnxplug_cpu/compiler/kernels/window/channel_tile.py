@@ -10,7 +10,7 @@ from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator
 from onnxplug_cpu.compiler.codegen.scheduling import known_after
 from onnxplug_cpu.compiler.kernels.rows import Elements, move
-from onnxplug_cpu.compiler.kernels.window.combining import Combining, Folding
+from onnxplug_cpu.compiler.kernels.window.combining import Combining
 from onnxplug_cpu.compiler.kernels.window.tile import Tile
 from onnxplug_cpu.compiler.target.isa import Isa
 
@@ -44,141 +44,162 @@ class ChannelTile(Generator):
     depth: int = 1
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = Tile(module, name, isa, self.combining)
-        f, folding = t.f, t.folding
-        columns = self._columns()
-        last = (self.pixels - 1) * self.stride
+        _ChannelTile(module, name, isa, self).write()
+
+
+class _ChannelTile(Tile):
+    """The loop over strips of channels, and the columns of lines.
+
+    Attributes:
+        columns: by column the totals that it is combined with, and the tap of each.
+        inside: of columns that may be beyond the line, whether they are within.
+    """
+
+    def __init__(self, module: Module, name: str, isa: Isa, form: ChannelTile) -> None:
+        super().__init__(module, name, isa, form.combining)
+        self.form = form
+        f, arguments, vector = self.f, self.arguments, self.vector
+        self.columns = self._columns()
+        last = (form.pixels - 1) * form.stride
         # all others are in the line, as the windows are where they have to be
-        inside = {
-            column: (t["base"] + column).compare("ge", 0)
-            & (t["base"] + column).compare("lt", t["width"])
-            for column in columns
-            if column < self.taps - 1 or column > last
+        self.inside = {
+            column: (arguments.base + column).compare("ge", 0)
+            & (arguments.base + column).compare("lt", arguments.width)
+            for column in self.columns
+            if column < form.taps - 1 or column > last
         }
-        source = Elements(f, t.vector)
-        target = Elements(f, t.vector, None if self.near else t["out_channel"])
-        divisors = self._divisors(t) if self.combining.divides else None
-        places_of = _places(f, t["x_pixel"], last + self.taps)
-        places_of_results = _places(f, t["out_pixel"], self.pixels)
-        places_of_weights = _places(f, t["w_tap"], self.taps * self.depth)
+        self.source = Elements(f, vector)
+        out_channel = None if form.near else arguments.out_channel
+        self.target = Elements(f, vector, out_channel)
+        self.divisors = self._divisors() if form.combining.divides else None
+        self.places = _places(f, arguments.x_pixel, last + form.taps)
+        self.places_of_results = _places(f, arguments.out_pixel, form.pixels)
+        self.places_of_weights = _places(f, arguments.w_tap, form.taps * form.depth)
 
-        def strip(channel: Value, mask: Value | None) -> None:
-            def line(x: Value, w: Value, totals: Sequence[Value]) -> Sequence[Value]:
-                weights: list[Value] = []
-                for _ in range(self.taps if t.weighs and self.depth == 1 else 0):
-                    weights.append(source.load(w, mask))
-                    w = move(f, w, t["w_tap"])
-                places = places_of(x)
-                after = list(totals)
-                for column, users in columns.items():
+    def write(self) -> None:
+        self.strips(self.arguments.channels, self._strip)
+        self.f.finish()
 
-                    def taken(
-                        place: Value = places[column],
-                        users: dict[int, int] = users,
-                    ) -> list[Value]:
-                        element = source.load(place, mask)
-                        if self.depth > 1:
-                            numbers = [after[number] for number in users]
-                            return self._of_groups(
-                                t, element, w, places_of_weights, users, numbers, mask
-                            )
-                        return [
-                            folding.step(
-                                after[number],
-                                element,
-                                weights[tap] if weights else None,
-                            )
-                            for number, tap in users.items()
-                        ]
+    def _strip(self, channel: Value, mask: Value | None) -> None:
+        f, arguments, source = self.f, self.arguments, self.source
 
-                    if column in inside:
-                        before = [after[number] for number in users]
-                        changed = f.branch(
-                            inside[column], taken, functools.partial(list, before)
-                        )
-                    else:
-                        changed = taken()
-                    for number, total in zip(users, changed, strict=True):
-                        after[number] = total
-                return after
+        def line(x: Value, w: Value, totals: Sequence[Value]) -> list[Value]:
+            return self._line(x, w, totals, mask)
 
-            x = source.at(t["x"], channel)
-            w = source.at(t["w"], channel) if t.weighs else t["w"]
-            for place in places_of_results(target.at(t["out"], channel)):
-                f.prefetch(place, write=True)
-            numbers = {number for users in columns.values() for number in users}
-            start = [folding.start()] * len(numbers)
-            totals = self._of_windows(folding, t.lines(line, x, w, start))
-            places = places_of_results(target.at(t["out"], channel))
-            for pixel, (total, place) in enumerate(zip(totals, places, strict=True)):
+        x = source.at(arguments.x, channel)
+        w = source.at(arguments.w, channel) if self.weighs else arguments.w
+        for place in self.places_of_results(self.target.at(arguments.out, channel)):
+            f.prefetch(place, write=True)
+        numbers = {number for users in self.columns.values() for number in users}
+        start = [self.folding.start()] * len(numbers)
+        totals = self._of_windows(self.lines(line, x, w, start))
+        places = self.places_of_results(self.target.at(arguments.out, channel))
+        for pixel, (total, place) in enumerate(zip(totals, places, strict=True)):
+            divisor = functools.partial(self._divisor, pixel)
+            self.target.store(self.folding.finish(total, divisor), place, mask)
 
-                def divisor(pixel: int = pixel) -> Value:
-                    assert divisors is not None
-                    return f.load_splat(f.at(divisors, pixel, F32), t.vector)
+    def _line(
+        self, x: Value, w: Value, totals: Sequence[Value], mask: Value | None
+    ) -> list[Value]:
+        """*totals* with the elements of a line."""
+        weights: list[Value] = []
+        for _ in range(self.form.taps if self.weighs and self.form.depth == 1 else 0):
+            weights.append(self.source.load(w, mask))
+            w = move(self.f, w, self.arguments.w_tap)
+        places = self.places(x)
+        after = list(totals)
+        for column, users in self.columns.items():
+            before = [after[number] for number in users]
+            taken = functools.partial(
+                self._column, places[column], users, before, weights, w, mask
+            )
+            if column in self.inside:
+                unchanged = functools.partial(list[Value], before)
+                changed = self.f.branch(self.inside[column], taken, unchanged)
+            else:
+                changed = taken()
+            for number, total in zip(users, changed, strict=True):
+                after[number] = total
+        return after
 
-                target.store(folding.finish(total, divisor), place, mask)
-
-        t.strips(t["channels"], strip)
-        f.finish()
+    def _column(
+        self,
+        place: Value,
+        users: Mapping[int, int],
+        totals: Sequence[Value],
+        weights: Sequence[Value],
+        w: Value,
+        mask: Value | None,
+    ) -> list[Value]:
+        """*totals* with the element at *place*."""
+        element = self.source.load(place, mask)
+        if self.form.depth > 1:
+            return self._of_groups(element, w, users, totals, mask)
+        return [
+            self.folding.step(total, element, weights[tap] if weights else None)
+            for total, tap in zip(totals, users.values(), strict=True)
+        ]
 
     def _of_groups(
         self,
-        t: Tile,
         element: Value,
         w: Value,
-        places: Callable[[Value], list[Value]],
         users: Mapping[int, int],
         totals: Sequence[Value],
         mask: Value | None,
     ) -> list[Value]:
         """*totals* with all channels of each group's *element*, by weights in memory:
         there are too many for the registers."""
-        source, lanes = Elements(t.f, t.vector), range(t.lanes)
-        after = list(totals)
-        for channel in range(self.depth):
-            others = [lane - lane % self.depth + channel for lane in lanes]
-            factor = t.f.shuffle(element, element, others)
+        depth, after = self.form.depth, list(totals)
+        for channel in range(depth):
+            others = [lane - lane % depth + channel for lane in range(self.lanes)]
+            factor = self.f.shuffle(element, element, others)
             for index, tap in enumerate(users.values()):
-                weight = source.load(places(w)[tap * self.depth + channel], mask)
-                after[index] = t.folding.step(after[index], factor, weight)
-                (w,) = known_after(t.f, t.isa, [w], [after[index]])
+                place = self.places_of_weights(w)[tap * depth + channel]
+                weight = self.source.load(place, mask)
+                after[index] = self.folding.step(after[index], factor, weight)
+                (w,) = known_after(self.f, self.isa, [w], [after[index]])
         return after
 
     def _columns(self) -> dict[int, dict[int, int]]:
-        """By column the totals that it is combined with, and the tap of each."""
+        form = self.form
         found: dict[int, dict[int, int]] = {}
-        for pixel in range(self.pixels):
-            for tap in range(self.taps):
-                found.setdefault(pixel * self.stride + tap, {})[pixel] = tap
-        if not self.combining.weighs:
+        for pixel in range(form.pixels):
+            for tap in range(form.taps):
+                found.setdefault(pixel * form.stride + tap, {})[pixel] = tap
+        if not self.weighs:
             return {column: {n: 0} for n, column in enumerate(sorted(found))}
         return dict(sorted(found.items()))
 
-    def _of_windows(self, folding: Folding, totals: Sequence[Value]) -> list[Value]:
-        """The totals of windows from those of :meth:`_columns`."""
-        if self.combining.weighs:
+    def _of_windows(self, totals: Sequence[Value]) -> list[Value]:
+        """The totals of windows from those of columns."""
+        if self.weighs:
             return list(totals)
-        of_column = dict(zip(self._columns(), totals, strict=True))
+        of_column = dict(zip(self.columns, totals, strict=True))
         found = []
-        for pixel in range(self.pixels):
-            first = pixel * self.stride
+        for pixel in range(self.form.pixels):
+            first = pixel * self.form.stride
             total = of_column[first]
-            for tap in range(1, self.taps):
-                total = folding.join(total, of_column[first + tap])
+            for tap in range(1, self.form.taps):
+                total = self.folding.join(total, of_column[first + tap])
             found.append(total)
         return found
 
-    def _divisors(self, t: Tile) -> Value:
+    def _divisors(self) -> Value:
         """How many elements of each window count, as f32 in memory."""
-        f = t.f
-        divisors = f.stack(F32, self.pixels)
-        low, high = t["low"] - t["base"], t["high"] - t["base"]
-        for pixel in range(self.pixels):
-            begin = pixel * self.stride
-            elements = f.minimum(high, begin + self.taps) - f.maximum(low, begin)
-            elements = f.maximum(elements, 0) * t["count"]
+        f, form, arguments = self.f, self.form, self.arguments
+        divisors = f.stack(F32, form.pixels)
+        low, high = arguments.low - arguments.base, arguments.high - arguments.base
+        for pixel in range(form.pixels):
+            begin = pixel * form.stride
+            elements = f.minimum(high, begin + form.taps) - f.maximum(low, begin)
+            elements = f.maximum(elements, 0) * arguments.count_
             f.store(f.convert(elements, F32), f.at(divisors, pixel, F32))
         return divisors
+
+    def _divisor(self, pixel: int) -> Value:
+        assert self.divisors is not None
+        return self.f.load_splat(self.f.at(self.divisors, pixel, F32), self.vector)
 
 
 _GROUP: Final = 8

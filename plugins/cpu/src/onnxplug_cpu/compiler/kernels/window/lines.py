@@ -5,12 +5,18 @@ A chunk is some lines of the result, for some channels of one image.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
+from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.window.tile import taps_within
+from onnxplug_cpu.compiler.kernels.window.tile import WindowArguments, taps_within
 from onnxplug_cpu.compiler.target.isa import Isa
 
 AXES: Final = ("plane", "line", "pixel")
@@ -20,40 +26,9 @@ AXIS_WORDS: Final = ("size", "taps", "stride", "dilation", "before", "low", "hig
 """What is said of each of them: the size of the input, how windows slide along it, and
 from where to where elements count."""
 
-WORDS: Final = (
-    "x",
-    "x_image",
-    "x_channel",
-    *(f"x_{axis}" for axis in AXES),
-    "w",
-    *(f"w_{axis}" for axis in AXES),
-    "out",
-    "out_image",
-    "out_channel",
-    *(f"out_{axis}" for axis in AXES),
-    *(f"{axis}_{word}" for axis in AXES for word in AXIS_WORDS),
-    "planes",
-    "lines",
-    "channels",
-    "block_channels",
-    "blocks",
-    "parts",
-    "tiles",
-    "tall_tiles",
-    "tile_pixels",
-    "tile",
-    "tile_low",
-    "finished",
-    "finished_distance",
-    "epilogue",
-    "epilogue_words",
-)
 
-
-class WindowLines(Generator):
-    """Computes lines of windows over one image; distances are in bytes.
-
-    Words:
+class LinesWords(KernelWords):
+    """Words of :class:`WindowLines`; distances are in bytes.
 
     - ``x``, ``w`` and ``out``, the input, weights (whose channels are consecutive) and
       the result, with the distances of their neighbours along each axis;
@@ -69,113 +44,205 @@ class WindowLines(Generator):
       wait in ``finished``, scratch memory, distance of workers.
     """
 
-    words = WORDS
+    x: Pointer
+    x_image: Integer
+    x_channel: Integer
+    x_plane: Integer
+    x_line: Integer
+    x_pixel: Integer
+    w: Pointer
+    w_plane: Integer
+    w_line: Integer
+    w_pixel: Integer
+    out: Pointer
+    out_image: Integer
+    out_channel: Integer
+    out_plane: Integer
+    out_line: Integer
+    out_pixel: Integer
+    plane_size: Integer
+    plane_taps: Integer
+    plane_stride: Integer
+    plane_dilation: Integer
+    plane_before: Integer
+    plane_low: Integer
+    plane_high: Integer
+    line_size: Integer
+    line_taps: Integer
+    line_stride: Integer
+    line_dilation: Integer
+    line_before: Integer
+    line_low: Integer
+    line_high: Integer
+    pixel_size: Integer
+    pixel_taps: Integer
+    pixel_stride: Integer
+    pixel_dilation: Integer
+    pixel_before: Integer
+    pixel_low: Integer
+    pixel_high: Integer
+    planes: Integer
+    lines: Integer
+    channels: Integer
+    block_channels: Integer
+    blocks: Integer
+    parts: Integer
+    tiles: Integer
+    tall_tiles: Integer
+    tile_pixels: Integer
+    tile: Pointer
+    tile_low: Pointer
+    finished: Pointer
+    finished_distance: Integer
+    epilogue: Pointer
+    epilogue_words: Pointer
+
+
+class WindowLines(Generator):
+    """Computes lines of windows over one image."""
+
+    words = LinesWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name)
+        _Chunk(LinesWords(module, name)).write()
 
 
-def _write(module: Module, name: str) -> None:
-    k = KernelFunction(module, name, WORDS)
-    f, integer, pointer = k.function, k.integer, k.pointer
-    parts, blocks = integer("parts"), integer("blocks")
-    # parts before blocks: a thread has the same lines in one command after another
-    rest, block = k.chunk // blocks, k.chunk % blocks
-    image, part = rest // parts, rest % parts
-    first_channel = block * integer("block_channels")
-    channels = f.minimum(integer("channels") - first_channel, integer("block_channels"))
+class _Chunk:
+    """The loop over lines, of all planes."""
 
-    def of_chunk(word: str) -> Value:
-        place = move(f, pointer(word), image * integer(f"{word}_image"))
-        return move(f, place, first_channel * integer(f"{word}_channel"))
+    def __init__(self, k: LinesWords) -> None:
+        f = self.f = k.function
+        self.k = k
+        self.parts, blocks = k.parts, k.blocks
+        # parts before blocks: a thread has the same lines in one command after another
+        rest, block = k.chunk // blocks, k.chunk % blocks
+        self.image, self.part = rest // self.parts, rest % self.parts
+        self.first_channel = block * k.block_channels
+        channels = k.channels - self.first_channel
+        self.channels = f.minimum(channels, k.block_channels)
+        self.x, self.out = self._of_chunk("x"), self._of_chunk("out")
+        self.w = f.at(k.w, self.first_channel, F32)
+        self.epilogue = k.epilogue
+        self.direct = self.epilogue.compare("eq", f.zero(PTR))
+        self.finished = move(f, k.finished, k.worker * k.finished_distance)
+        # a finished tile has rows of the channels of a block
+        finished_pixel = k.block_channels * F32.nbytes
+        self.lines, self.tile_pixels = k.lines, k.tile_pixels
+        self.out_pixel = f.select(self.direct, k.out_pixel, finished_pixel)
+        one = f.value(F32.nbytes, I64)
+        self.out_channel = f.select(self.direct, k.out_channel, one)
 
-    x, out = of_chunk("x"), of_chunk("out")
-    w = f.at(pointer("w"), first_channel, F32)
-    epilogue = pointer("epilogue")
-    direct = epilogue.compare("eq", f.zero(PTR))
-    finished = move(f, pointer("finished"), k.worker * integer("finished_distance"))
-    # a finished tile has rows of the channels of a block
-    finished_pixel = integer("block_channels") * F32.nbytes
-    lines, tile_pixels = integer("lines"), integer("tile_pixels")
-    out_pixel = f.select(direct, integer("out_pixel"), finished_pixel)
-    out_channel = f.select(direct, integer("out_channel"), f.value(F32.nbytes, I64))
+    def _of_chunk(self, word: str) -> Value:
+        f, k = self.f, self.k
+        place = move(f, k.pointer(word), self.image * k.integer(f"{word}_image"))
+        return move(f, place, self.first_channel * k.integer(f"{word}_channel"))
 
-    def along(axis: str, index: Value) -> tuple[Value, Value, Value, Value]:
-        """Of a window: how many of its elements lie in the input, where the first one
-        is, which one that is, and how many count."""
+    def write(self) -> None:
+        all_lines = self.k.planes * self.lines
+        self.f.loop(
+            all_lines * (self.part + 1) // self.parts,
+            lambda index: _Line(self, index).write(),
+            start=all_lines * self.part // self.parts,
+        )
+        self.f.finish()
+
+    def along(self, axis: str, index: Value) -> _Along:
+        """Of a window, by its number along an axis."""
+        f, integer = self.f, self.k.integer
         taps, dilation = integer(f"{axis}_taps"), integer(f"{axis}_dilation")
         begin = index * integer(f"{axis}_stride") - integer(f"{axis}_before")
         size = integer(f"{axis}_size")
         first, end = taps_within(f, begin, 0, size, taps, dilation)
         low, high = integer(f"{axis}_low"), integer(f"{axis}_high")
         from_, to = taps_within(f, begin, low, high, taps, dilation)
-        return end - first, begin + first * dilation, first, to - from_
+        return _Along(end - first, begin + first * dilation, first, to - from_)
 
-    def line(index: Value) -> None:
-        plane, row = index // lines, index % lines
-        in_planes, at_plane, first_plane, count_planes = along("plane", plane)
-        in_lines, at_line, first_line, count_lines = along("line", row)
-        offset = at_plane * integer("x_plane") + at_line * integer("x_line")
-        line_x = move(f, x, offset)
-        offset = first_plane * integer("w_plane") + first_line * integer("w_line")
-        line_w = move(f, w, offset)
-        offset = plane * integer("out_plane") + row * integer("out_line")
-        line_out = move(f, out, offset)
 
-        def tile(number: Value, pixel: Value) -> list[Value]:
-            tall = number < integer("tall_tiles")
-            pixels = f.select(tall, tile_pixels, tile_pixels - 1)
-            begin = pixel * integer("pixel_stride") - integer("pixel_before")
-            target = move(f, line_out, pixel * integer("out_pixel"))
-            target = f.select(direct, target, finished)
-            f.call_pointer(
-                f.select(tall, pointer("tile"), pointer("tile_low")),
-                move(f, line_x, begin * integer("x_pixel")),
-                integer("x_plane") * integer("plane_dilation"),
-                integer("x_line") * integer("line_dilation"),
-                integer("x_pixel"),
-                integer("x_channel"),
-                in_planes,
-                in_lines,
-                line_w,
-                integer("w_plane"),
-                integer("w_line"),
-                integer("w_pixel"),
-                integer("pixel_taps"),
-                integer("pixel_stride"),
-                integer("pixel_dilation"),
-                begin,
-                integer("pixel_size"),
-                integer("pixel_low"),
-                integer("pixel_high"),
-                count_planes * count_lines,
-                pixels,
-                channels,
-                target,
-                out_pixel,
-                out_channel,
-            )
+class _Along(NamedTuple):
+    """The elements of a window that lie in the input, along an axis.
 
-            def finish() -> None:
-                f.call_pointer(
-                    epilogue,
-                    pointer("epilogue_words"),
-                    image,
-                    plane,
-                    row,
-                    pixel,
-                    pixels,
-                    first_channel,
-                    channels,
-                    finished,
-                    integer("block_channels"),
-                )
+    Attributes:
+        taps: how many.
+        place, first: where the first one is, and which one that is.
+        counted: how many count.
+    """
 
-            f.branch(direct, lambda: None, finish)
-            return [pixel + pixels]
+    taps: Value
+    place: Value
+    first: Value
+    counted: Value
 
-        f.loop(integer("tiles"), tile, [f.value(0, I64)])
 
-    all_lines = integer("planes") * lines
-    f.loop(all_lines * (part + 1) // parts, line, start=all_lines * part // parts)
-    f.finish()
+class _Line:
+    """A line of the result, tile after tile."""
+
+    def __init__(self, chunk: _Chunk, index: Value) -> None:
+        self.chunk, self.f, k = chunk, chunk.f, chunk.k
+        f = self.f
+        self.plane, self.row = index // chunk.lines, index % chunk.lines
+        self.in_planes = chunk.along("plane", self.plane)
+        self.in_lines = chunk.along("line", self.row)
+        offset = self.in_planes.place * k.x_plane + self.in_lines.place * k.x_line
+        self.x = move(f, chunk.x, offset)
+        offset = self.in_planes.first * k.w_plane + self.in_lines.first * k.w_line
+        self.w = move(f, chunk.w, offset)
+        offset = self.plane * k.out_plane + self.row * k.out_line
+        self.out = move(f, chunk.out, offset)
+
+    def write(self) -> None:
+        """Compute the tiles."""
+        self.f.loop(self.chunk.k.tiles, self._tile, [self.f.value(0, I64)])
+
+    def _tile(self, number: Value, pixel: Value) -> list[Value]:
+        f, chunk, k = self.f, self.chunk, self.chunk.k
+        tall = number < k.tall_tiles
+        pixels = f.select(tall, chunk.tile_pixels, chunk.tile_pixels - 1)
+        begin = pixel * k.pixel_stride - k.pixel_before
+        target = move(f, self.out, pixel * k.out_pixel)
+        target = f.select(chunk.direct, target, chunk.finished)
+        function = f.select(tall, k.tile, k.tile_low)
+        arguments = WindowArguments(
+            x=move(f, self.x, begin * k.x_pixel),
+            x_plane=k.x_plane * k.plane_dilation,
+            x_line=k.x_line * k.line_dilation,
+            x_pixel=k.x_pixel,
+            x_channel=k.x_channel,
+            planes=self.in_planes.taps,
+            lines=self.in_lines.taps,
+            w=self.w,
+            w_plane=k.w_plane,
+            w_line=k.w_line,
+            w_tap=k.w_pixel,
+            taps=k.pixel_taps,
+            stride=k.pixel_stride,
+            dilation=k.pixel_dilation,
+            base=begin,
+            width=k.pixel_size,
+            low=k.pixel_low,
+            high=k.pixel_high,
+            count_=self.in_planes.counted * self.in_lines.counted,
+            pixels=pixels,
+            channels=chunk.channels,
+            out=target,
+            out_pixel=chunk.out_pixel,
+            out_channel=chunk.out_channel,
+        )
+        f.call_pointer(function, *arguments)
+        f.branch(chunk.direct, lambda: None, lambda: self._finish(pixel, pixels))
+        return [pixel + pixels]
+
+    def _finish(self, pixel: Value, pixels: Value) -> None:
+        f, chunk, k = self.f, self.chunk, self.chunk.k
+        finished = FinishedTile(
+            words=k.epilogue_words,
+            batch0=chunk.image,
+            batch1=self.plane,
+            line=self.row,
+            row=pixel,
+            rows=pixels,
+            column=chunk.first_channel,
+            columns=chunk.channels,
+            tile=chunk.finished,
+            tile_stride=k.block_channels,
+        )
+        f.call_pointer(chunk.epilogue, *finished)

@@ -10,8 +10,6 @@ octagonal kernels, 1992; J. Gil, M. Werman, Computing 2-D min, median, and max f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Value
 from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
 from onnxplug_cpu.compiler.ir.commands import Word
@@ -233,71 +231,80 @@ class _Scan:
 
     def strip(self, x: Value, out: Value, mask: Value) -> None:
         """All windows of some lanes."""
-        f, accumulator = self.f, self.accumulator
-        base = move(f, x, 0 - self.first * self.x_step)
-
-        def absorb(position: Value, state: Sequence[Value]) -> list[Value]:
-            place = move(f, base, position * self.x_step)
-            element = self.source.load(place, mask)
-            one = self.folding.step(self.folding.start(), element, None)
-            return accumulator.absorb(state, one)
-
-        def block(begin: Value) -> None:
-            middle = begin + self.taps
-            lower = f.minimum(f.maximum(begin, self.first), middle)
-            upper = f.maximum(f.minimum(middle, self.end), lower)
-
-            # the ends of this block, from the back
-            def from_back(turn: Value, *state: Value) -> list[Value]:
-                position = (upper - 1) - turn
-                after = absorb(position, state)
-                f.store(accumulator.result(after), self._end_at(position - begin))
-                return after
-
-            f.loop(upper - lower, from_back, accumulator.start())
-
-            # the beginnings of the next, and the windows that end there
-            def window(index: Value, *state: Value) -> list[Value]:
-                at = index * self.stride
-                until = f.minimum(at + self.taps, self.end)
-                seen, *total = state
-                total = f.loop(
-                    until,
-                    lambda position, *total: absorb(position, total),
-                    total,
-                    start=seen,
-                )
-                seen = f.maximum(seen, until)
-                # what precedes the input adds nothing, and nothing is behind it
-                start = f.maximum(at, lower)
-
-                def with_end() -> list[Value]:
-                    end = f.load(self._end_at(start - begin), self.vector)
-                    return [self.folding.join(end, accumulator.result(total))]
-
-                (result,) = f.branch(
-                    start < upper, with_end, lambda: [accumulator.result(total)]
-                )
-                place = move(f, out, index * self.out_step)
-                result = self.folding.finish(result, lambda: self._counted(at))
-                self.target.store(result, place, mask)
-                return [seen, *total]
-
-            first = (begin + self.stride - 1) // self.stride
-            last = f.minimum((middle + self.stride - 1) // self.stride, self.count)
-            seen = f.maximum(middle, self.first)
-            f.loop(last, window, [seen, *accumulator.start()], start=first)
-
+        strip = _Strip(self, x, out, mask)
         span = (self.count - 1) * self.stride + 1
         blocks = (span + self.taps - 1) // self.taps
-        f.loop(blocks, lambda number: block(number * self.taps))
+        self.f.loop(blocks, lambda number: strip.block(number * self.taps))
 
-    def _end_at(self, position: Value) -> Value:
+    def end_at(self, position: Value) -> Value:
+        """Where the end of a block that begins at a *position* of it is kept."""
         return self.f.at(self.ends, position * self.vector.lanes, F32)
 
-    def _counted(self, at: Value) -> Value:
+    def counted(self, at: Value) -> Value:
         """How many elements of a window count."""
         f = self.f
         elements = f.minimum(at + self.taps, self.high) - f.maximum(at, self.low)
         elements = f.maximum(elements, f.value(0, I64))
         return f.splat(f.convert(elements, F32), self.vector.lanes)
+
+
+class _Strip:
+    """The windows of a vector of lanes, block by block of positions."""
+
+    def __init__(self, scan: _Scan, x: Value, out: Value, mask: Value) -> None:
+        self.scan, self.f, self.out, self.mask = scan, scan.f, out, mask
+        self.base = move(self.f, x, 0 - scan.first * scan.x_step)
+
+    def block(self, begin: Value) -> None:
+        """The windows that begin in the block from *begin* on."""
+        f, scan, accumulator = self.f, self.scan, self.scan.accumulator
+        middle = begin + scan.taps
+        lower = f.minimum(f.maximum(begin, scan.first), middle)
+        upper = f.maximum(f.minimum(middle, scan.end), lower)
+
+        # the ends of this block, from the back
+        def from_back(turn: Value, *state: Value) -> list[Value]:
+            position = (upper - 1) - turn
+            after = self._absorb(position, *state)
+            f.store(accumulator.result(after), scan.end_at(position - begin))
+            return after
+
+        f.loop(upper - lower, from_back, accumulator.start())
+
+        # the beginnings of the next, and the windows that end there
+        def window(index: Value, seen: Value, *carried: Value) -> list[Value]:
+            at = index * scan.stride
+            until = f.minimum(at + scan.taps, scan.end)
+            total = f.loop(until, self._absorb, carried, start=seen)
+            seen = f.maximum(seen, until)
+            # what precedes the input adds nothing, and nothing is behind it
+            start = f.maximum(at, lower)
+
+            def with_end() -> list[Value]:
+                end = f.load(scan.end_at(start - begin), scan.vector)
+                return [scan.folding.join(end, accumulator.result(total))]
+
+            (result,) = f.branch(
+                start < upper, with_end, lambda: [accumulator.result(total)]
+            )
+            self._store(index, at, result)
+            return [seen, *total]
+
+        first = (begin + scan.stride - 1) // scan.stride
+        last = f.minimum((middle + scan.stride - 1) // scan.stride, scan.count)
+        seen = f.maximum(middle, scan.first)
+        f.loop(last, window, [seen, *accumulator.start()], start=first)
+
+    def _absorb(self, position: Value, *total: Value) -> list[Value]:
+        """*total* with the element at a position."""
+        scan = self.scan
+        place = move(self.f, self.base, position * scan.x_step)
+        element = scan.source.load(place, self.mask)
+        one = scan.folding.step(scan.folding.start(), element, None)
+        return scan.accumulator.absorb(total, one)
+
+    def _store(self, index: Value, at: Value, result: Value) -> None:
+        scan = self.scan
+        place = move(self.f, self.out, index * scan.out_step)
+        result = scan.folding.finish(result, lambda: scan.counted(at))
+        scan.target.store(result, place, self.mask)

@@ -8,20 +8,25 @@ any windows.  :class:`PixelTile` has windows along its lanes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
     I64,
-    PTR,
     U32,
     Function,
     Module,
     Operand,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    Pointer,
+)
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import Accumulator, Fold
 from onnxplug_cpu.compiler.kernels.rows import Elements, move, opaque
 from onnxplug_cpu.compiler.kernels.window.combining import (
@@ -31,43 +36,45 @@ from onnxplug_cpu.compiler.kernels.window.combining import (
 )
 from onnxplug_cpu.compiler.target.isa import Isa
 
-PARAMETERS: Final = (
-    ("x", PTR),
-    ("x_plane", I64),
-    ("x_line", I64),
-    ("x_pixel", I64),
-    ("x_channel", I64),
-    ("planes", I64),
-    ("lines", I64),
-    ("w", PTR),
-    ("w_plane", I64),
-    ("w_line", I64),
-    ("w_tap", I64),
-    ("taps", I64),
-    ("stride", I64),
-    ("dilation", I64),
-    ("base", I64),
-    ("width", I64),
-    ("low", I64),
-    ("high", I64),
-    ("count", I64),
-    ("pixels", I64),
-    ("channels", I64),
-    ("out", PTR),
-    ("out_pixel", I64),
-    ("out_channel", I64),
-)
-"""The arguments of a function that computes *pixels* windows for *channels* channels.
 
-Distances in memory are in bytes.  A window has *taps* elements in each of *lines* lines
-of *planes* planes, ``x_line`` and ``x_plane`` apart.  Along a line the first window
-begins at the position *base*, the next ones *stride* further on, and elements are
-*dilation* apart; ``x`` is the address of the position *base*, whether or not that is in
-the line, and only positions from 0 to *width* are read.  Those that count are from
-*low* to *high*, in *count* lines.
+class WindowArguments(Arguments):
+    """The arguments of a function that computes *pixels* windows for *channels*
+    channels.
 
-``w`` has the weights of the first line, whose channels are consecutive.
-"""
+    Distances in memory are in bytes.  A window has *taps* elements in each of *lines*
+    lines of *planes* planes, ``x_line`` and ``x_plane`` apart.  Along a line the first
+    window begins at the position *base*, the next ones *stride* further on, and
+    elements are *dilation* apart; ``x`` is the address of the position *base*, whether
+    or not that is in the line, and only positions from 0 to *width* are read.  Those
+    that count are from *low* to *high*, in *count* lines.
+
+    ``w`` has the weights of the first line, whose channels are consecutive.
+    """
+
+    x: Pointer
+    x_plane: Integer
+    x_line: Integer
+    x_pixel: Integer
+    x_channel: Integer
+    planes: Integer
+    lines: Integer
+    w: Pointer
+    w_plane: Integer
+    w_line: Integer
+    w_tap: Integer
+    taps: Integer
+    stride: Integer
+    dilation: Integer
+    base: Integer
+    width: Integer
+    low: Integer
+    high: Integer
+    count_: Integer
+    pixels: Integer
+    channels: Integer
+    out: Pointer
+    out_pixel: Integer
+    out_channel: Integer
 
 
 class TileShape(NamedTuple):
@@ -108,22 +115,17 @@ Line: TypeAlias = Callable[[Value, Value, Sequence[Value]], Sequence[Value]]
 
 
 class Tile:
-    """What the functions have in common: arguments by name, and lanes."""
+    """What the functions have in common: arguments, and lanes."""
 
     def __init__(self, module: Module, name: str, isa: Isa, combining: Combining):
-        self.f = f = module.function(name, PARAMETERS)
+        self.f = f = module.function(name, WindowArguments.parameters())
         self.isa = isa
-        self.arguments = {
-            name: value
-            for (name, _), value in zip(PARAMETERS, f.parameters, strict=True)
-        }
+        self.arguments = WindowArguments(*f.parameters)
         self.vector = vector_of(isa)
         self.lanes = self.vector.lanes
+        self.combining = combining
         self.folding = Folding(f, isa, combining, self.vector)
         self.weighs = combining.weighs
-
-    def __getitem__(self, name: str) -> Value:
-        return self.arguments[name]
 
     def strips(
         self,
@@ -148,7 +150,8 @@ class Tile:
         self, begin: Value, low: Value | int, high: Value
     ) -> tuple[Value, Value]:
         """Which elements of a window that begins at a position lie in a range."""
-        return taps_within(self.f, begin, low, high, self["taps"], self["dilation"])
+        taps, dilation = self.arguments.taps, self.arguments.dilation
+        return taps_within(self.f, begin, low, high, taps, dilation)
 
     def lines(
         self,
@@ -158,21 +161,23 @@ class Tile:
         state: Sequence[Value],
     ) -> list[Value]:
         """The state after all lines of a window that has some in the input."""
-        f = self.f
+        f, arguments = self.f, self.arguments
 
         def plane(_: Value, x: Value, w: Value, *state: Value) -> list[Value]:
             def each(_: Value, x: Value, w: Value, *state: Value) -> list[Value]:
                 after = line(opaque(f, x), w, state)
-                return [move(f, x, self["x_line"]), self.next_w(w, "w_line"), *after]
+                x = move(f, x, arguments.x_line)
+                return [x, self.next_w(w, arguments.w_line), *after]
 
-            after = f.loop(self["lines"], each, [x, w, *state])[2:]
-            return [move(f, x, self["x_plane"]), self.next_w(w, "w_plane"), *after]
+            after = f.loop(arguments.lines, each, [x, w, *state])[2:]
+            x = move(f, x, arguments.x_plane)
+            return [x, self.next_w(w, arguments.w_plane), *after]
 
-        return f.loop(self["planes"], plane, [x, w, *state])[2:]
+        return f.loop(arguments.planes, plane, [x, w, *state])[2:]
 
-    def next_w(self, w: Value, distance: str) -> Value:
+    def next_w(self, w: Value, distance: Value) -> Value:
         """The address of other weights, if there are any."""
-        return move(self.f, w, self[distance]) if self.weighs else w
+        return move(self.f, w, distance) if self.weighs else w
 
 
 def taps_within(
@@ -217,67 +222,94 @@ class ChannelTaps(Generator):
     near: bool
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = Tile(module, name, isa, self.combining)
-        f = t.f
-        source = Elements(f, t.vector)
-        target = Elements(f, t.vector, None if self.near else t["out_channel"])
-        sums = _Sums(t, self.long)
+        _ChannelTaps(module, name, isa, self).write()
 
-        def pixel(index: Value, x: Value, out: Value) -> list[Value]:
-            begin = t["base"] + index * t["stride"]
-            first, end = t.taps_within(begin, 0, t["width"])
-            counted = t.taps_within(begin, t["low"], t["high"])
 
-            def divisor() -> Value:
-                elements = (counted[1] - counted[0]) * t["count"]
-                return f.splat(f.convert(elements, F32), t.lanes)
+class _Window(NamedTuple):
+    """A window.
 
-            def strip(channel: Value, masks: Sequence[Value | None]) -> None:
-                def vectors(place: Value) -> list[Value]:
-                    return [
-                        source.load(source.at(place, u * t.lanes), mask)
-                        for u, mask in enumerate(masks)
-                    ]
+    Attributes:
+        x, out: of its first element, if all were there, and of its result.
+        first, end: which elements of a line are in the input.
+        first_counted, end_counted: which count.
+    """
 
-                def tap(
-                    _: Value, x: Value, w: Value, totals: Sequence[Value]
-                ) -> list[Value]:
-                    weights: Sequence[Value | None] = [None] * len(masks)
-                    if t.weighs:
-                        weights = vectors(w)
-                    return [
-                        t.folding.step(total, element, weight)
-                        for total, element, weight in zip(
-                            totals, vectors(x), weights, strict=True
-                        )
-                    ]
+    x: Value
+    out: Value
+    first: Value
+    end: Value
+    first_counted: Value
+    end_counted: Value
 
-                w = source.at(t["w"], channel) if t.weighs else t["w"]
-                state = t.lines(
-                    sums.over(first, end, tap),
-                    source.at(x, channel),
-                    w,
-                    sums.start(len(masks)),
-                )
-                place = target.at(out, channel)
-                for u, total in enumerate(sums.results(state)):
-                    result = t.folding.finish(total, divisor)
-                    target.store(result, target.at(place, u * t.lanes), masks[u])
 
-            whole = t["channels"] - t["channels"] % (_SIDE * t.lanes)
-            f.loop(
-                whole,
-                lambda channel: strip(channel, [None] * _SIDE),
-                step=_SIDE * t.lanes,
-            )
-            t.strips(t["channels"], lambda c, mask: strip(c, [mask]), whole)
-            return [
-                move(f, x, t["stride"] * t["x_pixel"]),
-                move(f, out, t["out_pixel"]),
-            ]
+class _ChannelTaps(Tile):
+    """The loops over windows, and strips of channels."""
 
-        f.loop(t["pixels"], pixel, [t["x"], t["out"]])
-        f.finish()
+    def __init__(self, module: Module, name: str, isa: Isa, form: ChannelTaps) -> None:
+        super().__init__(module, name, isa, form.combining)
+        self.source = Elements(self.f, self.vector)
+        out_channel = None if form.near else self.arguments.out_channel
+        self.target = Elements(self.f, self.vector, out_channel)
+        self.sums = _Sums(self, form.long)
+
+    def write(self) -> None:
+        begin = [self.arguments.x, self.arguments.out]
+        self.f.loop(self.arguments.pixels, self._pixel, begin)
+        self.f.finish()
+
+    def _pixel(self, index: Value, x: Value, out: Value) -> list[Value]:
+        f, arguments, side = self.f, self.arguments, _SIDE * self.lanes
+        begin = arguments.base + index * arguments.stride
+        window = _Window(
+            x,
+            out,
+            *self.taps_within(begin, 0, arguments.width),
+            *self.taps_within(begin, arguments.low, arguments.high),
+        )
+        channels = arguments.channels
+        whole = channels - channels % side
+        strip = functools.partial(self._strip, window)
+        f.loop(whole, lambda channel: strip(channel, [None] * _SIDE), step=side)
+        self.strips(channels, lambda channel, mask: strip(channel, [mask]), whole)
+        return [
+            move(f, x, arguments.stride * arguments.x_pixel),
+            move(f, out, arguments.out_pixel),
+        ]
+
+    def _strip(
+        self, window: _Window, channel: Value, masks: Sequence[Value | None]
+    ) -> None:
+        """Some vectors of channels, from *channel* on."""
+        source, target, w = self.source, self.target, self.arguments.w
+
+        def tap(_: Value, x: Value, w: Value, totals: Sequence[Value]) -> list[Value]:
+            weights: Sequence[Value | None] = [None] * len(masks)
+            if self.weighs:
+                weights = self._vectors(w, masks)
+            terms = zip(totals, self._vectors(x, masks), weights, strict=True)
+            return [self.folding.step(*each) for each in terms]
+
+        w = source.at(w, channel) if self.weighs else w
+        line = self.sums.over(window.first, window.end, tap)
+        start = self.sums.start(len(masks))
+        state = self.lines(line, source.at(window.x, channel), w, start)
+        place = target.at(window.out, channel)
+        for u, total in enumerate(self.sums.results(state)):
+            result = self.folding.finish(total, lambda: self._divisor(window))
+            target.store(result, target.at(place, u * self.lanes), masks[u])
+
+    def _vectors(self, place: Value, masks: Sequence[Value | None]) -> list[Value]:
+        source = self.source
+        return [
+            source.load(source.at(place, u * self.lanes), mask)
+            for u, mask in enumerate(masks)
+        ]
+
+    def _divisor(self, window: _Window) -> Value:
+        """How many elements count."""
+        along = window.end_counted - window.first_counted
+        elements = self.f.convert(along * self.arguments.count_, F32)
+        return self.f.splat(elements, self.lanes)
 
 
 class PixelTile(Generator):
@@ -299,80 +331,95 @@ class PixelTile(Generator):
     out_near: bool
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        t = Tile(module, name, isa, self.combining)
-        f, lanes = t.f, t.lanes
-        window_step = t["x_pixel"] * t["stride"]
-        source = Elements(f, t.vector, None if self.near else window_step)
-        target = Elements(f, t.vector, None if self.out_near else t["out_pixel"])
-        sums = _Sums(t, self.long)
-        steps = f.splat(f.convert(t["stride"], U32), lanes) * f.iota(U32.vector(lanes))
-        low, high = (f.splat(f.convert(t[n], U32), lanes) for n in ("low", "high"))
-        width = f.splat(f.convert(t["width"], U32), lanes)
+        _PixelTile(module, name, isa, self).write()
 
-        def strip(index: Value, mask: Value | None) -> None:
-            begin = t["base"] + index * t["stride"]
-            begins = f.splat(f.convert(begin, U32), lanes) + steps
 
-            def positions(tap: Value) -> Value:
-                distance = f.convert(tap * t["dilation"], U32)
-                return begins + f.splat(distance, lanes)
+class _PixelTile(Tile):
+    """The loops over strips of windows, and channels."""
 
-            # what the last window has first is first of all
-            last = f.minimum(t["pixels"] - index, lanes) - 1
-            first, _ = t.taps_within(begin + last * t["stride"], 0, t["width"])
-            _, end = t.taps_within(begin, 0, t["width"])
-            divisor = None
-            if self.combining.divides:
-                divisor = self._divisor(t, positions, low, high)
+    def __init__(self, module: Module, name: str, isa: Isa, form: PixelTile) -> None:
+        super().__init__(module, name, isa, form.combining)
+        f, arguments, lanes = self.f, self.arguments, self.lanes
+        step = arguments.x_pixel * arguments.stride
+        self.source = Elements(f, self.vector, None if form.near else step)
+        out_pixel = None if form.out_near else arguments.out_pixel
+        self.target = Elements(f, self.vector, out_pixel)
+        self.sums = _Sums(self, form.long)
+        self.steps = self._splat(arguments.stride) * f.iota(U32.vector(lanes))
+        self.low, self.high = self._splat(arguments.low), self._splat(arguments.high)
+        self.width = self._splat(arguments.width)
 
-            def channel(_: Value, x: Value, w: Value, out: Value) -> list[Value]:
-                def tap(
-                    tap: Value, x: Value, w: Value, totals: Sequence[Value]
-                ) -> list[Value]:
-                    (total,) = totals
-                    inside = positions(tap) < width
-                    if mask is not None:
-                        inside = inside & mask
-                    element = source.load(x, inside)
-                    weight = f.load_splat(w, t.vector) if t.weighs else None
-                    after = t.folding.step(total, element, weight)
-                    return [f.select(inside, after, total)]
+    def _splat(self, number: Value) -> Value:
+        return self.f.splat(self.f.convert(number, U32), self.lanes)
 
-                state = t.lines(sums.over(first, end, tap), x, w, sums.start(1))
-                (total,) = sums.results(state)
-                result = t.folding.finish(total, lambda: divisor or total)
-                target.store(result, out, mask)
-                return [
-                    move(f, x, t["x_channel"]),
-                    move(f, w, F32.nbytes) if t.weighs else w,
-                    move(f, out, t["out_channel"]),
-                ]
+    def write(self) -> None:
+        self.strips(self.arguments.pixels, self._strip)
+        self.f.finish()
 
-            f.loop(
-                t["channels"],
-                channel,
-                [source.at(t["x"], index), t["w"], target.at(t["out"], index)],
-            )
+    def _strip(self, index: Value, mask: Value | None) -> None:
+        f, arguments = self.f, self.arguments
+        begin = arguments.base + index * arguments.stride
+        begins = self._splat(begin) + self.steps
+        # what the last window has first is first of all
+        last = f.minimum(arguments.pixels - index, self.lanes) - 1
+        first, _ = self.taps_within(begin + last * arguments.stride, 0, arguments.width)
+        _, end = self.taps_within(begin, 0, arguments.width)
+        divisor = self._divisor(begins) if self.combining.divides else None
 
-        t.strips(t["pixels"], strip)
-        f.finish()
+        def tap(tap: Value, x: Value, w: Value, totals: Sequence[Value]) -> list[Value]:
+            (total,) = totals
+            inside = self._positions(begins, tap) < self.width
+            if mask is not None:
+                inside = inside & mask
+            element = self.source.load(x, inside)
+            weight = f.load_splat(w, self.vector) if self.weighs else None
+            after = self.folding.step(total, element, weight)
+            return [f.select(inside, after, total)]
 
-    def _divisor(
+        x, out = (
+            self.source.at(arguments.x, index),
+            self.target.at(arguments.out, index),
+        )
+        line = functools.partial(self.sums.over, first, end, tap)
+        channel = functools.partial(self._channel, line, divisor, mask)
+        f.loop(arguments.channels, channel, [x, arguments.w, out])
+
+    def _channel(
         self,
-        t: Tile,
-        positions: Callable[[Value], Value],
-        low: Value,
-        high: Value,
-    ) -> Value:
+        line: Callable[[], Line],
+        divisor: Value | None,
+        mask: Value | None,
+        _: Value,
+        x: Value,
+        w: Value,
+        out: Value,
+    ) -> list[Value]:
+        f, arguments = self.f, self.arguments
+        state = self.lines(line(), x, w, self.sums.start(1))
+        (total,) = self.sums.results(state)
+        result = self.folding.finish(total, lambda: divisor or total)
+        self.target.store(result, out, mask)
+        return [
+            move(f, x, arguments.x_channel),
+            move(f, w, F32.nbytes) if self.weighs else w,
+            move(f, out, arguments.out_channel),
+        ]
+
+    def _positions(self, begins: Value, tap: Value) -> Value:
+        """Where an element of each window is."""
+        return begins + self._splat(tap * self.arguments.dilation)
+
+    def _divisor(self, begins: Value) -> Value:
         """How many elements of each window count."""
-        f = t.f
+        f = self.f
 
         def tap(tap: Value, counted: Value) -> list[Value]:
-            inside = (positions(tap) - low) < (high - low)
-            return [counted + f.select(inside, f.value(1.0, t.vector), 0.0)]
+            position = self._positions(begins, tap)
+            inside = (position - self.low) < (self.high - self.low)
+            return [counted + f.select(inside, f.value(1.0, self.vector), 0.0)]
 
-        (counted,) = f.loop(t["taps"], tap, [f.zero(t.vector)])
-        return counted * f.splat(f.convert(t["count"], F32), t.lanes)
+        (counted,) = f.loop(self.arguments.taps, tap, [f.zero(self.vector)])
+        return counted * f.splat(f.convert(self.arguments.count_, F32), self.lanes)
 
 
 _Tap: TypeAlias = Callable[[Value, Value, Value, Sequence[Value]], list[Value]]
@@ -407,21 +454,21 @@ class _Sums:
 
     def over(self, first: Value, end: Value, tap: _Tap) -> Line:
         """What takes the elements of a line from *first* to *end*."""
-        t, f = self.t, self.t.f
-        step = t["x_pixel"] * t["dilation"]
+        t, f, arguments = self.t, self.t.f, self.t.arguments
+        step = arguments.x_pixel * arguments.dilation
 
         def taps(
             first: Value, end: Value, x: Value, w: Value, totals: Sequence[Value]
         ) -> list[Value]:
             def each(index: Value, x: Value, w: Value, *totals: Value) -> list[Value]:
                 after = tap(index, x, w, totals)
-                return [move(f, x, step), t.next_w(w, "w_tap"), *after]
+                return [move(f, x, step), t.next_w(w, arguments.w_tap), *after]
 
             return f.loop(end, each, [x, w, *totals], start=first)
 
         def line(x: Value, w: Value, state: Sequence[Value]) -> Sequence[Value]:
             x = move(f, x, first * step)
-            w = move(f, w, first * t["w_tap"]) if t.weighs else w
+            w = move(f, w, first * arguments.w_tap) if t.weighs else w
             if not self.long:
                 return taps(first, end, x, w, state)[2:]
 

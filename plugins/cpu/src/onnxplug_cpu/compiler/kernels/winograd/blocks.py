@@ -8,62 +8,28 @@ to the epilogue together.
 
 from __future__ import annotations
 
-from typing import Final
-
 from onnxplug_cpu.compiler.codegen.emit import F32, I1, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
+from onnxplug_cpu.compiler.kernels.contraction.tile import FinishedTile, TileArguments
 from onnxplug_cpu.compiler.kernels.rows import move
-from onnxplug_cpu.compiler.kernels.winograd.transforms import TILINGS, Tiling, padded
+from onnxplug_cpu.compiler.kernels.winograd.exact import ExactArguments
+from onnxplug_cpu.compiler.kernels.winograd.transforms import (
+    TILINGS,
+    InputArguments,
+    OutputArguments,
+    Tiling,
+    padded,
+)
 from onnxplug_cpu.compiler.target.isa import Isa
 
-WORDS: Final = (
-    "x",
-    "x_image",
-    "x_line",
-    "x_pixel",
-    "height",
-    "width",
-    "top",
-    "left",
-    "depth",
-    "lines",
-    "pixels",
-    "columns",
-    "tile_lines",
-    "tile_pixels",
-    "all_tiles",
-    "block_tiles",
-    "rows",
-    "weights",
-    "panel",
-    "group",
-    "call_panels",
-    "parts",
-    "scratch",
-    "scratch_distance",
-    "zeros",
-    "finished",
-    "together",
-    "transformed",
-    "transformed_row",
-    "transformed_point",
-    "products",
-    "products_point",
-    "input_transform",
-    "output_transform",
-    "exact",
-    "tile",
-    "tile_tail",
-    "prefetch",
-    "epilogue",
-    "epilogue_words",
-)
 
-
-class WinogradBlocks(Generator):
-    """Convolves blocks of tiles; distances are in bytes.
-
-    Words:
+class BlocksWords(KernelWords):
+    """Words of :class:`WinogradBlocks`; distances are in bytes.
 
     - ``x``, the input, whose channels are consecutive, with the distances of images,
       lines and pixels; its ``height`` and ``width``, ``top`` and ``left``, how many
@@ -84,6 +50,52 @@ class WinogradBlocks(Generator):
       ``tile`` of ``rows`` with a panel, and with the last panel; how many bytes of what
       comes next a step of them asks for (``prefetch``);
     - ``epilogue``, the function that takes finished results, and its words.
+    """
+
+    x: Pointer
+    x_image: Integer
+    x_line: Integer
+    x_pixel: Integer
+    height: Integer
+    width: Integer
+    top: Integer
+    left: Integer
+    depth: Integer
+    lines: Integer
+    pixels: Integer
+    columns: Integer
+    tile_lines: Integer
+    tile_pixels: Integer
+    all_tiles: Integer
+    block_tiles: Integer
+    rows: Integer
+    weights: Pointer
+    panel: Integer
+    group: Integer
+    call_panels: Integer
+    parts: Integer
+    scratch: Pointer
+    scratch_distance: Integer
+    zeros: Integer
+    finished: Integer
+    together: Integer
+    transformed: Integer
+    transformed_row: Integer
+    transformed_point: Integer
+    products: Integer
+    products_point: Integer
+    input_transform: Pointer
+    output_transform: Pointer
+    exact: Pointer
+    tile: Pointer
+    tile_tail: Pointer
+    prefetch: Integer
+    epilogue: Pointer
+    epilogue_words: Pointer
+
+
+class WinogradBlocks(Generator):
+    """Convolves blocks of tiles.
 
     Attributes:
         tile: a size of :data:`~.transforms.TILINGS`.
@@ -91,206 +103,248 @@ class WinogradBlocks(Generator):
 
     tile: int
 
-    words = WORDS
+    words = BlocksWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(module, name, TILINGS[self.tile])
+        _Block(BlocksWords(module, name), TILINGS[self.tile]).write()
 
 
-def _write(module: Module, name: str, tiling: Tiling) -> None:
-    k = KernelFunction(module, name, WORDS)
-    f, integer, pointer = k.function, k.integer, k.pointer
-    size, reach, points = tiling.size, tiling.reach, tiling.points
-    places, doubtful = f.stack(I64, points), f.stack(I64, 1)
-    parts = integer("parts")
-    block, part = k.chunk // parts, k.chunk % parts
-    first_tile = block * integer("block_tiles")
-    count = f.minimum(integer("all_tiles") - first_tile, integer("block_tiles"))
-    scratch = move(f, pointer("scratch"), k.worker * integer("scratch_distance"))
-    zeros = move(f, scratch, integer("zeros"))
-    finished = move(f, scratch, integer("finished"))
-    transformed = move(f, scratch, integer("transformed"))
-    row_bytes = integer("transformed_row")
-    products = move(f, scratch, integer("products"))
-    depth, columns, panel = integer("depth"), integer("columns"), integer("panel")
-    per_panel = panel // F32.nbytes
-    group_columns = integer("group")
-    group_row = group_columns * F32.nbytes
-    groups = (columns + (group_columns - 1)) // group_columns
+class _Block:
+    """The loops over tiles and groups of columns."""
 
-    def place_of(index: Value) -> tuple[Value, Value, Value]:
+    def __init__(self, k: BlocksWords, tiling: Tiling) -> None:
+        f = self.f = k.function
+        self.k, self.tiling = k, tiling
+        self.places = f.stack(I64, tiling.points)
+        self.doubtful = f.stack(I64, 1)
+        self.parts = k.parts
+        block, self.part = k.chunk // self.parts, k.chunk % self.parts
+        self.first_tile = block * k.block_tiles
+        self.count = f.minimum(k.all_tiles - self.first_tile, k.block_tiles)
+        self.scratch = move(f, k.scratch, k.worker * k.scratch_distance)
+        self.zeros = move(f, self.scratch, k.zeros)
+        self.finished = move(f, self.scratch, k.finished)
+        self.transformed = move(f, self.scratch, k.transformed)
+        self.row_bytes = k.transformed_row
+        self.products = move(f, self.scratch, k.products)
+        self.depth, self.columns, self.panel = k.depth, k.columns, k.panel
+        self.per_panel = self.panel // F32.nbytes
+        self.group_columns = k.group
+        self.group_row = self.group_columns * F32.nbytes
+
+    def write(self) -> None:
+        f, k = self.f, self.k
+        groups = (self.columns + (self.group_columns - 1)) // self.group_columns
+        f.loop(self.depth, lambda n: f.store(f.value(0, F32), f.at(self.zeros, n, F32)))
+        self.rows = k.rows
+        self.row_tiles = (self.count + (self.rows - 1)) // self.rows
+        # what is multiplied beyond the last tile is zeros, as denormal numbers are slow
+        f.loop(self.row_tiles * self.rows, self._transform)
+        end = groups * (self.part + 1) // self.parts
+        f.loop(end, self._group, start=groups * self.part // self.parts)
+        f.finish()
+
+    def place_of(self, index: Value) -> tuple[Value, Value, Value]:
         """Image, line and pixel of the first place of a tile's results."""
-        tile = first_tile + index
-        each_line = integer("tile_pixels")
-        each = integer("tile_lines") * each_line
+        size, tile = self.tiling.size, self.first_tile + index
+        each_line = self.k.tile_pixels
+        each = self.k.tile_lines * each_line
         image, rest = tile // each, tile % each
         return image, rest // each_line * size, rest % each_line * size
 
-    def find(image: Value, line: Value, pixel: Value, is_tile: Value) -> None:
+    def find(self, image: Value, line: Value, pixel: Value, is_tile: Value) -> None:
         """The addresses of what is reached from a place of the result, as *places*;
         what is beyond the input, or of no tile, is zeros."""
-        line, pixel = line - integer("top"), pixel - integer("left")
-        source = move(f, pointer("x"), image * integer("x_image"))
-        within = [
-            ((pixel + n) >= 0) & ((pixel + n) < integer("width")) for n in range(reach)
-        ]
+        f, k, reach = self.f, self.k, self.tiling.reach
+        line, pixel = line - k.top, pixel - k.left
+        source = move(f, k.x, image * k.x_image)
+        within = [((pixel + n) >= 0) & ((pixel + n) < k.width) for n in range(reach)]
         for y in range(reach):
             here = line + y
-            is_line = (here >= 0) & (here < integer("height")) & is_tile
-            start = move(f, source, here * integer("x_line"))
+            is_line = (here >= 0) & (here < k.height) & is_tile
+            start = move(f, source, here * k.x_line)
             for x in range(reach):
-                at = move(f, start, (pixel + x) * integer("x_pixel"))
-                at = f.select(is_line & within[x], at, zeros)
-                f.store(at, f.at(places, y * reach + x, I64))
+                at = move(f, start, (pixel + x) * k.x_pixel)
+                at = f.select(is_line & within[x], at, self.zeros)
+                f.store(at, f.at(self.places, y * reach + x, I64))
 
-    def transform(index: Value) -> None:
-        find(*place_of(index), index < count)
-        f.call_pointer(
-            pointer("input_transform"),
-            places,
-            depth,
-            move(f, transformed, index * row_bytes),
-            integer("transformed_point"),
-            scratch,
+    def _transform(self, index: Value) -> None:
+        f, k = self.f, self.k
+        self.find(*self.place_of(index), index < self.count)
+        function = k.input_transform
+        arguments = InputArguments(
+            pixels=self.places,
+            channels=self.depth,
+            target=move(f, self.transformed, index * self.row_bytes),
+            point=k.transformed_point,
+            stage=self.scratch,
         )
+        f.call_pointer(function, *arguments)
 
-    f.loop(depth, lambda n: f.store(f.value(0, F32), f.at(zeros, n, F32)))
-    rows = integer("rows")
-    row_tiles = (count + (rows - 1)) // rows
-    # what is multiplied beyond the last tile is zeros, as denormal numbers are slow
-    f.loop(row_tiles * rows, transform)
+    def _group(self, number: Value) -> None:
+        f = self.f
+        f.loop(self.tiling.points, lambda point: _Point(self, number, point).write())
+        _Results(self, number).write()
 
-    def multiply(point: Value, group: Value) -> None:
-        a = move(f, transformed, point * integer("transformed_point"))
-        c = move(f, products, point * integer("products_point"))
-        first = group * group_columns
-        width = f.minimum(columns - first, group_columns)
-        b = f.at(pointer("weights"), first * depth * points, F32)
-        b = f.at(b, point * depth * padded(width), F32)
-        whole = width // per_panel
 
-        def over_panels(index: Value) -> None:
-            count = f.minimum(whole - index, integer("call_panels"))
-            times("tile", index, count, per_panel, panel)
+class _Point:
+    """The products of a point, for a group of columns."""
 
-        def times(
-            tile: str, index: Value, count: Value, width: Value, b_row: Value
-        ) -> None:
-            """The block times panels of the group, from *index* on."""
-            b_panel = depth * b_row
-            here = move(f, b, index * depth * panel)
-            step = integer("prefetch")
+    def __init__(self, block: _Block, group: Value, point: Value) -> None:
+        self.block, self.f, k = block, block.f, block.k
+        f, depth = self.f, block.depth
+        self.a = move(f, block.transformed, point * k.transformed_point)
+        self.c = move(f, block.products, point * k.products_point)
+        first = group * block.group_columns
+        self.width = f.minimum(block.columns - first, block.group_columns)
+        b = f.at(k.weights, first * depth * block.tiling.points, F32)
+        self.b = f.at(b, point * depth * padded(self.width), F32)
 
-            def over_rows(number: Value) -> None:
-                ahead = count * (b_panel + number * depth * step)
-                to = move(f, c, index * panel + number * rows * group_row)
-                f.call_pointer(
-                    pointer(tile),
-                    move(f, a, number * rows * row_bytes),
-                    row_bytes,
-                    here,
-                    b_row,
-                    depth,
-                    width,
-                    to,
-                    group_row,
-                    f.value(0, I64),
-                    to,
-                    group_row,
-                    move(f, here, ahead),
-                    step,
-                    f.value(1, I64),
-                    f.zero(PTR),
-                    count,
-                    b_panel,
-                )
+    def write(self) -> None:
+        f, block, k = self.f, self.block, self.block.k
+        whole = self.width // block.per_panel
 
-            f.loop(row_tiles, over_rows)
+        def panels(index: Value) -> None:
+            count = f.minimum(whole - index, k.call_panels)
+            self._multiply("tile", index, count, block.per_panel, block.panel)
 
-        f.loop(whole, over_panels, step=integer("call_panels"))
-        left = width - whole * per_panel
+        f.loop(whole, panels, step=k.call_panels)
+        left = self.width - whole * block.per_panel
 
         def tail() -> None:
-            times("tile_tail", whole, f.value(1, I64), left, padded(left) * F32.nbytes)
+            row, one = padded(left) * F32.nbytes, f.value(1, I64)
+            self._multiply("tile_tail", whole, one, left, row)
 
         f.branch(left > 0, tail)
 
-    def finish(group: Value) -> None:
-        first = group * group_columns
-        width = f.minimum(columns - first, group_columns)
-        line_bytes = integer("together") * size * group_row
+    def _multiply(
+        self, tile: str, index: Value, count: Value, width: Value, b_row: Value
+    ) -> None:
+        """The block times panels of the group, from *index* on.
 
-        def one_tile(
-            index: Value, image: Value, line: Value, pixel: Value, target: Value
-        ) -> None:
-            f.call_pointer(
-                pointer("output_transform"),
-                move(f, products, index * group_row),
-                integer("products_point"),
-                width,
-                target,
-                line_bytes,
-                group_row,
-                scratch,
-                doubtful,
+        Args:
+            tile: the word with the function.
+            count: of panels.
+            width, b_row: columns and bytes of a row of a panel.
+        """
+        f, block, k = self.f, self.block, self.block.k
+        b_panel = block.depth * b_row
+        b = move(f, self.b, index * block.depth * block.panel)
+        step = k.prefetch
+
+        def row_tile(number: Value) -> None:
+            ahead = count * (b_panel + number * block.depth * step)
+            at = index * block.panel + number * block.rows * block.group_row
+            c = move(f, self.c, at)
+            function = k.pointer(tile)
+            arguments = TileArguments(
+                a=move(f, self.a, number * block.rows * block.row_bytes),
+                a_row=block.row_bytes,
+                b=b,
+                b_row=b_row,
+                k=block.depth,
+                columns=width,
+                c=c,
+                c_row=block.group_row,
+                add=f.value(0, I64),
+                result=c,
+                result_row=block.group_row,
+                next=move(f, b, ahead),
+                next_step=step,
+                taps=f.value(1, I64),
+                offsets=f.zero(PTR),
+                panels=count,
+                b_panel=b_panel,
             )
+            f.call_pointer(function, *arguments)
 
-            def again() -> None:
-                find(image, line, pixel, f.value(1, I1))
-                f.call_pointer(
-                    pointer("exact"),
-                    places,
-                    depth,
-                    width,
-                    target,
-                    line_bytes,
-                    group_row,
-                    f.at(pointer("weights"), first * depth * points, F32),
-                    per_panel,
-                )
+        f.loop(block.row_tiles, row_tile)
 
-            f.branch(f.load(doubtful, I64).compare("ne", 0), again)
 
-        def over_tiles(index: Value) -> tuple[Value, list[Value]]:
-            image, line, pixel = place_of(index)
-            left = integer("tile_pixels") - pixel // size
-            tiles = f.minimum(f.minimum(left, integer("together")), count - index)
-            f.loop(
-                tiles,
-                lambda n: one_tile(
-                    index + n,
-                    image,
-                    line,
-                    pixel + n * size,
-                    move(f, finished, n * size * group_row),
-                ),
+class _Results:
+    """The tiles of a group of columns, from their products."""
+
+    def __init__(self, block: _Block, group: Value) -> None:
+        self.block, self.f = block, block.f
+        self.first = group * block.group_columns
+        self.width = self.f.minimum(block.columns - self.first, block.group_columns)
+        self.line_bytes = block.k.together * block.tiling.size * block.group_row
+
+    def write(self) -> None:
+        self.f.repeat(self._tiles, [self.f.value(0, I64)])
+
+    def _tiles(self, index: Value) -> tuple[Value, list[Value]]:
+        """Tiles of a line, whose places are finished together."""
+        f, block, k = self.f, self.block, self.block.k
+        size = block.tiling.size
+        image, line, pixel = block.place_of(index)
+        left = k.tile_pixels - pixel // size
+        tiles = f.minimum(f.minimum(left, k.together), block.count - index)
+
+        def tile(n: Value) -> None:
+            at = (index + n, pixel + n * size, n * size * block.group_row)
+            self._tile(at[0], image, line, at[1], move(f, block.finished, at[2]))
+
+        f.loop(tiles, tile)
+        there = f.minimum(k.pixels - pixel, tiles * size)
+
+        def finish(number: Value) -> None:
+            function = k.epilogue
+            finished = FinishedTile(
+                words=k.epilogue_words,
+                batch0=image,
+                batch1=f.value(0, I64),
+                line=line + number,
+                row=pixel,
+                rows=there,
+                column=self.first,
+                columns=self.width,
+                tile=move(f, block.finished, number * self.line_bytes),
+                tile_stride=block.group_row // F32.nbytes,
             )
-            there = f.minimum(integer("pixels") - pixel, tiles * size)
+            f.call_pointer(function, *finished)
 
-            def one_line(number: Value) -> None:
-                f.call_pointer(
-                    pointer("epilogue"),
-                    pointer("epilogue_words"),
-                    image,
-                    f.value(0, I64),
-                    line + number,
-                    pixel,
-                    there,
-                    first,
-                    width,
-                    move(f, finished, number * line_bytes),
-                    group_row // F32.nbytes,
-                )
+        f.loop(f.minimum(k.lines - line, f.value(size, I64)), finish)
+        after = index + tiles
+        return after < block.count, [after]
 
-            f.loop(f.minimum(integer("lines") - line, f.value(size, I64)), one_line)
-            after = index + tiles
-            return after < count, [after]
+    def _tile(
+        self, index: Value, image: Value, line: Value, pixel: Value, target: Value
+    ) -> None:
+        f, block = self.f, self.block
+        function = block.k.output_transform
+        arguments = OutputArguments(
+            products=move(f, block.products, index * block.group_row),
+            point=block.k.products_point,
+            columns=self.width,
+            target=target,
+            line=self.line_bytes,
+            place=block.group_row,
+            stage=block.scratch,
+            doubtful=block.doubtful,
+        )
+        f.call_pointer(function, *arguments)
+        doubtful = f.load(block.doubtful, I64).compare("ne", 0)
 
-        f.repeat(over_tiles, [f.value(0, I64)])
+        def again() -> None:
+            block.find(image, line, pixel, f.value(1, I1))
+            self._compute_exactly(target)
 
-    def over_group(group: Value) -> None:
-        f.loop(points, lambda point: multiply(point, group))
-        finish(group)
+        f.branch(doubtful, again)
 
-    f.loop(groups * (part + 1) // parts, over_group, start=groups * part // parts)
-    f.finish()
+    def _compute_exactly(self, target: Value) -> None:
+        f, block, k = self.f, self.block, self.block.k
+        function = k.exact
+        arguments = ExactArguments(
+            pixels=block.places,
+            channels=block.depth,
+            columns=self.width,
+            target=target,
+            line=self.line_bytes,
+            place=block.group_row,
+            weights=f.at(
+                k.weights, self.first * block.depth * block.tiling.points, F32
+            ),
+            panel=block.per_panel,
+        )
+        f.call_pointer(function, *arguments)

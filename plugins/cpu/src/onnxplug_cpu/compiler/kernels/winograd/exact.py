@@ -7,6 +7,7 @@ What is a number there without transforms has to be one with them, too.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Final
 
 from onnxplug_cpu.compiler.codegen.emit import (
@@ -18,11 +19,17 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Module,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    Pointer,
+)
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.rows import move
 from onnxplug_cpu.compiler.kernels.winograd.transforms import (
     TILINGS,
+    Tiling,
     lanes_of,
     padded,
 )
@@ -32,14 +39,28 @@ _ROUNDED: Final = 2.0**-23
 """More than what transformed weights are rounded by, relative to their sizes."""
 
 
-class ExactTile(Generator):
-    """A function that computes a tile of the result in float64.
+class ExactArguments(Arguments):
+    """The arguments of a function that computes a tile without transforms.
 
-    ``void (ptr pixels, i64 channels, i64 columns, ptr target, i64 line, i64 place, ptr
-    weights, i64 panel)``: *pixels* as :class:`~.transforms.InputTransform` takes them;
-    *target*, *line* and *place* as :class:`~.transforms.OutputTransform` does;
-    *weights*, as :class:`~.transforms.TransformWeights` writes them, of a group of
-    *columns*; so many of these are a *panel*.
+    ``pixels`` as :class:`~.transforms.InputArguments` has them; ``target``, ``line``
+    and ``place`` as :class:`~.transforms.OutputArguments`; ``weights``, as
+    :class:`~.transforms.TransformWeights` writes them, of a group of ``columns``; so
+    many of these are a ``panel``.
+    """
+
+    pixels: Pointer
+    channels: Integer
+    columns: Integer
+    target: Pointer
+    line: Integer
+    place: Integer
+    weights: Pointer
+    panel: Integer
+
+
+class ExactTile(Generator):
+    """A function that computes a tile of the result in float64; its arguments are
+    :class:`ExactArguments`.
 
     What weights were follows from transformed ones but for their last bits, and for
     those that are millions of times as small as the others, which are 0 then.
@@ -51,67 +72,72 @@ class ExactTile(Generator):
     tile: int
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        f = module.function(
-            name,
-            [
-                ("pixels", PTR),
-                ("channels", I64),
-                ("columns", I64),
-                ("target", PTR),
-                ("line", I64),
-                ("place", I64),
-                ("weights", PTR),
-                ("panel", I64),
-            ],
-        )
-        pixels, channels, columns, target, line, place, weights, panel = f.parameters
-        tiling = TILINGS[self.tile]
-        width = lanes_of(isa, F64.nbytes)
-        vector = F64.vector(width)
-        whole = padded(columns)
-        point = channels * whole * F32.nbytes
-        places = list(itertools.product(range(tiling.size), repeat=2))
-        taps = list(itertools.product(enumerate(tiling.taps), repeat=2))
+        f = module.function(name, ExactArguments.parameters())
+        _Sums(f, isa, ExactArguments(*f.parameters), TILINGS[self.tile]).write()
 
-        def some(start: Value) -> None:
-            first = start - start % panel
-            row = f.minimum(panel, whole - first) * F32.nbytes
-            source = f.at(f.at(weights, first * channels, F32), start - first, F32)
 
-            def over_channels(channel: Value, *totals: Value) -> list[Value]:
-                here = move(f, source, channel * row)
+class _Sums:
+    """The loops over columns and channels; they carry a sum for each place."""
 
-                def transformed(line: int, pixel: int) -> Value:
-                    number = line * tiling.reach + pixel
-                    value = f.load(move(f, here, point * number), F32.vector(width))
-                    return f.convert(value, vector)
+    def __init__(
+        self, f: Function, isa: Isa, arguments: ExactArguments, tiling: Tiling
+    ) -> None:
+        self.f, self.isa, self.arguments, self.tiling = f, isa, arguments, tiling
+        self.width = lanes_of(isa, F64.nbytes)
+        self.whole = padded(arguments.columns)
+        self.point = arguments.channels * self.whole * F32.nbytes
+        self.places = list(itertools.product(range(tiling.size), repeat=2))
 
-                def element(line: int, pixel: int) -> Value:
-                    at = f.load(f.at(pixels, line * tiling.reach + pixel, I64), PTR)
-                    value = f.convert(f.load(f.at(at, channel, F32), F32), F64)
-                    return f.splat(value, width)
+    def write(self) -> None:
+        self.f.loop(self.whole, self._columns, step=self.width)
+        self.f.finish()
 
-                sums = list(totals)
-                for (i, lines), (j, others) in taps:
-                    terms = [
-                        transformed(at, tap) * (factor * other)
-                        for at, factor in lines
-                        for tap, other in others
-                    ]
-                    weight = _sum(f, terms)
-                    for n, (y, x) in enumerate(places):
-                        value = element(y + i, x + j)
-                        sums[n] = multiply_add(f, isa, weight, value, sums[n])
-                return sums
+    def _columns(self, start: Value) -> None:
+        f, arguments = self.f, self.arguments
+        first = start - start % arguments.panel
+        row = f.minimum(arguments.panel, self.whole - first) * F32.nbytes
+        panel = f.at(arguments.weights, first * arguments.channels, F32)
+        source = f.at(panel, start - first, F32)
+        zeros = [f.zero(F64.vector(self.width))] * len(self.places)
 
-            zeros = [f.zero(vector)] * len(places)
-            totals = f.loop(channels, over_channels, zeros)
-            for (y, x), total in zip(places, totals, strict=True):
-                to = f.at(move(f, target, line * y + place * x), start, F32)
-                f.store(f.convert(total, F32.vector(width)), to)
+        def channel(number: Value, *sums: Value) -> list[Value]:
+            return self._channel(number, move(f, source, number * row), sums)
 
-        f.loop(whole, some, step=width)
-        f.finish()
+        totals = f.loop(arguments.channels, channel, zeros)
+        for (y, x), total in zip(self.places, totals, strict=True):
+            at = arguments.line * y + arguments.place * x
+            to = f.at(move(f, arguments.target, at), start, F32)
+            f.store(f.convert(total, F32.vector(self.width)), to)
+
+    def _channel(
+        self, channel: Value, weights: Value, sums: Sequence[Value]
+    ) -> list[Value]:
+        f, sums = self.f, list(sums)
+        for (i, lines), (j, others) in itertools.product(
+            enumerate(self.tiling.taps), repeat=2
+        ):
+            terms = [
+                self._transformed(weights, line, pixel) * (factor * other)
+                for line, factor in lines
+                for pixel, other in others
+            ]
+            weight = _sum(f, terms)
+            for n, (y, x) in enumerate(self.places):
+                value = self._element(channel, y + i, x + j)
+                sums[n] = multiply_add(f, self.isa, weight, value, sums[n])
+        return sums
+
+    def _transformed(self, weights: Value, line: int, pixel: int) -> Value:
+        f, number = self.f, line * self.tiling.reach + pixel
+        place = move(f, weights, self.point * number)
+        value = f.load(place, F32.vector(self.width))
+        return f.convert(value, F64.vector(self.width))
+
+    def _element(self, channel: Value, line: int, pixel: int) -> Value:
+        f, number = self.f, line * self.tiling.reach + pixel
+        at = f.load(f.at(self.arguments.pixels, number, I64), PTR)
+        value = f.convert(f.load(f.at(at, channel, F32), F32), F64)
+        return f.splat(value, self.width)
 
 
 def _sum(f: Function, terms: list[Value]) -> Value:

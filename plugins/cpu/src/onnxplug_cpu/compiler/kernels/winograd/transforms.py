@@ -23,7 +23,13 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Module,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Arguments,
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.codegen.lanes import Lanes, Part
 from onnxplug_cpu.compiler.kernels.contraction.tile import multiply_add
 from onnxplug_cpu.compiler.kernels.rows import move
@@ -179,13 +185,65 @@ def _each_first(pairs: Sequence[float]) -> list[list[float]]:
     return [[p, *(q for q in pairs if q != p)] for p in pairs]
 
 
-class InputTransform(Generator):
-    """A function that transforms a tile of the input, all its channels.
+class InputArguments(Arguments):
+    """The arguments of a function that transforms a tile of the input.
 
-    ``void (ptr pixels, i64 channels, ptr target, i64 point, ptr stage)``: *pixels* are
-    the addresses of the elements' channels, line after line, which are consecutive;
-    *target* receives, *point* bytes apart, the channels of each point, rounded up to
-    vectors of 64 bytes; *stage* is memory of :attr:`Tiling.stage_bytes`.
+    ``pixels`` are the addresses of the elements' ``channels``, line after line, which
+    are consecutive; ``target`` receives, ``point`` bytes apart, the channels of each
+    point, rounded up to vectors of 64 bytes; ``stage`` is memory of
+    :attr:`Tiling.stage_bytes`.
+    """
+
+    pixels: Pointer
+    channels: Integer
+    target: Pointer
+    point: Integer
+    stage: Pointer
+
+
+class OutputArguments(Arguments):
+    """The arguments of a function that makes a tile of the result from its products.
+
+    ``products`` are ``point`` bytes apart; ``target`` receives the places, lines being
+    ``line`` bytes apart, and places of a line ``place`` bytes, each of ``columns``
+    elements, rounded up to vectors of 64 bytes; ``stage`` is memory of
+    :attr:`Tiling.stage_bytes`; ``doubtful``, an i64, becomes 1 if any of the elements
+    is infinite or not a number, else 0.
+    """
+
+    products: Pointer
+    point: Integer
+    columns: Integer
+    target: Pointer
+    line: Integer
+    place: Integer
+    stage: Pointer
+    doubtful: Pointer
+
+
+class _Stage:
+    """What is transformed along one axis, for a register's channels of a tile."""
+
+    def __init__(self, f: Function, isa: Isa, tile: int, memory: Value) -> None:
+        self.f, self.memory = f, memory
+        self.tiling = TILINGS[tile]
+        self.vector = F32.vector(lanes_of(isa))
+        self.arithmetic = _Arithmetic(f, isa, self.tiling)
+
+    def store(self, line: int, pixel: int, value: Value) -> None:
+        self.f.store(value, self._at(line, pixel))
+
+    def load(self, line: int, pixel: int) -> Value:
+        return self.f.load(self._at(line, pixel), self.vector)
+
+    def _at(self, line: int, pixel: int) -> Value:
+        number = line * self.tiling.reach + pixel
+        return self.f.at(self.memory, number * self.vector.lanes, F32)
+
+
+class InputTransform(Generator):
+    """A function that transforms a tile of the input, all its channels; its arguments
+    are :class:`InputArguments`.
 
     Attributes:
         tile: a size of :data:`TILINGS`.
@@ -194,64 +252,51 @@ class InputTransform(Generator):
     tile: int
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        f = module.function(
-            name,
-            [
-                ("pixels", PTR),
-                ("channels", I64),
-                ("target", PTR),
-                ("point", I64),
-                ("stage", PTR),
-            ],
-        )
-        pixels, channels, target, point, stage = f.parameters
-        width = lanes_of(isa)
-        vector = F32.vector(width)
-        tiling = TILINGS[self.tile]
-        reach = tiling.reach
-        lanes, arithmetic = Lanes(f, isa, width), _Arithmetic(f, isa, tiling)
+        f = module.function(name, InputArguments.parameters())
+        arguments = InputArguments(*f.parameters)
+        stage = _Stage(f, isa, self.tile, arguments.stage)
+        width = stage.vector.lanes
+        lanes = Lanes(f, isa, width)
         lanes.reserve_for("f32", False)
+        channels = arguments.channels
 
         def some(start: Value, part: Part) -> None:
-            for line in range(reach):
-                elements = [
-                    lanes.load(
-                        "f32",
-                        f.at(
-                            f.load(f.at(pixels, line * reach + pixel, I64), PTR),
-                            start,
-                            F32,
-                        ),
-                        part,
-                    )
-                    for pixel in range(reach)
-                ]
-                for pixel, value in enumerate(arithmetic.of_input(elements)):
-                    f.store(value, f.at(stage, (line * reach + pixel) * width, F32))
-            place = f.at(target, start, F32)
-            for pixel in range(reach):
-                elements = [
-                    f.load(f.at(stage, (line * reach + pixel) * width, F32), vector)
-                    for line in range(reach)
-                ]
-                for line, value in enumerate(arithmetic.of_input(elements)):
-                    f.store(value, move(f, place, point * (line * reach + pixel)))
+            self._transform(stage, arguments, lanes, start, part)
 
         full = channels & -width
         f.loop(full, lambda start: some(start, lanes.whole()), step=width)
         f.branch(full < channels, lambda: some(full, lanes.first(channels - full)))
         f.finish()
 
+    def _transform(
+        self,
+        stage: _Stage,
+        arguments: InputArguments,
+        lanes: Lanes,
+        start: Value,
+        part: Part,
+    ) -> None:
+        """A register's channels from *start* on: lines, then columns."""
+        f, arithmetic, reach = stage.f, stage.arithmetic, stage.tiling.reach
+        for line in range(reach):
+            elements = []
+            for pixel in range(reach):
+                place = f.at(arguments.pixels, line * reach + pixel, I64)
+                place = f.at(f.load(place, PTR), start, F32)
+                elements.append(lanes.load("f32", place, part))
+            for pixel, value in enumerate(arithmetic.of_input(elements)):
+                stage.store(line, pixel, value)
+        target = f.at(arguments.target, start, F32)
+        for pixel in range(reach):
+            elements = [stage.load(line, pixel) for line in range(reach)]
+            for line, value in enumerate(arithmetic.of_input(elements)):
+                number = line * reach + pixel
+                f.store(value, move(f, target, arguments.point * number))
+
 
 class OutputTransform(Generator):
-    """A function that makes a tile of the result from its products.
-
-    ``void (ptr products, i64 point, i64 columns, ptr target, i64 line, i64 place,
-    ptr stage, ptr doubtful)``: *products* are *point* bytes apart; *target* receives
-    the places, lines being *line* bytes apart, and places of a line *place* bytes, each
-    of *columns* elements, rounded up to vectors of 64 bytes; *stage* is memory of
-    :attr:`Tiling.stage_bytes`; *doubtful*, an i64, becomes 1 if any of the elements is
-    infinite or not a number, else 0.
+    """A function that makes a tile of the result from its products; its arguments are
+    :class:`OutputArguments`.
 
     Attributes:
         tile: a size of :data:`TILINGS`.
@@ -260,54 +305,60 @@ class OutputTransform(Generator):
     tile: int
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        f = module.function(
-            name,
-            [
-                ("products", PTR),
-                ("point", I64),
-                ("columns", I64),
-                ("target", PTR),
-                ("line", I64),
-                ("place", I64),
-                ("stage", PTR),
-                ("doubtful", PTR),
-            ],
-        )
-        products, point, columns, target, line_bytes, place, stage, doubtful = (
-            f.parameters
-        )
-        width = lanes_of(isa)
-        vector = F32.vector(width)
-        tiling = TILINGS[self.tile]
-        size, reach = tiling.size, tiling.reach
-        arithmetic = _Arithmetic(f, isa, tiling)
+        f = module.function(name, OutputArguments.parameters())
+        arguments = OutputArguments(*f.parameters)
+        stage = _Stage(f, isa, self.tile, arguments.stage)
+        vector = stage.vector
+        arithmetic, reach = stage.arithmetic, stage.tiling.reach
 
         def some(start: Value, nothing: Value) -> list[Value]:
             """*nothing* stays 0 as long as all is finite."""
-            source = f.at(products, start, F32)
+            source = f.at(arguments.products, start, F32)
             for pixel in range(reach):
+                numbers = (line * reach + pixel for line in range(reach))
                 values = [
-                    f.load(move(f, source, point * (line * reach + pixel)), vector)
-                    for line in range(reach)
+                    f.load(move(f, source, arguments.point * number), vector)
+                    for number in numbers
                 ]
                 for line, value in enumerate(arithmetic.of_products(values)):
-                    f.store(value, f.at(stage, (line * reach + pixel) * width, F32))
-            for line in range(size):
-                values = [
-                    f.load(f.at(stage, (line * reach + pixel) * width, F32), vector)
-                    for pixel in range(reach)
-                ]
-                to = f.at(move(f, target, line_bytes * line), start, F32)
+                    stage.store(line, pixel, value)
+            for line in range(stage.tiling.size):
+                values = [stage.load(line, pixel) for pixel in range(reach)]
+                to = move(f, arguments.target, arguments.line * line)
+                to = f.at(to, start, F32)
                 for pixel, value in enumerate(arithmetic.of_products(values)):
-                    f.store(value, move(f, to, place * pixel))
+                    f.store(value, move(f, to, arguments.place * pixel))
                     nothing = multiply_add(f, isa, value, f.zero(vector), nothing)
             return [nothing]
 
-        end = padded(columns)
-        (nothing,) = f.loop(end, some, [f.zero(vector)], step=width)
+        end = padded(arguments.columns)
+        (nothing,) = f.loop(end, some, [f.zero(vector)], step=vector.lanes)
         other = nothing.compare("ne", 0)
-        f.store(f.convert(f.reduce("or", other), I64), doubtful)
+        f.store(f.convert(f.reduce("or", other), I64), arguments.doubtful)
         f.finish()
+
+
+class WeightWords(KernelWords):
+    """Words of :class:`TransformWeights`.
+
+    ``source``, the weights, with the bytes from one column (filter), channel, line and
+    pixel of the kernel to the next; ``target``; how many ``columns`` and channels
+    (``depth``); ``panel``; columns of a ``group``; into how many ``parts`` panels are
+    divided; ``verdicts``, an i64 for each chunk: 0 if all that it writes is finite.
+    """
+
+    source: Pointer
+    column: Integer
+    channel: Integer
+    line: Integer
+    pixel: Integer
+    target: Pointer
+    columns: Integer
+    depth: Integer
+    panel: Integer
+    group: Integer
+    parts: Integer
+    verdicts: Pointer
 
 
 class TransformWeights(Generator):
@@ -320,112 +371,114 @@ class TransformWeights(Generator):
 
     Attributes:
         tile: a size of :data:`TILINGS`.
-
-    Words: ``source``, the weights, with the bytes from one column (filter), channel,
-    line and pixel of the kernel to the next; ``target``; how many ``columns`` and
-    channels (``depth``); ``panel``; columns of a ``group``; into how many ``parts``
-    panels are divided; ``verdicts``, an i64 for each chunk: 0 if all that it writes is
-    finite.
     """
 
     tile: int
 
-    words = (
-        "source",
-        "column",
-        "channel",
-        "line",
-        "pixel",
-        "target",
-        "columns",
-        "depth",
-        "panel",
-        "group",
-        "parts",
-        "verdicts",
-    )
+    words = WeightWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
-        f, integer = k.function, k.integer
-        width = lanes_of(isa, F64.nbytes)
-        tiling = TILINGS[self.tile]
-        reach = tiling.reach
-        arithmetic = _Arithmetic(f, isa, tiling)
-        # a line of each point is written at once: their lines evict each other
-        stage = f.stack(F32, tiling.points * LANES)
-        line_of = F32.vector(LANES)
+        _Weights(WeightWords(module, name), isa, TILINGS[self.tile]).write()
+
+
+_LINE: Final = F32.vector(LANES)
+
+
+class _Weights:
+    """The loops over panels, channels and columns.
+
+    A line of each point is written at once: their lines evict each other.
+    """
+
+    def __init__(self, k: WeightWords, isa: Isa, tiling: Tiling) -> None:
+        f = self.f = k.function
+        self.k, self.tiling = k, tiling
+        self.width = lanes_of(isa, F64.nbytes)
+        self.arithmetic = _Arithmetic(f, isa, tiling)
+        self.stage = f.stack(F32, tiling.points * LANES)
         # stays 0 as long as all is finite
-        nothing = f.stack(line_of, 1)
-        f.store(f.zero(line_of), nothing)
-        source, target = k.pointer("source"), k.pointer("target")
-        columns, depth, panel = integer("columns"), integer("depth"), integer("panel")
-        per_panel = panel // F32.nbytes
-        panels = (columns + (per_panel - 1)) // per_panel
-        parts = integer("parts")
+        self.nothing = f.stack(_LINE, 1)
+        f.store(f.zero(_LINE), self.nothing)
+        self.source, self.target = k.source, k.target
+        self.columns, self.depth, panel = k.columns, k.depth, k.panel
+        self.per_panel = panel // F32.nbytes
 
-        def some(first: Value, end: Value, channel: Value, place: Value) -> None:
-            """The points of some columns, from *first* on, of those before *end*."""
-            mask = f.first_lanes(f.maximum(end - first, 0), width)
-            sources = [
-                # none may be left; the last one is read then
-                move(f, source, f.minimum(first + lane, end - 1) * integer("column"))
-                for lane in range(width)
-            ]
-            sources = [move(f, at, channel * integer("channel")) for at in sources]
-            lines = []
-            for line in range(TAPS):
-                taps = []
-                for pixel in range(TAPS):
-                    step = integer("line") * line + integer("pixel") * pixel
-                    tap = f.zero(F32.vector(width))
-                    for lane, at in enumerate(sources):
-                        tap = f.insert(tap, f.load(move(f, at, step), F32), lane)
-                    tap = f.select(mask, tap, 0)
-                    taps.append(f.convert(tap, F64.vector(width)))
-                lines.append(arithmetic.of_weights(taps))
-            for pixel in range(reach):
-                values = arithmetic.of_weights([line[pixel] for line in lines])
-                for line, value in enumerate(values):
-                    rounded = f.convert(value, F32.vector(width))
-                    point = (line * reach + pixel) * LANES
-                    f.store(rounded, f.at(place, point, F32))
-
-        def one_panel(index: Value) -> None:
-            first = index * per_panel
-            end = f.minimum(first + per_panel, columns)
-            row_columns = padded(end - first)
-            group = first - first % integer("group")
-            together = padded(f.minimum(columns - group, integer("group")))
-            start = f.at(target, group * depth * tiling.points, F32)
-            start = f.at(start, (first - group) * depth, F32)
-            point = depth * together * F32.nbytes
-
-            def vector(column: Value, channel: Value, place: Value) -> None:
-                f.loop(
-                    LANES,
-                    lambda n: some(
-                        first + column + n, end, channel, f.at(stage, n, F32)
-                    ),
-                    step=width,
-                )
-                place = f.at(place, column, F32)
-                total = f.load(nothing, line_of)
-                for number in range(tiling.points):
-                    line = f.load(f.at(stage, number * LANES, F32), line_of)
-                    f.store(line, move(f, place, point * number))
-                    total = total + line * 0
-                f.store(total, nothing)
-
-            def row(channel: Value) -> None:
-                place = f.at(start, channel * row_columns, F32)
-                f.loop(row_columns, lambda c: vector(c, channel, place), step=LANES)
-
-            f.loop(depth, row)
-
-        f.loop(
-            panels * (k.chunk + 1) // parts, one_panel, start=panels * k.chunk // parts
-        )
-        other = f.reduce("or", f.load(nothing, line_of).compare("ne", 0))
-        f.store(f.convert(other, I64), f.at(k.pointer("verdicts"), k.chunk, I64))
+    def write(self) -> None:
+        f, k = self.f, self.k
+        panels = (self.columns + (self.per_panel - 1)) // self.per_panel
+        parts = k.parts
+        end = panels * (k.chunk + 1) // parts
+        f.loop(end, self._panel, start=panels * k.chunk // parts)
+        other = f.reduce("or", f.load(self.nothing, _LINE).compare("ne", 0))
+        f.store(f.convert(other, I64), f.at(k.verdicts, k.chunk, I64))
         f.finish()
+
+    def _panel(self, index: Value) -> None:
+        f, k, points = self.f, self.k, self.tiling.points
+        first = index * self.per_panel
+        end = f.minimum(first + self.per_panel, self.columns)
+        row_columns = padded(end - first)
+        group = first - first % k.group
+        together = padded(f.minimum(self.columns - group, k.group))
+        start = f.at(self.target, group * self.depth * points, F32)
+        start = f.at(start, (first - group) * self.depth, F32)
+        point = self.depth * together * F32.nbytes
+
+        def row(channel: Value) -> None:
+            place = f.at(start, channel * row_columns, F32)
+
+            def line(column: Value) -> None:
+                def some(n: Value) -> None:
+                    at = first + column + n
+                    self._transform(at, end, channel, f.at(self.stage, n, F32))
+
+                f.loop(LANES, some, step=self.width)
+                self._store_points(f.at(place, column, F32), point)
+
+            f.loop(row_columns, line, step=LANES)
+
+        f.loop(self.depth, row)
+
+    def _transform(
+        self, first: Value, end: Value, channel: Value, place: Value
+    ) -> None:
+        """Stage the points of a register's columns from *first* on, of those before
+        *end*."""
+        f, k = self.f, self.k
+        mask = f.first_lanes(f.maximum(end - first, 0), self.width)
+        sources = [
+            # none may be left; the last one is read then
+            move(f, self.source, f.minimum(first + lane, end - 1) * k.column)
+            for lane in range(self.width)
+        ]
+        sources = [move(f, at, channel * k.channel) for at in sources]
+        of_weights, reach = self.arithmetic.of_weights, self.tiling.reach
+        lines = [of_weights(self._taps(sources, mask, line)) for line in range(TAPS)]
+        for pixel in range(reach):
+            values = of_weights([line[pixel] for line in lines])
+            for line, value in enumerate(values):
+                rounded = f.convert(value, F32.vector(self.width))
+                point = (line * reach + pixel) * LANES
+                f.store(rounded, f.at(place, point, F32))
+
+    def _taps(self, sources: Sequence[Value], mask: Value, line: int) -> list[Value]:
+        """A line of the kernels at *sources*; zeros where there are none."""
+        f, k, taps = self.f, self.k, []
+        for pixel in range(TAPS):
+            step = k.line * line + k.pixel * pixel
+            tap = f.zero(F32.vector(self.width))
+            for lane, at in enumerate(sources):
+                tap = f.insert(tap, f.load(move(f, at, step), F32), lane)
+            tap = f.select(mask, tap, 0)
+            taps.append(f.convert(tap, F64.vector(self.width)))
+        return taps
+
+    def _store_points(self, place: Value, point: Value) -> None:
+        """Write what is staged, *point* bytes apart."""
+        f = self.f
+        total = f.load(self.nothing, _LINE)
+        for number in range(self.tiling.points):
+            line = f.load(f.at(self.stage, number * LANES, F32), _LINE)
+            f.store(line, move(f, place, point * number))
+            total = total + line * 0
+        f.store(total, self.nothing)
