@@ -5,8 +5,17 @@ The tiles are those of the matrix product; keys, values and queries are packed f
 
 from __future__ import annotations
 
+import functools
+from typing import Final, NamedTuple
+
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, PTR, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Float,
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.kernels.attention.scores import (
     Row,
     Rows,
@@ -23,29 +32,13 @@ BLOCK_DEPTH = 256
 first-level cache."""
 
 
-_WORDS = (
-    *("q", "q_batch", "q_head", "q_row", "out", "out_batch", "out_head", "out_row"),
-    *("k", "k_batch", "k_head", "k_row", "v", "v_batch", "v_head", "v_row"),
-    *("heads", "group", "kv_heads", "queries", "keys", "size", "width", "past"),
-    *("scale", "softcap", "parts", "tiles", "tall_tiles", "tile_rows", "panel"),
-    *("chunk_heads", "chunk_parts", "pack_keys", "pack_values", "prefetch"),
-    *("packed_keys", "keys_head", "keys_tail"),
-    *("packed_values", "values_head", "values_tail"),
-    *("tile", "tile_low", "keys_tile", "keys_tile_low"),
-    *("values_tile", "values_tile_low"),
-    *("scratch", "scratch_distance", "scratch_rows", "q_row_packed", "score_row"),
-)
-
-
-class ManyQueries(Generator):
-    """A chunk is some parts of the queries of some heads that share a key head.
-
-    Words, all sizes in elements and all strides in bytes:
+class ManyWords(KernelWords):
+    """Words of :class:`ManyQueries`, all sizes in elements and all strides in bytes.
 
     - queries, output, keys and values with their strides over batches, heads and rows;
     - ``heads``, of which ``group`` share one of ``kv_heads``; ``queries``, ``keys``,
       their ``size`` and the ``width`` of a value; the ``past`` keys;
-    - ``scale`` and ``softcap``, the bits of f32;
+    - ``scale`` and ``softcap``;
     - ``parts`` of the queries; ``tiles`` of rows, the first ``tall_tiles`` of
       ``tile_rows`` rows, the others of one less;
     - ``panel``, the bytes of a row of a panel;
@@ -57,6 +50,64 @@ class ManyQueries(Generator):
       then perhaps packed keys and values.
     """
 
+    q: Pointer
+    q_batch: Integer
+    q_head: Integer
+    q_row: Integer
+    out: Pointer
+    out_batch: Integer
+    out_head: Integer
+    out_row: Integer
+    k: Pointer
+    k_batch: Integer
+    k_head: Integer
+    k_row: Integer
+    v: Pointer
+    v_batch: Integer
+    v_head: Integer
+    v_row: Integer
+    heads: Integer
+    group: Integer
+    kv_heads: Integer
+    queries: Integer
+    keys: Integer
+    size: Integer
+    width: Integer
+    past: Integer
+    scale: Float
+    softcap: Float
+    parts: Integer
+    tiles: Integer
+    tall_tiles: Integer
+    tile_rows: Integer
+    panel: Integer
+    chunk_heads: Integer
+    chunk_parts: Integer
+    pack_keys: Pointer
+    pack_values: Pointer
+    prefetch: Integer
+    packed_keys: Pointer
+    keys_head: Integer
+    keys_tail: Integer
+    packed_values: Pointer
+    values_head: Integer
+    values_tail: Integer
+    tile: Pointer
+    tile_low: Pointer
+    keys_tile: Pointer
+    keys_tile_low: Pointer
+    values_tile: Pointer
+    values_tile_low: Pointer
+    scratch: Pointer
+    scratch_distance: Integer
+    scratch_rows: Integer
+    q_row_packed: Integer
+    score_row: Integer
+
+
+class ManyQueries(Generator):
+    """A chunk is some parts of the queries of some heads that share a key head."""
+
     causal: bool
     capped: bool
     undefined: Undefined
@@ -66,29 +117,56 @@ class ManyQueries(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (*_WORDS, *mask_words(self))
+        return (*ManyWords.names, *mask_words(self))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, self.words), isa, self).write()
+        _Chunk(ManyWords(module, name, mask_words(self)), isa, self).write()
 
 
-class _Writer:
-    def __init__(self, k: KernelFunction, isa: Isa, form: ManyQueries) -> None:
+class _Panel(NamedTuple):
+    """A panel of packed keys or values, bytes of its rows, and the functions of a tile
+    and of one of a row less."""
+
+    place: Value
+    row: Value
+    tile: Value
+    tile_low: Value
+
+
+_HIDDEN: Final = (
+    *("a", "a_row", "b", "b_row", "k", "columns", "c", "c_row", "add"),
+    *("next", "next_step", "result", "result_row"),
+)
+"""Arguments of a tile whose origin LLVM is not to see."""
+
+
+class _Chunk:
+    """Scores of a part of the queries, their softmax, and the weighted sums of values,
+    head by head."""
+
+    def __init__(self, k: ManyWords, isa: Isa, form: ManyQueries) -> None:
         self.k, self.f, self.form = k, k.function, form
         self.rows = Rows(k, isa, form)
+        one, none = self.f.value(1, I64), self.f.value(0, I64)
+        self._one_panel = {
+            "taps": one,
+            "offsets": self.f.zero(PTR),
+            "panels": one,
+            "b_panel": none,
+        }
         # rows of scores whose softmax is computed at a time
         self.side = 4 if isa.registers * isa.vector_bytes >= 2048 else 2
 
     def write(self) -> None:
         k, f = self.k, self.f
-        self.keys, self.size = k.integer("keys"), k.integer("size")
-        self.panel = k.integer("panel")
+        self.keys, self.size = k.keys, k.size
+        self.panel = k.panel
         self.panel_columns = self.panel // 4
-        self.score_row, self.q_row = k.integer("score_row"), k.integer("q_row_packed")
-        self.past = k.integer("past")
-        self.tall, self.tile_rows = k.integer("tall_tiles"), k.integer("tile_rows")
-        parts, heads = k.integer("parts"), k.integer("heads")
-        chunk_parts, chunk_heads = k.integer("chunk_parts"), k.integer("chunk_heads")
+        self.score_row, self.q_row = k.score_row, k.q_row_packed
+        self.past = k.past
+        self.tall, self.tile_rows = k.tall_tiles, k.tile_rows
+        parts, heads = k.parts, k.heads
+        chunk_parts, chunk_heads = k.chunk_parts, k.chunk_heads
         turns = parts // chunk_parts
         rest = k.chunk // turns
         first_part = (k.chunk % turns) * chunk_parts
@@ -96,7 +174,7 @@ class _Writer:
         self.batch = rest // head_turns
         first_head = (rest % head_turns) * chunk_heads
         self._place_scratch()
-        self._find_keys(first_head // k.integer("group"))
+        self._find_keys(first_head // k.group)
 
         def over_heads(head: Value) -> None:
             self.head = head
@@ -107,10 +185,8 @@ class _Writer:
 
     def _place_scratch(self) -> None:
         k, f = self.k, self.f
-        rows = k.integer("scratch_rows")
-        self.packed_q = move(
-            f, k.pointer("scratch"), k.worker * k.integer("scratch_distance")
-        )
+        rows = k.scratch_rows
+        self.packed_q = move(f, k.scratch, k.worker * k.scratch_distance)
         self.scores = move(f, self.packed_q, rows * self.q_row)
         self.spare = move(f, self.scores, rows * self.score_row)
         self.packed = move(f, self.spare, self.tile_rows * self.panel)
@@ -118,69 +194,48 @@ class _Writer:
     def _find_keys(self, kv_head: Value) -> None:
         """Pack the keys and the values, or find where they have been packed."""
         k, f = self.k, self.f
-        pack = k.pointer("pack_keys")
-        matrix = self.batch * k.integer("kv_heads") + kv_head
-
-        fetch = k.integer("prefetch")
+        pack = k.pack_keys
+        matrix = self.batch * k.kv_heads + kv_head
+        fetch = k.prefetch
         self.following = [
             (
-                move(
-                    f,
-                    k.pointer(name),
-                    self.batch * k.integer(f"{name}_batch")
-                    + (head + 1) * k.integer(f"{name}_head"),
-                ),
+                self._matrix(name, head, 1),
                 k.integer(f"{name}_row"),
                 fetch * ((k.integer(size) + 15) // 16),
             )
             for name, head, size in (
                 ("k", kv_head, "size"),
                 ("v", kv_head, "width"),
-                ("q", kv_head * k.integer("group") + (k.integer("group") - 1), "size"),
+                ("q", kv_head * k.group + (k.group - 1), "size"),
             )
         ]
-
-        def packed() -> list[Value]:
-            return [
-                move(f, k.pointer(f"packed_{name}"), matrix * k.integer(f"{name}_head"))
-                for name in ("keys", "values")
-            ]
-
-        def pack_now() -> list[Value]:
-            values = move(f, self.packed, k.integer("keys_head"))
-            element = f.value(4, I64)
-            sources = [
-                move(
-                    f,
-                    k.pointer(name),
-                    self.batch * k.integer(f"{name}_batch")
-                    + kv_head * k.integer(f"{name}_head"),
-                )
-                for name in ("k", "v")
-            ]
-            self._pack(
-                pack,
-                sources[0],
-                element,
-                k.integer("k_row"),
-                self.size,
-                self.keys,
-                self.packed,
-            )
-            self._pack(
-                k.pointer("pack_values"),
-                sources[1],
-                k.integer("v_row"),
-                element,
-                self.keys,
-                k.integer("width"),
-                values,
-            )
-            return [self.packed, values]
-
         self.packed_keys, self.packed_values = f.branch(
-            pack.compare("eq", f.zero(PTR)), packed, pack_now
+            pack.compare("eq", f.zero(PTR)),
+            lambda: [
+                move(f, k.packed_keys, matrix * k.keys_head),
+                move(f, k.packed_values, matrix * k.values_head),
+            ],
+            lambda: self._pack_head(kv_head, pack),
         )
+
+    def _matrix(self, name: str, head: Value, further: int = 0) -> Value:
+        """Where the matrix of a head, so many heads further on, begins."""
+        k = self.k
+        base, offset = k.pointer(name), self.batch * k.integer(f"{name}_batch")
+        offset = offset + (head + further) * k.integer(f"{name}_head")
+        return move(self.f, base, offset)
+
+    def _pack_head(self, kv_head: Value, pack_keys: Value) -> list[Value]:
+        """Where the keys and the values of a head are packed to."""
+        k, f = self.k, self.f
+        target = move(f, self.packed, k.keys_head)
+        element = f.value(4, I64)
+        keys, values = self._matrix("k", kv_head), self._matrix("v", kv_head)
+        row = k.k_row
+        self._pack(pack_keys, keys, element, row, self.size, self.keys, self.packed)
+        pack_values, row = k.pack_values, k.v_row
+        self._pack(pack_values, values, row, element, self.keys, k.width, target)
+        return [self.packed, target]
 
     def _pack(
         self,
@@ -210,7 +265,7 @@ class _Writer:
 
     def _part(self, part: Value) -> None:
         """All steps for a part of the queries of a head."""
-        tiles, parts = self.k.integer("tiles"), self.k.integer("parts")
+        tiles, parts = self.k.tiles, self.k.parts
         self.first_tile = tiles * part // parts
         self.end_tile = tiles * (part + 1) // parts
         self.first_row = self._row_of(self.first_tile)
@@ -232,10 +287,10 @@ class _Writer:
 
     def _copy_queries(self) -> None:
         k, f = self.k, self.f
-        source = move(f, k.pointer("q"), self.batch * k.integer("q_batch"))
-        source = move(f, source, self.head * k.integer("q_head"))
-        row_bytes = k.integer("q_row")
-        scale = f.splat(k.word("scale", F32), LANES)
+        source = move(f, k.q, self.batch * k.q_batch)
+        source = move(f, source, self.head * k.q_head)
+        row_bytes = k.q_row
+        scale = f.splat(k.scale, LANES)
         vector = F32.vector(LANES)
 
         def row(i: Value) -> None:
@@ -252,51 +307,69 @@ class _Writer:
 
         f.loop(self.end_row, row, start=self.first_row)
 
+    def _panel(self, name: str, place: Value, is_whole: Value) -> _Panel:
+        """A panel of the *keys* or *values* and what computes with it."""
+        f, k = self.f, self.k
+        return _Panel(
+            place,
+            f.select(is_whole, self.panel, k.integer(f"{name}_tail")),
+            f.select(is_whole, k.tile, k.pointer(f"{name}_tile")),
+            f.select(is_whole, k.tile_low, k.pointer(f"{name}_tile_low")),
+        )
+
     def _scores(self) -> None:
         """Queries times keys, panel by panel, so that a panel is read once."""
-        k, f = self.k, self.f
+        f = self.f
         panel_bytes = self.panel * self.size
         limit = self._limit(self.end_row)
 
-        def over_panels(column: Value) -> None:
+        def panel(column: Value) -> None:
             index = column // self.panel_columns
-            whole = (column + self.panel_columns).compare("le", self.keys)
-            b = move(f, self.packed_keys, index * panel_bytes)
-            b_row = f.select(whole, self.panel, k.integer("keys_tail"))
-            tile = f.select(whole, k.pointer("tile"), k.pointer("keys_tile"))
-            low = f.select(whole, k.pointer("tile_low"), k.pointer("keys_tile_low"))
+            is_whole = (column + self.panel_columns).compare("le", self.keys)
+            place = move(f, self.packed_keys, index * panel_bytes)
+            panel = self._panel("keys", place, is_whole)
+            tile = functools.partial(self._score_tile, panel, column)
+            f.loop(self.end_tile, tile, start=self.first_tile)
 
-            def over_tiles(t: Value) -> None:
-                row = self._row_of(t)
-                tall = t < self.tall
-                here = row - self.first_row
+        f.loop(limit, panel, step=self.panel_columns)
 
-                def compute() -> None:
-                    self._tile(
-                        f.select(tall, tile, low),
-                        a=move(f, self.packed_q, here * self.q_row),
-                        a_row=self.q_row,
-                        b=b,
-                        b_row=b_row,
-                        k=self.size,
-                        columns=b_row // 4,
-                        c=move(f, self.scores, here * self.score_row + column * 4),
-                        c_row=self.score_row,
-                        add=f.value(0, I64),
-                        **self._ahead(t, column, b),
-                    )
+    def _score_tile(self, panel: _Panel, column: Value, number: Value) -> None:
+        """The scores of some queries and a panel of keys, unless they see none."""
+        f = self.f
+        row = self._row_of(number)
+        tall = number < self.tall
+        here = row - self.first_row
 
-                if self.form.causal:
-                    seen = column < self._limit(self._row_of(t + 1))
-                    f.branch(seen, compute)
-                else:
-                    compute()
+        def compute() -> None:
+            function = f.select(tall, panel.tile, panel.tile_low)
+            a = move(f, self.packed_q, here * self.q_row)
+            columns = panel.row // 4
+            c = move(f, self.scores, here * self.score_row + column * 4)
+            ahead, step = self._ahead(number, column, panel.place)
+            arguments = TileArguments(
+                a=a,
+                a_row=self.q_row,
+                b=panel.place,
+                b_row=panel.row,
+                k=self.size,
+                columns=columns,
+                c=c,
+                c_row=self.score_row,
+                add=f.value(0, I64),
+                result=c,
+                result_row=self.score_row,
+                next=ahead,
+                next_step=step,
+                **self._one_panel,
+            )
+            self._call_tile(function, arguments)
 
-            f.loop(self.end_tile, over_tiles, start=self.first_tile)
+        if self.form.causal:
+            f.branch(column < self._limit(self._row_of(number + 1)), compute)
+        else:
+            compute()
 
-        f.loop(limit, over_panels, step=self.panel_columns)
-
-    def _ahead(self, tile: Value, key: Value, default: Value) -> dict[str, Value]:
+    def _ahead(self, tile: Value, key: Value, default: Value) -> tuple[Value, Value]:
         """What a tile of scores prefetches: the next head's keys, values and queries.
 
         The first tiles of a panel fetch a cache line each of as many rows.  There
@@ -313,7 +386,7 @@ class _Writer:
             default = f.select(chosen, place, default)
             step = f.select(chosen, row_bytes, step)
             first = first + lines
-        return {"next": default, "next_step": step}
+        return default, step
 
     def _softmax(self) -> None:
         k, f = self.k, self.f
@@ -339,58 +412,66 @@ class _Writer:
     def _values(self) -> None:
         """Weights times values, in blocks of keys that stay in the cache."""
         k, f = self.k, self.f
-        out = move(f, k.pointer("out"), self.batch * k.integer("out_batch"))
-        out = move(f, out, self.head * k.integer("out_head"))
-        out_row, width = k.integer("out_row"), k.integer("width")
+        out = move(f, k.out, self.batch * k.out_batch)
+        self.out = move(f, out, self.head * k.out_head)
+        self.out_row, self.width = k.out_row, k.width
         panel_bytes = self.panel * self.keys
-        step = f.value(BLOCK_DEPTH, I64)
 
-        def over_panels(column: Value) -> None:
+        def panel(column: Value) -> None:
             index = column // self.panel_columns
-            left = f.minimum(width - column, self.panel_columns)
-            whole = (column + self.panel_columns).compare("le", width)
-            b = move(f, self.packed_values, index * panel_bytes)
-            b_row = f.select(whole, self.panel, k.integer("values_tail"))
-            tile = f.select(whole, k.pointer("tile"), k.pointer("values_tile"))
-            low = f.select(whole, k.pointer("tile_low"), k.pointer("values_tile_low"))
-            direct = (left * 4).compare("eq", b_row)
+            left = f.minimum(self.width - column, self.panel_columns)
+            is_whole = (column + self.panel_columns).compare("le", self.width)
+            place = move(f, self.packed_values, index * panel_bytes)
+            panel = self._panel("values", place, is_whole)
+            direct = (left * 4).compare("eq", panel.row)
+            tile = functools.partial(self._value_tile, panel, column, left, direct)
+            f.loop(self.end_tile, tile, start=self.first_tile)
 
-            def over_tiles(t: Value) -> None:
-                row, end = self._row_of(t), self._row_of(t + 1)
-                function = f.select(t < self.tall, tile, low)
-                place = move(f, out, row * out_row + column * 4)
-                target = f.select(direct, place, self.spare)
-                target_row = f.select(direct, out_row, b_row)
-                a = move(f, self.scores, (row - self.first_row) * self.score_row)
-                limit = self._limit(end)
+        f.loop(self.width, panel, step=self.panel_columns)
 
-                def over_keys(start: Value) -> None:
-                    self._tile(
-                        function,
-                        a=f.at(a, start, F32),
-                        a_row=self.score_row,
-                        b=move(f, b, start * b_row),
-                        b_row=b_row,
-                        k=f.minimum(limit - start, step),
-                        columns=left,
-                        c=target,
-                        c_row=target_row,
-                        add=start,
-                        next=b,
-                        next_step=f.value(0, I64),
-                    )
+    def _value_tile(
+        self, panel: _Panel, column: Value, left: Value, direct: Value, number: Value
+    ) -> None:
+        """The results of some queries, in *left* columns from *column* on.
 
-                # no keys at all give zeros
-                f.loop(f.maximum(limit, f.value(1, I64)), over_keys, step=BLOCK_DEPTH)
-                f.branch(
-                    direct,
-                    lambda: None,
-                    lambda: self._copy(b_row, place, out_row, end - row, left),
-                )
+        Args:
+            direct: whether the tile has no more columns than that.
+        """
+        f = self.f
+        row, end = self._row_of(number), self._row_of(number + 1)
+        function = f.select(number < self.tall, panel.tile, panel.tile_low)
+        place = move(f, self.out, row * self.out_row + column * 4)
+        target = f.select(direct, place, self.spare)
+        target_row = f.select(direct, self.out_row, panel.row)
+        a = move(f, self.scores, (row - self.first_row) * self.score_row)
+        limit = self._limit(end)
 
-            f.loop(self.end_tile, over_tiles, start=self.first_tile)
+        def keys(start: Value) -> None:
+            arguments = TileArguments(
+                a=f.at(a, start, F32),
+                a_row=self.score_row,
+                b=move(f, panel.place, start * panel.row),
+                b_row=panel.row,
+                k=f.minimum(limit - start, f.value(BLOCK_DEPTH, I64)),
+                columns=left,
+                c=target,
+                c_row=target_row,
+                add=start,
+                result=target,
+                result_row=target_row,
+                next=panel.place,
+                next_step=f.value(0, I64),
+                **self._one_panel,
+            )
+            self._call_tile(function, arguments)
 
-        f.loop(width, over_panels, step=self.panel_columns)
+        # no keys at all give zeros
+        f.loop(f.maximum(limit, f.value(1, I64)), keys, step=BLOCK_DEPTH)
+        f.branch(
+            direct,
+            lambda: None,
+            lambda: self._copy(panel.row, place, self.out_row, end - row, left),
+        )
 
     def _copy(
         self,
@@ -416,12 +497,8 @@ class _Writer:
 
         f.loop(columns, some, step=LANES)
 
-    def _tile(self, function: Value, **arguments: Value) -> None:
+    def _call_tile(self, function: Value, arguments: TileArguments) -> None:
         """Call the function of a tile of the matrix product."""
         f = self.f
-        arguments |= {"result": arguments["c"], "result_row": arguments["c_row"]}
-        arguments = {name: opaque(f, value) for name, value in arguments.items()}
-        one, none = f.value(1, I64), f.value(0, I64)
-        arguments |= {"taps": one, "offsets": f.zero(PTR)}
-        arguments |= {"panels": one, "b_panel": none}
-        f.call_pointer(function, *TileArguments(**arguments))
+        hidden = {name: opaque(f, getattr(arguments, name)) for name in _HIDDEN}
+        f.call_pointer(function, *arguments._replace(**hidden))

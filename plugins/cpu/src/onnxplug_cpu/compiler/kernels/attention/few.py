@@ -5,10 +5,18 @@ Reading them from memory is what takes the time; nothing is packed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Float,
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.kernels.attention.scores import (
     Row,
     Rows,
@@ -25,26 +33,49 @@ _VECTORS = 4
 """Vectors of a value that are summed at a time."""
 
 
-_WORDS = (
-    *("q", "q_batch", "q_head", "q_row", "k", "k_batch", "k_head", "k_row"),
-    *("v", "v_batch", "v_head", "v_row", "out", "out_batch", "out_head", "out_row"),
-    *("heads", "group", "queries", "keys", "size", "width", "past"),
-    *("scale", "softcap", "scores", "scores_distance", "score_row"),
-)
-
-
-class FewQueries(Generator):
-    """A chunk is one head.
-
-    Words, all sizes in elements and all strides in bytes:
+class FewWords(KernelWords):
+    """Words of :class:`FewQueries`, all sizes in elements and all strides in bytes.
 
     - queries, keys, values and the output with their strides over batches, heads and
       rows;
     - ``heads``, of which ``group`` share one key head; ``queries``, ``keys``, their
       ``size`` and the ``width`` of a value; the ``past`` keys;
-    - ``scale`` and ``softcap``, the bits of f32;
+    - ``scale`` and ``softcap``;
     - ``scores``, scratch memory of a worker.
     """
+
+    q: Pointer
+    q_batch: Integer
+    q_head: Integer
+    q_row: Integer
+    k: Pointer
+    k_batch: Integer
+    k_head: Integer
+    k_row: Integer
+    v: Pointer
+    v_batch: Integer
+    v_head: Integer
+    v_row: Integer
+    out: Pointer
+    out_batch: Integer
+    out_head: Integer
+    out_row: Integer
+    heads: Integer
+    group: Integer
+    queries: Integer
+    keys: Integer
+    size: Integer
+    width: Integer
+    past: Integer
+    scale: Float
+    softcap: Float
+    scores: Pointer
+    scores_distance: Integer
+    score_row: Integer
+
+
+class FewQueries(Generator):
+    """A chunk is one head."""
 
     causal: bool
     capped: bool
@@ -55,28 +86,43 @@ class FewQueries(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (*_WORDS, *mask_words(self))
+        return (*FewWords.names, *mask_words(self))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, self.words), isa, self).write()
+        _Head(FewWords(module, name, mask_words(self)), isa, self).write()
 
 
-class _Writer:
-    def __init__(self, k: KernelFunction, isa: Isa, form: FewQueries) -> None:
+class _Keys(NamedTuple):
+    """Keys that are summed in one chain, in pairs, and what is left.
+
+    Attributes:
+        first, end: from which one to which.
+        pairs: where those in pairs end.
+        are_first: whether none are before them.
+    """
+
+    first: Value
+    end: Value
+    pairs: Value
+    are_first: Value
+
+
+class _Head:
+    """Scores of all keys, their softmax, and the weighted sums of values."""
+
+    def __init__(self, k: FewWords, isa: Isa, form: FewQueries) -> None:
         self.k, self.f, self.form = k, k.function, form
         self.rows = Rows(k, isa, form)
         self.vector = F32.vector(LANES)
 
     def write(self) -> None:
         k, f = self.k, self.f
-        heads = k.integer("heads")
+        heads = k.heads
         self.batch, self.head = k.chunk // heads, k.chunk % heads
-        self.queries, self.keys = k.integer("queries"), k.integer("keys")
-        self.score_row = k.integer("score_row")
-        self.scores = move(
-            f, k.pointer("scores"), k.worker * k.integer("scores_distance")
-        )
-        kv_head = self.head // k.integer("group")
+        self.queries, self.keys = k.queries, k.keys
+        self.score_row = k.score_row
+        self.scores = move(f, k.scores, k.worker * k.scores_distance)
+        kv_head = self.head // k.group
         self._scores(self._matrix("q", self.head), self._matrix("k", kv_head))
         self._softmax()
         self._values(self._matrix("v", kv_head), self._matrix("out", self.head))
@@ -90,43 +136,18 @@ class _Writer:
 
     def _scores(self, q: Value, keys: Value) -> None:
         k, f = self.k, self.f
-        q_row, k_row = k.integer("q_row"), k.integer("k_row")
-        size = k.integer("size")
-        full = size - size % LANES
-        ends = f.first_lanes(size - full, LANES)
-        scale = k.word("scale", F32)
-
-        def dots(query: Value, rows: Sequence[Value]) -> list[Value]:
-            def step(
-                j: Value, lanes: Value | None, sums: Sequence[Value]
-            ) -> list[Value]:
-                def load(row: Value) -> Value:
-                    place = f.at(row, j, F32)
-                    if lanes is None:
-                        return f.load(place, self.vector)
-                    return f.load_masked(place, lanes, self.vector)
-
-                x = load(query)
-                return [
-                    f.fma(x, load(row), total)
-                    for row, total in zip(rows, sums, strict=True)
-                ]
-
-            zeros = [f.zero(self.vector)] * len(rows)
-            sums = f.loop(full, lambda j, *s: step(j, None, s), zeros, step=LANES)
-            return f.branch(
-                full.compare("lt", size),
-                lambda: step(full, ends, sums),
-                lambda: sums,
-            )
-
+        q_row, k_row = k.q_row, k.k_row
+        self.size = k.size
+        self.full = self.size - self.size % LANES
+        self.ends = f.first_lanes(self.size - self.full, LANES)
+        scale = k.scale
         many = self.keys - self.keys % _KEYS
 
         def several(t: Value) -> None:
             rows = [opaque(f, move(f, keys, (t + u) * k_row)) for u in range(_KEYS)]
 
             def one(i: Value) -> None:
-                sums = _sums(f, dots(move(f, q, i * q_row), rows))
+                sums = _sums(f, self._dots(move(f, q, i * q_row), rows))
                 target = move(f, self.scores, i * self.score_row)
                 f.store(sums * f.splat(scale, _KEYS), f.at(target, t, F32))
 
@@ -136,7 +157,7 @@ class _Writer:
             row = move(f, keys, t * k_row)
 
             def one(i: Value) -> None:
-                (total,) = dots(move(f, q, i * q_row), [row])
+                (total,) = self._dots(move(f, q, i * q_row), [row])
                 value = f.lane(spread(f, total, lambda a, b: a + b), 0)
                 target = move(f, self.scores, i * self.score_row)
                 f.store(value * scale, f.at(target, t, F32))
@@ -146,13 +167,32 @@ class _Writer:
         f.loop(many, several, step=_KEYS)
         f.loop(self.keys, single, start=many)
 
+    def _dots(self, query: Value, rows: Sequence[Value]) -> list[Value]:
+        """For each row of keys a vector whose lanes sum up to its score."""
+        f = self.f
+
+        def step(j: Value, lanes: Value | None, sums: Sequence[Value]) -> list[Value]:
+            x = self._load(f.at(query, j, F32), lanes)
+            return [
+                f.fma(x, self._load(f.at(row, j, F32), lanes), total)
+                for row, total in zip(rows, sums, strict=True)
+            ]
+
+        zeros = [f.zero(self.vector)] * len(rows)
+        sums = f.loop(self.full, lambda j, *s: step(j, None, s), zeros, step=LANES)
+        return f.branch(
+            self.full.compare("lt", self.size),
+            lambda: step(self.full, self.ends, sums),
+            lambda: sums,
+        )
+
     def _softmax(self) -> None:
         k, f = self.k, self.f
 
         def row(i: Value) -> None:
             count = self.keys
             if self.form.causal:
-                count = f.minimum(count, k.integer("past") + i + 1)
+                count = f.minimum(count, k.past + i + 1)
             mask = self.rows.mask_at(k, self.batch, self.head, i)
             scores = move(f, self.scores, i * self.score_row)
             self.rows.softmax([Row(scores, mask, count)], count, self.keys)
@@ -161,85 +201,94 @@ class _Writer:
 
     def _values(self, values: Value, out: Value) -> None:
         k, f = self.k, self.f
-        v_row, out_row, width = (
-            k.integer(name) for name in ("v_row", "out_row", "width")
-        )
-        wide = width - width % (_VECTORS * LANES)
+        self.v_row, self.out_row, self.width = k.v_row, k.out_row, k.width
+        self.wide = self.width - self.width % (_VECTORS * LANES)
 
-        def block(begin: Value) -> None:
-            end = f.minimum(begin + _BLOCK, self.keys)
-            pairs = end - (end - begin) % 2
-            first = begin.compare("eq", 0)
-
-            def query(i: Value) -> None:
-                weights = move(f, self.scores, i * self.score_row)
-                target = move(f, out, i * out_row)
-
-                def columns(column: Value, masks: Sequence[Value | None]) -> None:
-                    source = opaque(f, f.at(values, column, F32))
-                    place = opaque(f, f.at(target, column, F32))
-
-                    def add(t: Value, sums: Sequence[Value]) -> list[Value]:
-                        weight = f.load_splat(f.at(weights, t, F32), self.vector)
-                        row = opaque(f, move(f, source, t * v_row))
-                        return [
-                            f.fma(weight, self._load(row, u, mask), total)
-                            for u, (mask, total) in enumerate(
-                                zip(masks, sums, strict=True)
-                            )
-                        ]
-
-                    number = len(masks)
-
-                    def pair(t: Value, *sums: Value) -> list[Value]:
-                        return [*add(t, sums[:number]), *add(t + 1, sums[number:])]
-
-                    zeros = [f.zero(self.vector)] * number
-                    sums = f.loop(pairs, pair, zeros * 2, start=begin, step=2)
-                    even = f.loop(
-                        end, lambda t, *s: add(t, s), sums[:number], start=pairs
-                    )
-                    totals = [a + b for a, b in zip(even, sums[number:], strict=True)]
-                    before = f.branch(
-                        first,
-                        lambda: zeros,
-                        lambda: [
-                            self._load(place, u, mask) for u, mask in enumerate(masks)
-                        ],
-                    )
-                    for u, mask in enumerate(masks):
-                        value = totals[u] + before[u]
-                        at = f.at(place, LANES * u, F32)
-                        if mask is None:
-                            f.store(value, at)
-                        else:
-                            f.store_masked(value, at, mask)
-
-                f.loop(
-                    wide,
-                    lambda column: columns(column, [None] * _VECTORS),
-                    step=_VECTORS * LANES,
-                )
-                f.loop(
-                    width,
-                    lambda column: columns(
-                        column, [f.first_lanes(width - column, LANES)]
-                    ),
-                    start=wide,
-                    step=LANES,
-                )
-
-            f.loop(self.queries, query)
+        def block(first: Value) -> None:
+            end = f.minimum(first + _BLOCK, self.keys)
+            pairs = end - (end - first) % 2
+            keys = _Keys(first, end, pairs, first.compare("eq", 0))
+            f.loop(self.queries, lambda i: self._query(keys, values, out, i))
 
         # no keys at all give zeros
         f.loop(f.maximum(self.keys, f.value(1, I64)), block, step=_BLOCK)
 
-    def _load(self, row: Value, number: int, mask: Value | None) -> Value:
+    def _query(self, keys: _Keys, values: Value, out: Value, number: Value) -> None:
+        """The values of some keys, weighted for a query."""
         f = self.f
-        place = f.at(row, LANES * number, F32)
+        weights = move(f, self.scores, number * self.score_row)
+        target = move(f, out, number * self.out_row)
+        columns = functools.partial(self._columns, keys, weights, values, target)
+
+        def part(column: Value) -> None:
+            columns(column, [f.first_lanes(self.width - column, LANES)])
+
+        f.loop(
+            self.wide,
+            lambda column: columns(column, [None] * _VECTORS),
+            step=_VECTORS * LANES,
+        )
+        f.loop(self.width, part, start=self.wide, step=LANES)
+
+    def _columns(
+        self,
+        keys: _Keys,
+        weights: Value,
+        values: Value,
+        target: Value,
+        column: Value,
+        masks: Sequence[Value | None],
+    ) -> None:
+        f, number = self.f, len(masks)
+        source = opaque(f, f.at(values, column, F32))
+        place = opaque(f, f.at(target, column, F32))
+        add = functools.partial(self._add, weights, source, masks)
+
+        def pair(t: Value, *sums: Value) -> list[Value]:
+            return [*add(t, *sums[:number]), *add(t + 1, *sums[number:])]
+
+        zeros = [f.zero(self.vector)] * number
+        sums = f.loop(keys.pairs, pair, zeros * 2, start=keys.first, step=2)
+        even = f.loop(keys.end, add, sums[:number], start=keys.pairs)
+        totals = [a + b for a, b in zip(even, sums[number:], strict=True)]
+        before = f.branch(
+            keys.are_first,
+            lambda: zeros,
+            lambda: self._vectors(place, masks),
+        )
+        for u, mask in enumerate(masks):
+            value = totals[u] + before[u]
+            at = f.at(place, LANES * u, F32)
+            if mask is None:
+                f.store(value, at)
+            else:
+                f.store_masked(value, at, mask)
+
+    def _add(
+        self,
+        weights: Value,
+        source: Value,
+        masks: Sequence[Value | None],
+        t: Value,
+        *sums: Value,
+    ) -> list[Value]:
+        """*sums* with the weighted value of key *t*."""
+        f = self.f
+        weight = f.load_splat(f.at(weights, t, F32), self.vector)
+        row = opaque(f, move(f, source, t * self.v_row))
+        return [
+            f.fma(weight, self._load(f.at(row, LANES * u, F32), mask), total)
+            for u, (mask, total) in enumerate(zip(masks, sums, strict=True))
+        ]
+
+    def _vectors(self, row: Value, masks: Sequence[Value | None]) -> list[Value]:
+        places = (self.f.at(row, LANES * u, F32) for u in range(len(masks)))
+        return [self._load(*each) for each in zip(places, masks, strict=True)]
+
+    def _load(self, place: Value, mask: Value | None) -> Value:
         if mask is None:
-            return f.load(place, self.vector)
-        return f.load_masked(place, mask, self.vector)
+            return self.f.load(place, self.vector)
+        return self.f.load_masked(place, mask, self.vector)
 
 
 def _sums(f: Function, vectors: Sequence[Value]) -> Value:

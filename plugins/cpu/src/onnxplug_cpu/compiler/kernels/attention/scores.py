@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
@@ -92,45 +93,13 @@ class Rows:
         """
         f, form = self.f, self.form
         rows = [row._replace(scores=opaque(f, row.scores)) for row in rows]
-        masked = any(row.mask is not None for row in rows)
-
-        def load(index: Value) -> list[Value]:
-            return [f.load(f.at(row.scores, index, F32), _VECTOR) for row in rows]
-
-        def store(index: Value, xs: Sequence[Value]) -> None:
-            for row, x in zip(rows, xs, strict=True):
-                f.store(x, f.at(row.scores, index, F32))
-
-        def largest(
-            index: Value, lanes: Sequence[Value | None], *tops: Value
-        ) -> list[Value]:
-            xs = load(index)
-            if form.capped or masked:
-                xs = [
-                    self._prepare(x, row.mask, index, kept)
-                    for x, row, kept in zip(xs, rows, lanes, strict=True)
-                ]
-                store(index, xs)
-            xs = self._where(lanes, xs, -math.inf)
-            return [self._larger(x, top) for x, top in zip(xs, tops, strict=True)]
-
+        largest = functools.partial(self._largest, rows)
         tops = self._sweep(rows, least, most, largest, -math.inf)
         tops = [spread(f, top, self._larger) for top in tops]
         if form.undefined == "masked_zero":
             zero = f.zero(_VECTOR)
             tops = [f.select(t.compare("eq", -math.inf), zero, t) for t in tops]
-
-        def exponentials(
-            index: Value, lanes: Sequence[Value | None], *totals: Value
-        ) -> list[Value]:
-            es = [
-                exp_flushed(f, self.isa, x - top)
-                for x, top in zip(load(index), tops, strict=True)
-            ]
-            es = self._where(lanes, es, 0.0)
-            store(index, es)
-            return [total + e for total, e in zip(totals, es, strict=True)]
-
+        exponentials = functools.partial(self._exponentials, rows, tops)
         totals = self._sweep(rows, least, most, exponentials, 0.0)
         totals = [spread(f, total, lambda a, b: a + b) for total in totals]
         factors = [1.0 / total for total in totals]
@@ -141,12 +110,54 @@ class Rows:
             ]
 
         def scale(index: Value) -> None:
-            xs = [x * factor for x, factor in zip(load(index), factors, strict=True)]
+            loaded = self._load(rows, index)
+            xs = [x * factor for x, factor in zip(loaded, factors, strict=True)]
             if form.undefined == "zero":
                 xs = [f.select(x.compare("eq", x), x, 0.0) for x in xs]
-            store(index, xs)
+            self._store(rows, index, xs)
 
         f.loop(most, scale, step=LANES)
+
+    def _load(self, rows: Sequence[Row], index: Value) -> list[Value]:
+        f = self.f
+        return [f.load(f.at(row.scores, index, F32), _VECTOR) for row in rows]
+
+    def _store(self, rows: Sequence[Row], index: Value, xs: Sequence[Value]) -> None:
+        for row, x in zip(rows, xs, strict=True):
+            self.f.store(x, self.f.at(row.scores, index, F32))
+
+    def _largest(
+        self,
+        rows: Sequence[Row],
+        index: Value,
+        lanes: Sequence[Value | None],
+        *tops: Value,
+    ) -> list[Value]:
+        """The largest scores; writes them capped and masked."""
+        xs = self._load(rows, index)
+        if self.form.capped or any(row.mask is not None for row in rows):
+            xs = [
+                self._prepare(x, row.mask, index, kept)
+                for x, row, kept in zip(xs, rows, lanes, strict=True)
+            ]
+            self._store(rows, index, xs)
+        xs = self._where(lanes, xs, -math.inf)
+        return [self._larger(x, top) for x, top in zip(xs, tops, strict=True)]
+
+    def _exponentials(
+        self,
+        rows: Sequence[Row],
+        tops: Sequence[Value],
+        index: Value,
+        lanes: Sequence[Value | None],
+        *totals: Value,
+    ) -> list[Value]:
+        """The sums of exponentials; writes these."""
+        pairs = zip(self._load(rows, index), tops, strict=True)
+        es = [exp_flushed(self.f, self.isa, x - top) for x, top in pairs]
+        es = self._where(lanes, es, 0.0)
+        self._store(rows, index, es)
+        return [total + e for total, e in zip(totals, es, strict=True)]
 
     def _prepare(
         self, x: Value, mask: Value | None, index: Value, lanes: Value | None

@@ -8,6 +8,7 @@ that no instruction waits for the one before.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 
@@ -237,63 +238,75 @@ class _Rows:
     def run(self) -> None:
         """All passes."""
         f = self.f
-        zero = f.zero(self.type)
-        each = range(len(self.streams))
-        sums = self._sweep(self._first_turn, [zero] * len(self.streams))
+        sums = self._sweep(self._first_turn, [f.zero(self.type)] * len(self.streams))
         means: list[Value] = []
         squares = self._averages(sums)
         if self.form.centered:
-            rough = squares
-
-            def deviations(
-                places: Sequence[Sequence[Value]], lanes: Value | None, *sums: Value
-            ) -> list[Value]:
-                xs = [
-                    self.operands.load(self.source, place, lanes) - mean
-                    for place, mean in zip(places, rough, strict=True)
-                ]
-                if lanes is not None:
-                    xs = [f.select(lanes, x, 0.0) for x in xs]
-                return [
-                    *(sums[i] + xs[i] for i in each),
-                    *(f.fma(xs[i], xs[i], sums[len(xs) + i]) for i in each),
-                ]
-
-            found = self._averages(
-                self._sweep(deviations, [zero] * (2 * len(self.streams)))
-            )
-            errors, squares = found[: len(rough)], found[len(rough) :]
-            squares = [s - e * e for s, e in zip(squares, errors, strict=True)]
-            # the rounded square of a rounded mean can be the larger
-            squares = [f.select(s < 0.0, f.zero(s.type), s) for s in squares]
-            means = [mean + e for mean, e in zip(rough, errors, strict=True)]
+            means, squares = self._moments(squares)
         inverses = [1.0 / f.unary("sqrt", square + self.epsilon) for square in squares]
         for name, values in (("mean", means), ("inverse", inverses)):
             if name in self.number:
                 for stream, value in zip(self.streams, values, strict=True):
                     f.store(f.lane(value, 0), stream[self.number[name]])
+        self._sweep(functools.partial(self._last_turn, means, inverses), [])
 
-        def last_turn(
-            places: Sequence[Sequence[Value]], lanes: Value | None
-        ) -> list[Value]:
-            xs = [self.operands.load(self.source, place, lanes) for place in places]
-            if means:
-                xs = [x - mean for x, mean in zip(xs, means, strict=True)]
-            xs = [x * inverse for x, inverse in zip(xs, inverses, strict=True)]
-            scales, biases = (
-                self._load_shared(name, places, lanes) for name in ("scale", "bias")
-            )
-            for x, place, scale, bias in zip(xs, places, scales, biases, strict=True):
-                if scale is not None and bias is not None:
-                    x = f.fma(x, scale, bias)
-                elif scale is not None:
-                    x = x * scale
-                elif bias is not None:
-                    x = x + bias
-                self.operands.store(1, x, place, lanes)
-            return []
+    def _moments(self, rough: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Means and variances, from means that are rounded."""
+        f = self.f
+        zeros = [f.zero(self.type)] * (2 * len(rough))
+        sums = self._sweep(functools.partial(self._deviations, rough), zeros)
+        found = self._averages(sums)
+        errors, squares = found[: len(rough)], found[len(rough) :]
+        squares = [s - e * e for s, e in zip(squares, errors, strict=True)]
+        # the rounded square of a rounded mean can be the larger
+        squares = [f.select(s < 0.0, f.zero(s.type), s) for s in squares]
+        return [mean + e for mean, e in zip(rough, errors, strict=True)], squares
 
-        self._sweep(last_turn, [])
+    def _deviations(
+        self,
+        means: Sequence[Value],
+        places: Sequence[Sequence[Value]],
+        lanes: Value | None,
+        *sums: Value,
+    ) -> list[Value]:
+        """Sums of what the elements are apart from *means*, and of its squares."""
+        f, each = self.f, range(len(means))
+        xs = [
+            self.operands.load(self.source, place, lanes) - mean
+            for place, mean in zip(places, means, strict=True)
+        ]
+        if lanes is not None:
+            xs = [f.select(lanes, x, 0.0) for x in xs]
+        return [
+            *(sums[i] + xs[i] for i in each),
+            *(f.fma(xs[i], xs[i], sums[len(xs) + i]) for i in each),
+        ]
+
+    def _last_turn(
+        self,
+        means: Sequence[Value],
+        inverses: Sequence[Value],
+        places: Sequence[Sequence[Value]],
+        lanes: Value | None,
+    ) -> list[Value]:
+        """Writes the results."""
+        f = self.f
+        xs = [self.operands.load(self.source, place, lanes) for place in places]
+        if means:
+            xs = [x - mean for x, mean in zip(xs, means, strict=True)]
+        xs = [x * inverse for x, inverse in zip(xs, inverses, strict=True)]
+        scales, biases = (
+            self._load_shared(name, places, lanes) for name in ("scale", "bias")
+        )
+        for x, place, scale, bias in zip(xs, places, scales, biases, strict=True):
+            if scale is not None and bias is not None:
+                x = f.fma(x, scale, bias)
+            elif scale is not None:
+                x = x * scale
+            elif bias is not None:
+                x = x + bias
+            self.operands.store(1, x, place, lanes)
+        return []
 
     def _load_shared(
         self, name: str, places: Sequence[Sequence[Value]], lanes: Value | None

@@ -7,6 +7,7 @@ vectors of columns, go side by side, so that no instruction waits for the one be
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -179,7 +180,10 @@ class _Softmax(Generator):
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
         k = KernelFunction(module, name, self.words)
-        (_write_down if self.down else _write_across)(k, isa, self)
+        if self.down:
+            _write_down(k, isa, self)
+        else:
+            _Across(k, isa, self).write()
 
 
 def _capacity(isa: Isa) -> int:
@@ -376,73 +380,82 @@ def _in_passes(
     sweep(finish, [])
 
 
-def _write_across(k: KernelFunction, isa: Isa, form: _Softmax) -> None:
-    f = k.function
-    scores = _Scores(k, isa, form)
-    at = scores.operands.at
-    count, rows, chunk_rows = (
-        k.integer(name) for name in ("count", "rows", "chunk_rows")
-    )
-    begin = k.chunk * chunk_rows
-    end = f.minimum(begin + chunk_rows, rows)
-    walk = Walk(k, "row", form.rank, len(form.operands))
-    state = walk.start([k.pointer(name) for name, *_ in form.operands], begin)
-    ends = [f.first_lanes(count - LANES * u, LANES) for u in range(form.held)]
-
-    def held(number: int) -> Callable[..., list[Value]]:
-        def several(_: Value, *state: Value) -> list[Value]:
-            here = list(state)
-            streams = []
-            for _unused in range(number):
-                pointers = walk.pointers(here)
-                streams.append([at(pointers, LANES * u) for u in range(form.held)])
-                here = walk.advance(here)
-            # only the last two vectors can be cut off: the number is even
-            masks = [*([None] * (form.held - 2)), *ends[-2:]]
-            _in_registers(scores, streams, masks)
-            return here
-
-        return several
-
-    def swept(_: Value, *state: Value) -> list[Value]:
-        pointers = walk.pointers(state)
-
-        def sweep(
-            turn: Callable[..., Sequence[Value]], carried: Sequence[Value]
-        ) -> list[Value]:
-            full = count - count % (_SWEPT * LANES)
-
-            def whole(index: Value, *carried: Value) -> Sequence[Value]:
-                here = at(pointers, index)
-                places = [at(here, LANES * u) for u in range(_SWEPT)]
-                return turn(places, [None] * _SWEPT, *carried)
-
-            def part(index: Value, *carried: Value) -> Sequence[Value]:
-                lanes = f.first_lanes(count - index, LANES)
-                return turn([at(pointers, index)], [lanes], *carried)
-
-            carried = f.loop(full, whole, carried, step=_SWEPT * LANES)
-            return f.loop(count, part, carried, start=full, step=LANES)
-
-        def across(
-            vectors: Sequence[Value], combine: Callable[[Value, Value], Value]
-        ) -> list[Value]:
-            return [spread(f, _tree(vectors, combine), combine)] * len(vectors)
-
-        _in_passes(scores, _SWEPT, sweep, across)
-        return walk.advance(state)
-
-    number = form.side(isa)
-    if number > 1:
-        many = end - (end - begin) % number
-        state = f.loop(many, held(number), state, start=begin, step=number)
-        begin = many
-    f.loop(end, held(1) if form.held else swept, state, start=begin)
-    f.finish()
-
-
 _SWEPT = 4
 """Vectors of a row that are computed at a time, so that none waits for another."""
+
+
+class _Across:
+    """Rows along the lanes, in registers or by passes over memory."""
+
+    def __init__(self, k: KernelFunction, isa: Isa, form: _Softmax) -> None:
+        self.k, self.isa, self.form = k, isa, form
+        self.f, self.scores = k.function, _Scores(k, isa, form)
+        self.at = self.scores.operands.at
+        self.count, self.rows = k.integer("count"), k.integer("rows")
+        self.chunk_rows = k.integer("chunk_rows")
+
+    def write(self) -> None:
+        f, k, form = self.f, self.k, self.form
+        begin = k.chunk * self.chunk_rows
+        end = f.minimum(begin + self.chunk_rows, self.rows)
+        self.walk = Walk(k, "row", form.rank, len(form.operands))
+        state = self.walk.start([k.pointer(name) for name, *_ in form.operands], begin)
+        ends = [f.first_lanes(self.count - LANES * u, LANES) for u in range(form.held)]
+        # only the last two vectors can be cut off: the number is even
+        self.masks = [*([None] * (form.held - 2)), *ends[-2:]]
+        number = form.side(self.isa)
+        if number > 1:
+            many = end - (end - begin) % number
+            held = functools.partial(self._held, number)
+            state = f.loop(many, held, state, start=begin, step=number)
+            begin = many
+        one = functools.partial(self._held, 1) if form.held else self._swept
+        f.loop(end, one, state, start=begin)
+        f.finish()
+
+    def _held(self, number: int, _: Value, *state: Value) -> list[Value]:
+        """So many rows side by side, in registers."""
+        here = list(state)
+        streams = []
+        for _unused in range(number):
+            pointers = self.walk.pointers(here)
+            vectors = range(self.form.held)
+            streams.append([self.at(pointers, LANES * u) for u in vectors])
+            here = self.walk.advance(here)
+        _in_registers(self.scores, streams, self.masks)
+        return here
+
+    def _swept(self, _: Value, *state: Value) -> list[Value]:
+        """A row, by passes."""
+        sweep = functools.partial(self._sweep, self.walk.pointers(state))
+        _in_passes(self.scores, _SWEPT, sweep, self._spread)
+        return self.walk.advance(state)
+
+    def _sweep(
+        self,
+        pointers: Sequence[Value],
+        turn: Callable[..., Sequence[Value]],
+        carried: Sequence[Value],
+    ) -> list[Value]:
+        f, count = self.f, self.count
+        full = count - count % (_SWEPT * LANES)
+
+        def whole(index: Value, *carried: Value) -> Sequence[Value]:
+            here = self.at(pointers, index)
+            places = [self.at(here, LANES * u) for u in range(_SWEPT)]
+            return turn(places, [None] * _SWEPT, *carried)
+
+        def part(index: Value, *carried: Value) -> Sequence[Value]:
+            lanes = f.first_lanes(count - index, LANES)
+            return turn([self.at(pointers, index)], [lanes], *carried)
+
+        carried = f.loop(full, whole, carried, step=_SWEPT * LANES)
+        return f.loop(count, part, carried, start=full, step=LANES)
+
+    def _spread(
+        self, vectors: Sequence[Value], combine: Callable[[Value, Value], Value]
+    ) -> list[Value]:
+        return [spread(self.f, _tree(vectors, combine), combine)] * len(vectors)
 
 
 def _write_down(k: KernelFunction, isa: Isa, form: _Softmax) -> None:

@@ -150,39 +150,32 @@ class Accumulator:
             chains: accumulators at once.
         """
         f, lanes = self.f, self.type.lanes
-        identity = f.value(self.fold.identity, self.type)
         chain_step = chains * lanes
 
         def step(accumulator: Value, x: Value) -> Value:
             return self.fold.step(f, accumulator, change(x))
 
+        def whole(index: Value, *accumulators: Value) -> list[Value]:
+            place = elements.at(pointer, index)
+            return [
+                step(a, elements.load(elements.at(place, lanes * u)))
+                for u, a in enumerate(accumulators)
+            ]
+
+        def part(index: Value, accumulator: Value) -> list[Value]:
+            mask = f.first_lanes(count - index, lanes)
+            x = elements.load(elements.at(pointer, index), mask, self.fold.identity)
+            return [f.select(mask, step(accumulator, x), accumulator)]
+
         def block(begin: Value, *state: Value) -> list[Value]:
             end = f.minimum(begin + chain_step * BLOCK, count)
             full = end - ((end - begin) % chain_step)
-
-            def whole(index: Value, *accumulators: Value) -> list[Value]:
-                place = elements.at(pointer, index)
-                return [
-                    step(a, elements.load(elements.at(place, lanes * u)))
-                    for u, a in enumerate(accumulators)
-                ]
-
-            def part(index: Value, accumulator: Value) -> list[Value]:
-                mask = f.first_lanes(count - index, lanes)
-                x = elements.load(elements.at(pointer, index), mask, self.fold.identity)
-                return [f.select(mask, step(accumulator, x), accumulator)]
-
-            accumulators = f.loop(
-                full, whole, [identity] * chains, start=begin, step=chain_step
-            )
-            accumulators[:1] = f.loop(
-                end, part, accumulators[:1], start=full, step=lanes
-            )
-            while len(accumulators) > 1:
-                accumulators = [
-                    self.fold.combine(f, *accumulators[i : i + 2])
-                    for i in range(0, len(accumulators), 2)
-                ]
-            return self.absorb(state, accumulators[0])
+            empty = [f.value(self.fold.identity, self.type)] * chains
+            totals = f.loop(full, whole, empty, start=begin, step=chain_step)
+            totals[:1] = f.loop(end, part, totals[:1], start=full, step=lanes)
+            while len(totals) > 1:
+                pairs = zip(totals[::2], totals[1::2], strict=True)
+                totals = [self.fold.combine(f, a, b) for a, b in pairs]
+            return self.absorb(state, totals[0])
 
         return f.loop(count, block, state, step=chain_step * BLOCK)

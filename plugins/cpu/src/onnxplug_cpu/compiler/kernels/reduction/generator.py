@@ -6,7 +6,9 @@ to row; *short* reduces rows of a few vectors, as many rows at once as there are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import (
     F32,
@@ -227,61 +229,82 @@ def _joined(f: Function, fold: Fold, a: Value, b: Value, width: int) -> Value:
 
 def _down(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
     """From row to row."""
-    f, vector = k.function, source.type
-    lanes, count = vector.lanes, k.integer("count")
+    f, vector, count = k.function, source.type, k.integer("count")
     reduced = Walk(k, "reduced", form.reduced_rank, 1)
 
     def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[list[Value]]:
-        def fold_columns(
-            pointer: list[Value],
-            fold: Fold,
-            change: Callable[[list[Value]], list[Value]] = lambda xs: xs,
-        ) -> list[Value]:
-            accumulator = Accumulator(f, fold, vector)
-            starts = [accumulator.start() for _ in masks]
-            width = len(starts[0])
-            identity = f.value(fold.identity, vector)
-
-            def block(first: Value, *state: Value) -> list[Value]:
-                turns = f.minimum(count - first, f.value(BLOCK, I64))
-
-                def turn(_: Value, *state: Value) -> list[Value]:
-                    place = state[: len(state) - len(masks)]
-                    xs = change(
-                        [
-                            source.load(
-                                source.at(place[0], lanes * u), mask, fold.identity
-                            )
-                            for u, mask in enumerate(masks)
-                        ]
-                    )
-                    accumulators = [
-                        fold.step(f, a, x)
-                        for a, x in zip(state[-len(masks) :], xs, strict=True)
-                    ]
-                    return [*reduced.advance(place), *accumulators]
-
-                place = state[: len(state) - width * len(masks)]
-                totals = state[len(place) :]
-                after = f.loop(
-                    turns, turn, [*place, *[identity] * len(masks)], nonempty=True
-                )
-                result = after[: len(place)]
-                for u, a in enumerate(after[len(place) :]):
-                    result += accumulator.absorb(totals[width * u : width * (u + 1)], a)
-                return result
-
-            first = reduced.start(pointer)
-            flat = [value for start in starts for value in start]
-            after = f.loop(count, block, [*first, *flat], step=BLOCK)[len(first) :]
-            return [
-                accumulator.result(after[width * u : width * (u + 1)])
-                for u in range(len(masks))
-            ]
-
-        return _reduced_columns(f, isa, form.kind, vector, count, [x], fold_columns)
+        rows = _Rows(f, source, reduced, count, masks)
+        return _reduced_columns(f, isa, form.kind, vector, count, [x], rows.fold)
 
     return columns
+
+
+class _Rows(NamedTuple):
+    """Rows that are folded for some vectors of columns side by side.
+
+    Attributes:
+        source: loads vectors.
+        walk: goes from row to row.
+        rows: how many there are.
+        masks: of the vectors.
+    """
+
+    f: Function
+    source: Elements
+    walk: Walk
+    rows: Value
+    masks: Sequence[Value | None]
+
+    def fold(
+        self,
+        pointer: list[Value],
+        fold: Fold,
+        change: Callable[[list[Value]], list[Value]] = lambda xs: xs,
+    ) -> list[Value]:
+        """The vectors' totals, from the first row's address on."""
+        f, vectors = self.f, len(self.masks)
+        accumulator = Accumulator(f, fold, self.source.type)
+        starts = [accumulator.start() for _ in self.masks]
+        width = len(starts[0])
+        turn = functools.partial(self._turn, fold, change)
+
+        def block(first: Value, *state: Value) -> list[Value]:
+            turns = f.minimum(self.rows - first, f.value(BLOCK, I64))
+            place = state[: len(state) - width * vectors]
+            totals = state[len(place) :]
+            empty = [f.value(fold.identity, self.source.type)] * vectors
+            after = f.loop(turns, turn, [*place, *empty], nonempty=True)
+            result = after[: len(place)]
+            for u, total in enumerate(after[len(place) :]):
+                before = totals[width * u : width * (u + 1)]
+                result += accumulator.absorb(before, total)
+            return result
+
+        first = self.walk.start(pointer)
+        flat = [value for start in starts for value in start]
+        after = f.loop(self.rows, block, [*first, *flat], step=BLOCK)[len(first) :]
+        return [
+            accumulator.result(after[width * u : width * (u + 1)])
+            for u in range(vectors)
+        ]
+
+    def _turn(
+        self,
+        fold: Fold,
+        change: Callable[[list[Value]], list[Value]],
+        _: Value,
+        *state: Value,
+    ) -> list[Value]:
+        """A row more in the vectors' totals."""
+        source, vectors = self.source, len(self.masks)
+        place, totals = state[:-vectors], state[-vectors:]
+        xs = [
+            source.load(source.at(place[0], source.type.lanes * u), mask, fold.identity)
+            for u, mask in enumerate(self.masks)
+        ]
+        pairs = zip(totals, change(xs), strict=True)
+        after = [fold.step(self.f, total, x) for total, x in pairs]
+        return [*self.walk.advance(place), *after]
 
 
 def _reduced_by(
