@@ -109,12 +109,21 @@ class Provider(ep.ExecutionProvider):
         return Partition()
 
 
+class Spaces(ep.MemorySpaces):
+    """The device's."""
+
+    owned = frozenset({HERE.space})
+
+    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
+        return Context()
+
+
 class Factory(ep.EpFactory):
     """Drives one device of its own."""
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = NAME
-    memory_spaces = frozenset({HERE.space})
+    memory_spaces = Spaces()
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -124,9 +133,6 @@ class Factory(ep.EpFactory):
 
     def create(self, devices: Any, options: Any, session: Any) -> Provider:
         return Provider()
-
-    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
-        return Context()
 
 
 def prepare_runs() -> dict[str, Callable[[], None]]:

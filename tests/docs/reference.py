@@ -83,6 +83,9 @@ PAGES = {
                 "EpFactory", "ExecutionProvider", "CompiledPartition", "hookimpl",
                 "SelectionPolicy", "SPI_VERSION",
             ),
+            "Abilities of a factory": (
+                "MemorySpaces", "Verification", "CompatibilityCheck",
+            ),
             "Operators of a domain": (
                 "Domain", "Operator", "GraphEditor", "FunctionBody", "InferTypes",
             ),

@@ -16,6 +16,7 @@ from onnxplug.plugins import registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated import Stage
 from onnxplug_testing.simulated.context import SimulatedContext
+from onnxplug_testing.simulated.factory import SimulatedSpaces
 from onnxplug_testing.simulated.streams import SimulatedStream
 
 SIMULATED = "SimulatedExecutionProvider"
@@ -35,8 +36,10 @@ def on_device(array: np.ndarray) -> onnxplug.OrtValue:
 
 def lent_by(factory: SimulatedFactory) -> Any:
     """An array of the device's that another library made."""
-    location = ep.MemoryLocation(min(factory.memory_spaces), 0)
-    array = factory.create_context(location).device.empty([4], ep.DataType.FLOAT32)
+    location = ep.MemoryLocation(min(factory.memory_spaces.owned), 0)
+    array = factory.memory_spaces.create_context(location).device.empty(
+        [4], ep.DataType.FLOAT32
+    )
     factory.contexts.clear()
     return array
 
@@ -120,13 +123,13 @@ def test_a_stream_that_cannot_be_closed_is_logged(
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
-    create = SimulatedFactory.create_context
+    create = SimulatedSpaces.create_context
 
-    def count(self: SimulatedFactory, location: ep.MemoryLocation) -> SimulatedContext:
+    def count(self: SimulatedSpaces, location: ep.MemoryLocation) -> SimulatedContext:
         made.append(str(location))
         return create(self, location)
 
-    monkeypatch.setattr(SimulatedFactory, "create_context", count)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", count)
     return made
 
 
@@ -179,18 +182,18 @@ def test_a_device_that_dlpack_cannot_be_told_of_is_used_otherwise(
     factory, other = simulated(), simulated(name="TheOtherExecutionProvider")
     lent = lent_by(other)
     made.clear()
-    create = SimulatedFactory.create_context
+    create = SimulatedSpaces.create_context
 
     class Mute(SimulatedContext):
         dlpack_device = without("dlpack_device")  # type: ignore[assignment]
 
-    def mute(self: SimulatedFactory, location: ep.MemoryLocation) -> SimulatedContext:
+    def mute(self: SimulatedSpaces, location: ep.MemoryLocation) -> SimulatedContext:
         context = create(self, location)
-        if self is factory:
+        if self is factory.memory_spaces:
             context.__class__ = Mute
         return context
 
-    monkeypatch.setattr(SimulatedFactory, "create_context", mute)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", mute)
     for _ in range(2):
         np.testing.assert_array_equal(on_device(X).numpy(), X)
         assert factory.context().is_closed
@@ -236,17 +239,17 @@ def test_what_was_seen_of_an_ep_that_goes_meanwhile_is_not_seen_of_the_next(
         @dlpack_device.setter
         def dlpack_device(self, value: tuple[int, int]) -> None: ...
 
-    create = SimulatedFactory.create_context
+    create = SimulatedSpaces.create_context
 
     def replaced(
-        self: SimulatedFactory, location: ep.MemoryLocation
+        self: SimulatedSpaces, location: ep.MemoryLocation
     ) -> SimulatedContext:
         monkeypatch.undo()
         context = create(self, location)
         context.__class__ = Replaced
         return context
 
-    monkeypatch.setattr(SimulatedFactory, "create_context", replaced)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", replaced)
     with pytest.raises(InvalidArgument, match="whose memory no installed EP owns"):
         onnxplug.OrtValue.from_dlpack(lent)
     assert onnxplug.OrtValue.from_dlpack(lent).location == HERE
@@ -268,14 +271,14 @@ def test_a_space_that_cannot_be_had_hides_no_other_of_its_ep(
 ) -> None:
     factory = simulated(device_count=1)
     lent = lent_by(factory)
-    factory.memory_spaces = frozenset({"nearby", "simulated"})  # type: ignore[misc]
-    create = factory.create_context
+    factory.memory_spaces.owned = frozenset({"nearby", "simulated"})
+    create = factory.memory_spaces.create_context
 
     def only_one(location: ep.MemoryLocation) -> SimulatedContext:
         if location.space == "nearby":
             raise LookupError("not here")
         return create(location)
 
-    factory.create_context = only_one  # type: ignore[method-assign]
+    factory.memory_spaces.create_context = only_one  # type: ignore[method-assign]
     value = onnxplug.OrtValue.from_dlpack(lent)
     assert value.location == HERE

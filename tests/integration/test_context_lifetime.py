@@ -22,6 +22,7 @@ from onnxplug.errors import EpError
 from onnxplug.plugins import PluginRegistry, registry
 from onnxplug_testing import Knobs, SimulatedFactory
 from onnxplug_testing.simulated.context import SimulatedContext
+from onnxplug_testing.simulated.factory import SimulatedSpaces
 
 SIMULATED = "SimulatedExecutionProvider"
 HERE = ep.MemoryLocation("simulated", 0)
@@ -141,7 +142,9 @@ def test_what_is_captured_outlives_its_session(simulated: MakeSimulated) -> None
 
 
 def test_an_import_by_dlpack_is_a_use(factory: SimulatedFactory) -> None:
-    lent = factory.create_context(HERE).device.empty([4], ep.DataType.FLOAT32)
+    lent = factory.memory_spaces.create_context(HERE).device.empty(
+        [4], ep.DataType.FLOAT32
+    )
     factory.contexts.clear()  # the device of another library
     value = onnxplug.OrtValue.from_dlpack(lent)
     context = factory.context()
@@ -227,13 +230,13 @@ def test_a_context_is_made_once(
     factory: SimulatedFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[ep.MemoryLocation] = []
-    create = SimulatedFactory.create_context
+    create = SimulatedSpaces.create_context
 
-    def count(self: SimulatedFactory, location: ep.MemoryLocation) -> ep.DeviceContext:
+    def count(self: SimulatedSpaces, location: ep.MemoryLocation) -> ep.DeviceContext:
         made.append(location)
         return create(self, location)
 
-    monkeypatch.setattr(SimulatedFactory, "create_context", count)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", count)
     ready = threading.Barrier(4)
     sessions = []
 
@@ -266,7 +269,7 @@ def test_another_is_made_when_the_last_is_closed(
     factory: SimulatedFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing, go_on = threading.Event(), threading.Event()
-    close, create = SimulatedContext.close, SimulatedFactory.create_context
+    close, create = SimulatedContext.close, SimulatedSpaces.create_context
     log: list[str] = []
 
     def close_slowly(self: SimulatedContext) -> None:
@@ -275,13 +278,13 @@ def test_another_is_made_when_the_last_is_closed(
         close(self)
         log.append("closed")
 
-    def note(self: SimulatedFactory, location: ep.MemoryLocation) -> SimulatedContext:
+    def note(self: SimulatedSpaces, location: ep.MemoryLocation) -> SimulatedContext:
         log.append("made")
         return create(self, location)
 
     values = [on_device(X)]
     monkeypatch.setattr(SimulatedContext, "close", close_slowly)
-    monkeypatch.setattr(SimulatedFactory, "create_context", note)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", note)
     dropping = threading.Thread(target=values.clear)
     dropping.start()
     assert closing.wait(20)

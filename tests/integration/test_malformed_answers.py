@@ -49,6 +49,16 @@ class Factory(ep.EpFactory):
         return Provider()
 
 
+def taking(seconds: Any) -> ep.Verification:
+    class Taking(ep.Verification):
+        compile_seconds = seconds
+
+        def probes(self, device: ep.EpDevice) -> Any:
+            return ()
+
+    return Taking()
+
+
 def refusal(reason: Any) -> Callable[..., Any]:
     def get_capability(self: Any, graph: ep.Graph) -> Any:
         refused = ep.Refusal(node=0, reason=reason)
@@ -154,9 +164,9 @@ DECLARED: dict[str, tuple[str, Any, str]] = {
     ),
     "hardware of no kind": ("tried_on", {"tpu": "a TPU"}, "tried_on .*'tpu'"),
     "hardware in no words": ("tried_on", {ep.DeviceType.GPU: 1}, "tried_on .*: 1}"),
-    "a time in words": ("probe_compile_seconds", "long", "'long'; expected a number"),
-    "no time": ("probe_compile_seconds", 0, "is 0; expected more than 0"),
-    "a time without end": ("probe_compile_seconds", float("inf"), "can wait"),
+    "a time in words": ("verification", taking("long"), "'long'; expected a number"),
+    "no time": ("verification", taking(0), "is 0; expected more than 0"),
+    "a time without end": ("verification", taking(float("inf")), "can wait"),
     "a default of no type": ("options", {"mode": ep.Option(default=None)}, "None"),  # type: ignore
 }
 

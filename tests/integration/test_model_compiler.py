@@ -14,6 +14,7 @@ from onnxruntime.capi import _pybind_state as of_onnxruntime
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug.errors import (
     ContextError,
     Fail,
@@ -366,7 +367,7 @@ def test_the_info_of_a_model_is_that_of_onnx_runtimes_question(
     target = compile_ahead(source, tmp_path / "c.onnx")
     info = onnxplug.get_compatibility_info_from_model(target, EP)
     (device,) = factory.supported_devices(())
-    assert info == factory.compatibility_info(device)
+    assert info == SameCompiler(factory).compatibility_info(device)
     data = Path(target).read_bytes()
     for asked in (EP, "CPUExecutionProvider"):
         theirs = of_onnxruntime.get_compatibility_info_from_model(target, asked)
@@ -399,7 +400,7 @@ def test_what_cannot_be_asked(simulated) -> None:
     second = simulated(name="OtherExecutionProvider")
     (one,), (other,) = first.supported_devices(()), second.supported_devices(())
     ask = onnxplug.get_model_compatibility_for_ep_devices
-    info = first.compatibility_info(one)
+    info = SameCompiler(first).compatibility_info(one)
     assert ask([one], info).name == "EP_SUPPORTED_OPTIMAL"
     assert ask([other], info).name == "EP_NOT_APPLICABLE"
     with pytest.raises(InvalidArgument, match="one or more"):

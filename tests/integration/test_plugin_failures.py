@@ -26,6 +26,7 @@ from onnxplug_testing.simulated import (
     streams,
     transfer,
 )
+from onnxplug_testing.simulated.factory import SimulatedSpaces
 
 MODEL = onnx.parser.parse_model(
     """
@@ -40,7 +41,7 @@ MakeSimulated = Callable[..., SimulatedFactory]
 CALLS = [
     (SimulatedFactory, "supported_devices", "devices"),
     (SimulatedFactory, "create", "create"),
-    (SimulatedFactory, "create_context", "create"),
+    (SimulatedSpaces, "create_context", "create"),
     (context.SimulatedContext, "allocator", "create"),
     (context.SimulatedContext, "create_stream", "run"),
     (context.SimulatedContext, "data_type", "run"),
@@ -113,7 +114,7 @@ def test_an_error_without_a_text_has_no_colon_at_its_end(
     def fail(*arguments: Any) -> Any:
         raise RuntimeError
 
-    monkeypatch.setattr(SimulatedFactory, "create_context", fail)
+    monkeypatch.setattr(SimulatedSpaces, "create_context", fail)
     with pytest.raises(EpError) as caught:
         use()
     assert str(caught.value) == f"{NAME} failed in create_context: RuntimeError"

@@ -240,8 +240,13 @@ def test_constants_are_not_folded_by_a_family_that_fails() -> None:
         def find_kernel(self, graph: ep.Graph, node: ep.Node) -> Any:
             return {"Add": wrong_add, "Mul": np.multiply}[node.op_type]
 
+    class OfAdd(ep.Verification):
+        def probes(self, device: ep.EpDevice) -> Iterable[Probe]:
+            return [probe("Add")]
+
     class HostFactory(ep.EpFactory):
-        spi_version = (0, 4)
+        spi_version = (0, 6)
+        verification = OfAdd()
         name = "HostExecutionProvider"
 
         def supported_devices(self, devices: Any) -> Iterable[ep.EpDevice]:
@@ -249,9 +254,6 @@ def test_constants_are_not_folded_by_a_family_that_fails() -> None:
 
         def create(self, devices: Any, options: Any, session: Any) -> HostEp:
             return HostEp()
-
-        def probes(self, device: ep.EpDevice) -> Iterable[Probe]:
-            return [probe("Add")]
 
     registry.add(HostFactory())
     options = onnxplug.SessionOptions()
@@ -413,7 +415,8 @@ def test_a_factory_that_fails_is_told_and_its_ep_used(
         return answer
 
     factory = simulated(probes=PROBES)
-    monkeypatch.setattr(factory, method, give)
+    supplies = factory.verification if method == "probes" else factory
+    monkeypatch.setattr(supplies, method, give)
     with pytest.warns(EpWarning) as warned:
         session = open_session("y = Add (x, x)")
     assert placed(session) == {"Add": SIMULATED}

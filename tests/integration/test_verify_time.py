@@ -23,6 +23,7 @@ from onnxplug.verify.check import SECONDS as LIMIT
 from onnxplug.verify.check import TIMEOUTS, known_verdicts
 from onnxplug.verify.code import code_digest
 from onnxplug_testing import Knobs, SimulatedFactory
+from onnxplug_testing.simulated.factory import SimulatedVerification
 
 SIMULATED = "SimulatedExecutionProvider"
 X = np.array([[1, -2], [3, 0.5]], np.float32)
@@ -194,7 +195,7 @@ def test_compiling_has_a_limit_of_its_own(
     new_process: Callable[..., SimulatedFactory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onnxplug.verify.check.SECONDS", 1.2)
-    monkeypatch.setattr(SlowToCreate, "probe_compile_seconds", 60, raising=False)
+    monkeypatch.setattr(SimulatedVerification, "compile_seconds", 60)
     factory = new_process(SlowToCreate(Knobs(probes=PROBES)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -206,7 +207,7 @@ def test_an_ep_states_that_limit(
     new_process: Callable[..., SimulatedFactory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onnxplug.verify.check.SECONDS", 60)
-    monkeypatch.setattr(SlowToCreate, "probe_compile_seconds", 0.25, raising=False)
+    monkeypatch.setattr(SimulatedVerification, "compile_seconds", 0.25)
     factory = new_process(SlowToCreate(Knobs(probes=PROBES)))
     with pytest.warns(EpWarning, match="no time to check"):
         open_session()

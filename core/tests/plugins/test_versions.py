@@ -73,7 +73,7 @@ def test_an_ep_that_defines_what_is_gone_is_told_what_there_is(
         assert str(caught.value) == (
             f"{NAME} is incompatible: written for SPI {version[0]}.{version[1]}, it "
             f"defines EpFactory.{method}, which SPI 0.4 replaced by "
-            "EpFactory.memory_spaces and create_context; upgrade the plugin to a "
+            "EpFactory.memory_spaces; upgrade the plugin to a "
             "release for SPI 0.4, or ask its makers for one"
         )
         assert caught.value.plugin == NAME

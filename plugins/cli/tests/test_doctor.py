@@ -212,7 +212,7 @@ def test_a_plugin_that_relies_on_what_is_gone_is_incompatible(doctor, site) -> N
     assert plugin["state"] == PluginState.INCOMPATIBLE
     assert plugin["reason"] == (
         "written for SPI 0.1, it defines EpFactory.create_stream, which SPI 0.4 "
-        "replaced by EpFactory.memory_spaces and create_context"
+        "replaced by EpFactory.memory_spaces"
     )
     assert plugin["remedy"] == (
         "upgrade the plugin to a release for SPI 0.4, or ask its makers for one"

@@ -15,6 +15,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnxplug
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug.ep import Compatibility, EpDevice
 from onnxplug.errors import ContextError, ContextMismatch, EpWarning
 from onnxplug_openvino.factory import OpenVINOFactory
@@ -193,24 +194,24 @@ def cpu() -> EpDevice:
 
 
 def test_what_another_processor_compiled_is_openvinos_to_judge() -> None:
-    factory = OpenVINOFactory()
-    info = another_processor(factory.compatibility_info(cpu()))
-    verdict, reason = factory.check(cpu(), info)
+    compatibility = OpenVINOFactory().compatibility
+    info = another_processor(compatibility.compatibility_info(cpu()))
+    verdict, reason = compatibility.check(cpu(), info)
     assert verdict is Compatibility.RECOMPILE
     assert "device description 'Another Processor'" in reason
     facts = json.loads(info)
     facts["machine"] = "pdp11"
-    verdict, _ = factory.check(cpu(), json.dumps(facts))
+    verdict, _ = compatibility.check(cpu(), json.dumps(facts))
     assert verdict is Compatibility.UNSUPPORTED
 
 
 def test_what_another_processor_compiled_is_used_if_openvino_takes_it(
     model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = OpenVINOFactory.compatibility_info
+    really = SameCompiler.compatibility_info
     with monkeypatch.context() as patch:
         patch.setattr(
-            OpenVINOFactory,
+            SameCompiler,
             "compatibility_info",
             lambda self, device: another_processor(really(self, device)),
         )

@@ -53,7 +53,7 @@ class Lab:
         self.factory = SimulatedFactory(Knobs(**knobs))
         (device,) = self.factory.supported_devices([])
         location = ep.MemoryLocation(self.factory.knobs.space, 0)
-        self.context = self.factory.create_context(location)
+        self.context = self.factory.memory_spaces.create_context(location)
         session: Any = Session([self.context])
         self.provider = self.factory.create([device], options or {}, session)
         self.allocator = self.context.device

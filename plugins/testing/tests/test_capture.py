@@ -26,7 +26,9 @@ F32 = DataType.FLOAT32
 
 
 def make_device(**knobs: Any) -> SimulatedContext:
-    return SimulatedFactory(Knobs(captures=True, **knobs)).create_context(HERE)
+    return SimulatedFactory(Knobs(captures=True, **knobs)).memory_spaces.create_context(
+        HERE
+    )
 
 
 def noted(function: Callable[[], None]) -> tuple[SimulatedStream, SimulatedGraph]:
@@ -169,7 +171,7 @@ def test_a_stream_is_not_closed_while_it_captures() -> None:
 
 
 def test_captures_are_begun_where_there_are_some_and_before_they_end() -> None:
-    plain = SimulatedFactory().create_context(HERE).create_stream()
+    plain = SimulatedFactory().memory_spaces.create_context(HERE).create_stream()
     with pytest.raises(RuntimeError, match="whose context does not capture"):
         plain.begin_capture()
     with pytest.raises(RuntimeError, match=r"ended on a stream .* that has none"):

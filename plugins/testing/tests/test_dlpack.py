@@ -28,7 +28,9 @@ def device() -> SimulatedContext:
 
 def make_device(ordinal: int = 0) -> SimulatedContext:
     location = ep.MemoryLocation("simulated", ordinal)
-    return SimulatedFactory(Knobs(device_count=2)).create_context(location)
+    return SimulatedFactory(Knobs(device_count=2)).memory_spaces.create_context(
+        location
+    )
 
 
 def upload(device: SimulatedContext, array: np.ndarray) -> DeviceArray:

@@ -99,7 +99,7 @@ class Session:
     """A session, as far as a factory asks it."""
 
     def __init__(self, factory: SimulatedFactory) -> None:
-        self.context = factory.create_context
+        self.context = factory.memory_spaces.create_context
 
 
 def test_an_ep_works_on_the_first_device_given() -> None:
@@ -115,12 +115,15 @@ def test_an_ep_works_on_the_first_device_given() -> None:
 def test_an_ep_can_work_in_the_memory_of_another() -> None:
     owner = SimulatedFactory()
     guest = SimulatedFactory(Knobs(name="GuestExecutionProvider", shares="simulated"))
-    assert (owner.memory_spaces, guest.memory_spaces) == ({"simulated"}, frozenset())
+    assert (owner.memory_spaces.owned, guest.memory_spaces.owned) == (
+        {"simulated"},
+        frozenset(),
+    )
     (pair,) = guest.supported_devices([])
     provider = guest.create([pair], {}, Session(owner))
     assert provider.location == HERE
     with pytest.raises(RuntimeError, match="not in its memory spaces"):
-        guest.create_context(HERE)
+        guest.memory_spaces.create_context(HERE)
 
 
 def test_creating_fails_on_demand() -> None:
@@ -141,7 +144,10 @@ def test_two_simulated_eps_have_two_memories() -> None:
         "LeftExecutionProvider",
         "RightExecutionProvider",
     )
-    assert (left.memory_spaces, right.memory_spaces) == ({"left"}, {"right"})
+    assert (left.memory_spaces.owned, right.memory_spaces.owned) == (
+        {"left"},
+        {"right"},
+    )
     assert SimulatedFactory.name == "SimulatedExecutionProvider"
     assert not right.transfer.can_copy(ep.MemoryLocation("left", 0), ep.HOST)
 
@@ -167,16 +173,16 @@ def test_captures_are_asked_for_by_an_option(can: bool, asked: bool) -> None:
 def test_a_location_has_one_context_at_a_time() -> None:
     factory = SimulatedFactory(Knobs(device_count=2))
     first, other = (
-        factory.create_context(ep.MemoryLocation("simulated", ordinal))
+        factory.memory_spaces.create_context(ep.MemoryLocation("simulated", ordinal))
         for ordinal in (0, 1)
     )
     assert first.transfer is other.transfer is factory.transfer
     assert first.allocator(DEVICE) is first.allocator(DEVICE) is factory.allocator()
     assert other.allocator(DEVICE) is factory.allocator(1)
     with pytest.raises(RuntimeError, match="a second context of simulated:0"):
-        factory.create_context(HERE)
+        factory.memory_spaces.create_context(HERE)
     first.close()
-    again = factory.create_context(HERE)
+    again = factory.memory_spaces.create_context(HERE)
     assert again is not first
     assert factory.context() is again
 
@@ -184,14 +190,16 @@ def test_a_location_has_one_context_at_a_time() -> None:
 def test_there_is_no_context_elsewhere() -> None:
     factory = SimulatedFactory()
     with pytest.raises(LookupError, match="has 1 devices, not simulated:1"):
-        factory.create_context(ep.MemoryLocation("simulated", 1))
+        factory.memory_spaces.create_context(ep.MemoryLocation("simulated", 1))
     with pytest.raises(RuntimeError, match="context of cuda:0, which is not in"):
-        factory.create_context(ep.MemoryLocation("cuda", 0))
+        factory.memory_spaces.create_context(ep.MemoryLocation("cuda", 0))
 
 
 def test_making_a_context_fails_on_demand() -> None:
     with pytest.raises(SimulatedFailure, match="fail at create_context"):
-        SimulatedFactory(Knobs(fail_at=Stage.CONTEXT)).create_context(HERE)
+        SimulatedFactory(Knobs(fail_at=Stage.CONTEXT)).memory_spaces.create_context(
+            HERE
+        )
 
 
 def test_findings_are_told_to_doctor() -> None:

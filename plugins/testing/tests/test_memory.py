@@ -30,7 +30,7 @@ def device() -> SimulatedContext:
 
 
 def make_device(**knobs: Any) -> SimulatedContext:
-    return SimulatedFactory(Knobs(**knobs)).create_context(HERE)
+    return SimulatedFactory(Knobs(**knobs)).memory_spaces.create_context(HERE)
 
 
 def upload(device: SimulatedContext, array: np.ndarray) -> DeviceArray:
@@ -181,8 +181,8 @@ def test_only_the_ways_of_the_devices_are_known(device, source, target, known) -
 
 def test_devices_have_memory_of_their_own() -> None:
     devices = SimulatedFactory(Knobs(device_count=2))
-    near = devices.create_context(HERE)
-    far = devices.create_context(ep.MemoryLocation("simulated", 1))
+    near = devices.memory_spaces.create_context(HERE)
+    far = devices.memory_spaces.create_context(ep.MemoryLocation("simulated", 1))
     first, second = upload(near, X), far.device.empty((4,), DataType.FLOAT32)
     assert second.location != first.location
     near.transfer.copy([(first, second)], None)

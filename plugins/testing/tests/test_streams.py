@@ -29,7 +29,7 @@ class Lab:
 
     def __init__(self, seed: int | None = None, **knobs: Any) -> None:
         self.factory = SimulatedFactory(Knobs(seed=seed, **knobs))
-        self.context = self.factory.create_context(HERE)
+        self.context = self.factory.memory_spaces.create_context(HERE)
         self.done: list[str] = []
 
     def stream(self) -> SimulatedStream:
@@ -296,7 +296,9 @@ def test_streams_wait_for_other_devices(schedules: tuple[str, str]) -> None:
 def test_some_streams_wait_for_their_own_device_only(maker: str) -> None:
     lab = Lab(foreign_events=False, device_count=2)
     others = {
-        "another device": lab.factory.create_context(ep.MemoryLocation(SPACE, 1)),
+        "another device": lab.factory.memory_spaces.create_context(
+            ep.MemoryLocation(SPACE, 1)
+        ),
         "another EP": Lab().context,
         "its own": lab.context,
     }
@@ -457,7 +459,7 @@ def test_a_process_ends_with_work_that_nobody_waits_for() -> None:
 import threading
 from onnxplug.ep import MemoryLocation
 from onnxplug_testing import Knobs, SimulatedFactory
-context = SimulatedFactory(Knobs(schedule="threaded")).create_context(
+context = SimulatedFactory(Knobs(schedule="threaded")).memory_spaces.create_context(
     MemoryLocation("simulated", 0)
 )
 started = threading.Event()
@@ -484,7 +486,8 @@ from onnxplug_testing.simulated.monitor import MONITOR
 
 def context(schedule):
     location = MemoryLocation("simulated", 0)
-    return SimulatedFactory(Knobs(schedule=schedule)).create_context(location)
+    factory = SimulatedFactory(Knobs(schedule=schedule))
+    return factory.memory_spaces.create_context(location)
 
 def hold():
     with MONITOR:

@@ -162,6 +162,25 @@ class Module:
         self._log.append("synchronize all")
 
 
+class DeviceSpaces(ep.MemorySpaces):
+    """That of the pretended device, to spare.
+
+    Args:
+        log: what streams were told, in order.
+    """
+
+    spare = frozenset({SPACE})
+
+    def __init__(self, place: PretendedPlace, log: list[str]) -> None:
+        self._place = place
+        self._log = log
+
+    def create_context(self, location: ep.MemoryLocation) -> TorchContext:
+        import torch
+
+        return TorchContext(torch, self._place, Module(self._log))
+
+
 class DeviceFactory(TorchFactory):
     """The EP's factory, of one pretended device.
 
@@ -171,12 +190,11 @@ class DeviceFactory(TorchFactory):
     """
 
     name = NAME
-    memory_spaces = frozenset()
-    spare_memory_spaces = frozenset({SPACE})
+    verification = None
 
     def __init__(self, place: type[PretendedPlace] = PretendedPlace) -> None:
         self.log: list[str] = []
-        self._place = place(SPACE, 0)
+        self.memory_spaces = DeviceSpaces(place(SPACE, 0), self.log)
         self.providers: list[TorchProvider] = []
 
     def supported_devices(
@@ -212,14 +230,6 @@ class DeviceFactory(TorchFactory):
         )
         self.providers.append(provider)
         return provider
-
-    def create_context(self, location: ep.MemoryLocation) -> TorchContext:
-        import torch
-
-        return TorchContext(torch, self._place, Module(self.log))
-
-    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
-        return []
 
 
 class Lent:
@@ -328,16 +338,28 @@ class OwnerTransfer(ep.DataTransfer):
             tensors[1].copy_(tensors[0])
 
 
+class OwnerSpaces(ep.MemorySpaces):
+    """That of the pretended device."""
+
+    owned = frozenset({SPACE})
+
+    def __init__(self, handle: int, log: list[str]) -> None:
+        self._log = log
+        self._handle = handle
+
+    def create_context(self, location: ep.MemoryLocation) -> OwnerContext:
+        return OwnerContext(self._log, self._handle)
+
+
 class OwnerFactory(ep.EpFactory):
     """An EP that owns the pretended device's memory, and takes no node."""
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = "OwnerExecutionProvider"
-    memory_spaces = frozenset({SPACE})
 
     def __init__(self, handle: int, log: list[str]) -> None:
         self.log = log
-        self._handle = handle
+        self.memory_spaces = OwnerSpaces(handle, log)
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -351,6 +373,3 @@ class OwnerFactory(ep.EpFactory):
         session: ep.SessionContext,
     ) -> ep.ExecutionProvider:
         raise NotImplementedError
-
-    def create_context(self, location: ep.MemoryLocation) -> OwnerContext:
-        return OwnerContext(self.log, self._handle)

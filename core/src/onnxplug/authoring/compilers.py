@@ -1,8 +1,4 @@
-"""What compiled partitions depend on, as text, and how two such texts differ.
-
-An EP's factory says what its compiled partitions depend on; later, perhaps in another
-process or on another machine, a factory of the same EP judges that text.
-"""
+"""What compiled partitions depend on, as text, and how two such texts differ."""
 
 from __future__ import annotations
 
@@ -11,59 +7,63 @@ import platform
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from onnxplug.ep.compatibility import Compatibility
+from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
 from onnxplug.ep.devices import EpDevice
+from onnxplug.ep.factory import EpFactory
 
 _FORMAT: Final = 1
 
 
-def describe_compiler(
-    ep_name: str, version: str, engine: Mapping[str, str], device: EpDevice
-) -> str:
-    """What compiled partitions depend on: EP, engine, system and device, as JSON."""
-    facts = {
-        "format": _FORMAT,
-        "ep": ep_name,
-        "version": version,
-        "engine": dict(engine),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "device": _identity(device),
-    }
-    return json.dumps(facts, sort_keys=True)
-
-
-def compare_compilers(
-    here: str, there: str, *, portable: Collection[str] = ()
-) -> tuple[Compatibility, str]:
-    """How what compiled *there* fits what would compile *here*, and why.
-
-    Both are texts of :func:`describe_compiler`; *there* may be anything.  The reason is
-    empty for ``OPTIMAL``.
+class SameCompiler(CompatibilityCheck):
+    """Has restored what the same compiler made: the same EP and engine, in the same
+    versions, on the same system, for the same model of device.
 
     Args:
-        portable: facts, such as ``device description``, of which others just make it
-            worth compiling anew.
+        factory: the EP's.
     """
-    own: dict[str, Any] = json.loads(here)
-    other = _read(there)
-    if other is None:
-        return (
-            Compatibility.UNSUPPORTED,
-            "what it says of its origin was not written by this EP, or was damaged",
-        )
-    if other.get("ep") != own["ep"]:
-        return (
-            Compatibility.NOT_APPLICABLE,
-            f"it was compiled by {other.get('ep')}, not by {own['ep']}",
-        )
-    differences = dict(_differences(own, other))
-    verdict = Compatibility.OPTIMAL
-    if differences:
-        verdict = Compatibility.RECOMPILE
-    if not differences.keys() <= set(portable):
-        verdict = Compatibility.UNSUPPORTED
-    return verdict, "; ".join(differences.values())
+
+    def __init__(self, factory: EpFactory) -> None:
+        self._factory = factory
+
+    def compatibility_info(self, device: EpDevice) -> str:
+        """EP, engine, system and device, as JSON."""
+        facts = {
+            "format": _FORMAT,
+            "ep": self._factory.name,
+            "version": self._factory.version,
+            "engine": dict(self._factory.engine_versions(device)),
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "device": _identity(device),
+        }
+        return json.dumps(facts, sort_keys=True)
+
+    def portable(self, device: EpDevice) -> Collection[str]:
+        """(optional) Facts, such as ``device description``, of which others just make
+        it worth compiling anew.  Defaults to none."""
+        return ()
+
+    def check(self, device: EpDevice, info: str) -> tuple[Compatibility, str]:
+        """Whatever differs makes it unsupported, but for what is :meth:`portable`."""
+        own: dict[str, Any] = json.loads(self.compatibility_info(device))
+        other = _read(info)
+        if other is None:
+            return (
+                Compatibility.UNSUPPORTED,
+                "what it says of its origin was not written by this EP, or was damaged",
+            )
+        if other.get("ep") != own["ep"]:
+            return (
+                Compatibility.NOT_APPLICABLE,
+                f"it was compiled by {other.get('ep')}, not by {own['ep']}",
+            )
+        differences = dict(_differences(own, other))
+        verdict = Compatibility.OPTIMAL
+        if differences:
+            verdict = Compatibility.RECOMPILE
+        if not differences.keys() <= set(self.portable(device)):
+            verdict = Compatibility.UNSUPPORTED
+        return verdict, "; ".join(differences.values())
 
 
 def _identity(device: EpDevice) -> dict[str, Any]:

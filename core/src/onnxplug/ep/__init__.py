@@ -79,19 +79,19 @@ from onnxplug.errors import (
 from onnxplug.interruption import raise_interruption
 
 if TYPE_CHECKING:
-    from onnxplug.ep.compatibility import Compatibility
+    from onnxplug.ep.compatibility import Compatibility, CompatibilityCheck
     from onnxplug.ep.costs import Costs
-    from onnxplug.ep.device_context import DeviceContext, MemoryKind
+    from onnxplug.ep.device_context import DeviceContext, MemoryKind, MemorySpaces
     from onnxplug.ep.domain import Domain, FunctionBody, InferTypes, Operator
     from onnxplug.ep.editor import GraphEditor
     from onnxplug.ep.hooks import hookimpl
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo, SelectionPolicy
-    from onnxplug.ep.probe import Probe
     from onnxplug.ep.random import next_seed
     from onnxplug.ep.refused import RefusedDevice
     from onnxplug.ep.size import Size
     from onnxplug.ep.streams import CapturedGraph, CapturePhase, Event, Stream
+    from onnxplug.ep.verification import Probe, Verification
     from onnxplug.ep.weights import WeightSource, WeightStore
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "CapturePhase",
     "CapturedGraph",
     "Compatibility",
+    "CompatibilityCheck",
     "CompiledPartition",
     "ComputeCapability",
     "Costs",
@@ -132,6 +133,7 @@ __all__ = [
     "MapType",
     "MemoryKind",
     "MemoryLocation",
+    "MemorySpaces",
     "ModelInfo",
     "Node",
     "NodeError",
@@ -172,6 +174,7 @@ __all__ = [
     "ValueInfo",
     "ValueLocations",
     "ValueType",
+    "Verification",
     "WeightSource",
     "WeightStore",
     "hookimpl",
@@ -187,6 +190,7 @@ _LATER = {
     "CapturePhase": "streams",
     "CapturedGraph": "streams",
     "Compatibility": "compatibility",
+    "CompatibilityCheck": "compatibility",
     "Costs": "costs",
     "DeviceContext": "device_context",
     "Domain": "domain",
@@ -195,14 +199,16 @@ _LATER = {
     "GraphEditor": "editor",
     "InferTypes": "domain",
     "MemoryKind": "device_context",
+    "MemorySpaces": "device_context",
     "ModelInfo": "policy",
     "Operator": "domain",
     "OperatorSupport": "operators",
-    "Probe": "probe",
+    "Probe": "verification",
     "RefusedDevice": "refused",
     "SelectionPolicy": "policy",
     "Size": "size",
     "Stream": "streams",
+    "Verification": "verification",
     "WeightSource": "weights",
     "WeightStore": "weights",
     "hookimpl": "hooks",

@@ -35,8 +35,8 @@ class DeviceContext(ABC):
     The host closes it when nothing uses it any more: no session that is open has an EP
     that asked for it, or values there, and no ``OrtValue``, binding or captured graph
     is left.  What is used later gets a new one, which is made when this one is closed.
-    It stays until its EP is unregistered, or the process ends, if the factory says so
-    (:attr:`onnxplug.ep.EpFactory.keeps_contexts`), or if an array of it was given to
+    It stays until its EP is unregistered, or the process ends, if its maker says so
+    (:attr:`MemorySpaces.keeps_contexts`), or if an array of it was given to
     another library by DLPack, whose use the host cannot see.  It is closed before the
     factory is.
     """
@@ -122,3 +122,35 @@ class DeviceContext(ABC):
         ask for none of its own location.  What it raises is logged.
         """
         return None
+
+
+class MemorySpaces(ABC):
+    """The memories that an EP owns: the spaces, such as ``cuda``, whose contexts it
+    makes.
+
+    No two EPs own one.  An EP in a space of another's gets the context from the host.
+    """
+
+    owned: frozenset[str] = frozenset()
+    """The spaces that are its own."""
+
+    spare: frozenset[str] = frozenset()
+    """Those whose contexts it makes where no EP that can be loaded owns them; of
+    several such EPs the first by name does.  The EP has to work in a context of
+    another's as well."""
+
+    keeps_contexts: bool = False
+    """Its contexts stay open when nothing uses them any more, until the EP is
+    unregistered or the process ends: where making one takes long, or what the EP's
+    factory holds refers to them."""
+
+    @abstractmethod
+    def create_context(self, location: MemoryLocation) -> DeviceContext:
+        """The context of *location*, in one of :attr:`owned` or of :attr:`spare`.
+
+        Called when the location is first used, and again when it is after the context
+        was closed; never while there is one.
+
+        Raises:
+            LookupError: there is no such device.
+        """

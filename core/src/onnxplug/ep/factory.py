@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
-    from onnxplug.ep.compatibility import Compatibility
-    from onnxplug.ep.device_context import DeviceContext
+    from onnxplug.ep.compatibility import CompatibilityCheck
+    from onnxplug.ep.device_context import DeviceContext, MemorySpaces
     from onnxplug.ep.operators import OperatorSupport
     from onnxplug.ep.policy import ModelInfo
-    from onnxplug.ep.probe import Probe
     from onnxplug.ep.refused import RefusedDevice
+    from onnxplug.ep.verification import Verification
     from onnxplug.ep.weights import WeightStore
 
 
@@ -126,6 +126,10 @@ class SessionContext(Protocol):
 class EpFactory(ABC):
     """Creates an EP.  One instance per EP name and process; it holds no device.
 
+    An author writes what is here without a value, and the two methods that are
+    abstract.  The rest may be left as it is: an ability that the EP has not is
+    ``None``, and one that it has is an object, of a class of its own.
+
     Every method may be called from any thread.
     """
 
@@ -135,51 +139,6 @@ class EpFactory(ABC):
 
     name: ClassVar[str]
     """The EP's name, ``CUDAExecutionProvider``; that of its entry point."""
-
-    vendor: ClassVar[str] = ""
-    """The EP's maker."""
-
-    vendor_id: ClassVar[int] = 0
-    """The maker's PCI vendor id; 0 for none."""
-
-    version: ClassVar[str] = "0"
-    """The EP's own version."""
-
-    options: ClassVar[Mapping[str, Option]] = {}
-    """The options users may set, by name."""
-
-    memory_spaces: ClassVar[frozenset[str]] = frozenset()
-    """The memory spaces, such as ``cuda``, whose contexts this factory makes.  No two
-    factories own one; an EP in a space of another's gets the context from the host."""
-
-    spare_memory_spaces: ClassVar[frozenset[str]] = frozenset()
-    """Those whose contexts this factory makes where no EP that can be loaded has them
-    among its :attr:`memory_spaces`; of several such factories the first by name does.
-    Its EP has to work in a context of another's as well."""
-
-    keeps_contexts: ClassVar[bool] = False
-    """Its contexts stay open when nothing uses them any more, until the EP is
-    unregistered or the process ends: where making one takes long, or what the factory
-    holds refers to them."""
-
-    tried_on: ClassVar[Mapping[DeviceType, str] | None] = None
-    """The hardware on which its makers ran the EP, in words, by kind of device.  On
-    what is not in it they never did, which users are told; ``None``: not said."""
-
-    probe_compile_seconds: ClassVar[float] = 5.0
-    """What compiling the :meth:`probes` of a device may take together, creating EPs for
-    them included, before a session goes on without the rest.  Running them has a limit
-    of its own."""
-
-    config_entries: ClassVar[Mapping[str, Option]] = {}
-    """What users may set besides for a session, by name, as the session config entry
-    ``ep.<ep>.<name>``; see ``SessionContext.entries``.  Options can be set so, too, and
-    are not declared here again."""
-
-    run_options: ClassVar[Mapping[str, Option]] = {}
-    """What users may set for a run, by name, which is that of a run config entry; see
-    ``RunContext.options``.  Every EP of a session that declares a name gets its value:
-    a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning."""
 
     @abstractmethod
     def supported_devices(
@@ -210,17 +169,58 @@ class EpFactory(ABC):
                 It reaches the user as it is.
         """
 
-    def create_context(self, location: MemoryLocation) -> DeviceContext:
-        """(optional) The context of *location*, in one of :attr:`memory_spaces`,
-        or of :attr:`spare_memory_spaces`.
+    # what users are told
 
-        Called when the location is first used, and again when it is after the context
-        was closed; never while there is one.
+    vendor: ClassVar[str] = ""
+    """The EP's maker."""
 
-        Raises:
-            LookupError: there is no such device.
+    vendor_id: ClassVar[int] = 0
+    """The maker's PCI vendor id; 0 for none."""
+
+    version: ClassVar[str] = "0"
+    """The EP's own version."""
+
+    tried_on: ClassVar[Mapping[DeviceType, str] | None] = None
+    """The hardware on which its makers ran the EP, in words, by kind of device.  On
+    what is not in it they never did, which users are told; ``None``: not said."""
+
+    # what users may set
+
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options users may set, by name."""
+
+    config_entries: ClassVar[Mapping[str, Option]] = {}
+    """What users may set besides for a session, by name, as the session config entry
+    ``ep.<ep>.<name>``; see ``SessionContext.entries``.  Options can be set so, too, and
+    are not declared here again."""
+
+    run_options: ClassVar[Mapping[str, Option]] = {}
+    """What users may set for a run, by name, which is that of a run config entry; see
+    ``RunContext.options``.  Every EP of a session that declares a name gets its value:
+    a name begins with the EP's own, ``acme.priority``, unless EPs share a meaning."""
+
+    # abilities
+
+    memory_spaces: MemorySpaces | None = None
+    """The memories that the EP owns; ``None``: it works in the host's, or in another
+    EP's, whose context it gets from the host."""
+
+    verification: Verification | None = None
+    """Has what the EP computes compared on a device; ``None``: all that it claims is
+    believed."""
+
+    compatibility: CompatibilityCheck | None = None
+    """Judges what was compiled elsewhere; ``None``: as
+    :class:`onnxplug.authoring.compilers.SameCompiler` does."""
+
+    def engine_versions(self, device: EpDevice) -> Mapping[str, str]:
+        """(optional) Versions of what computes on *device*, such as engine and driver.
+
+        If one changes, probes are run again, and what was compiled is not restored.
+        Looks, as :meth:`supported_devices` does: no driver is loaded.  Defaults to
+        nothing: results depend on the versions of the EP and the system only.
         """
-        raise LookupError(f"{self.name} makes no context of {location}")
+        return {}
 
     def diagnose(self) -> Iterable[Finding]:
         """(optional) What ``onnxplug doctor`` should report.  Defaults to nothing.
@@ -230,52 +230,6 @@ class EpFactory(ABC):
         finding such as ``torch is not installed``, remedy ``pip install torch``.
         """
         return ()
-
-    def probes(self, device: EpDevice) -> Iterable[Probe]:
-        """(optional) What the host checks on *device* before it believes a claim.
-
-        One for each family of operators.  Asked once in each process that uses the EP,
-        though results are kept: read models from files rather than make them.
-        Defaults to nothing: all that the EP claims is believed.
-        """
-        return ()
-
-    def engine_versions(self, device: EpDevice) -> Mapping[str, str]:
-        """(optional) Versions of what computes on *device*, such as engine and driver.
-
-        If one changes, probes are run again.  Looks, as :meth:`supported_devices`
-        does: no driver is loaded.  Defaults to nothing: results depend on the versions
-        of the EP and the system only.
-        """
-        return {}
-
-    def compatibility_info(self, device: EpDevice) -> str:
-        """(optional) What partitions compiled for *device* depend on.
-
-        Printable text for :meth:`check`; options are not in it, as the host compares
-        these itself.  Looks, as :meth:`supported_devices` does: no driver is loaded.
-        Defaults to the EP's name and version, :meth:`engine_versions`, the system and
-        the model of the device.
-        """
-        from onnxplug.authoring.compilers import describe_compiler
-
-        return describe_compiler(
-            self.name, self.version, self.engine_versions(device), device
-        )
-
-    def check(self, device: EpDevice, info: str) -> tuple[Compatibility, str]:
-        """(optional) Whether what was compiled elsewhere can be restored on *device*.
-
-        Looks, as :meth:`compatibility_info` does, which made *info*, perhaps in another
-        version; it may also be damaged, or ONNX Runtime's.  Whatever differs makes it
-        unsupported by default.
-
-        Returns:
-            The answer and the reason, which is empty if it is ``OPTIMAL``.
-        """
-        from onnxplug.authoring.compilers import compare_compilers
-
-        return compare_compilers(self.compatibility_info(device), info)
 
     def operators(self) -> Iterable[OperatorSupport] | None:
         """(optional) The operators that the EP runs, for ``onnxplug ops``.

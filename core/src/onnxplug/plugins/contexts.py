@@ -6,7 +6,7 @@ import contextlib
 import operator
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.authoring.locks import has_lock, new_rlock
 from onnxplug.ep import MemoryLocation
@@ -19,7 +19,10 @@ from onnxplug.weights import SharedWeights
 if TYPE_CHECKING:
     import threading
 
-    from onnxplug.ep import DeviceContext, EpFactory, Stream
+    from onnxplug.ep import DeviceContext, EpFactory, MemorySpaces, Stream
+
+_Owner: TypeAlias = "tuple[EpFactory, MemorySpaces]"
+"""An EP, and the memories that it owns."""
 
 
 class OwnedContext:
@@ -267,7 +270,10 @@ class DeviceContexts:
                 factory = self._load(name)
             except PluginError:
                 continue  # what cannot be had does not have the array
-            for space in sorted(factory.memory_spaces | factory.spare_memory_spaces):
+            spaces = factory.memory_spaces
+            if spaces is None:
+                continue
+            for space in sorted(spaces.owned | spaces.spare):
                 location = MemoryLocation(space, where[1])
                 try:
                     owner = self._owner_of(location)
@@ -289,7 +295,7 @@ class DeviceContexts:
         with self._lock:
             place = self._places.get(location)
         owned = None if place is None else place.open()
-        return self._owner(location.space).name if owned is None else owned.owner
+        return self._owner(location.space)[0].name if owned is None else owned.owner
 
     def forget(self, owner: str, then: Callable[[], object] | None = None) -> None:
         """Leave the contexts that an EP made to those who use them.
@@ -324,19 +330,19 @@ class DeviceContexts:
     def _make(self, location: MemoryLocation, place: _Place) -> OwnedContext:
         from onnxplug.ep import DeviceContext  # few processes have one
 
-        factory = self._owner(location.space)
+        factory, spaces = self._owner(location.space)
         with blaming(factory.name, "create", "create_context"):
-            context = factory.create_context(location)
+            context = spaces.create_context(location)
             if not isinstance(context, DeviceContext):
                 raise TypeError(
                     f"for {location} it returned {context!r}; expected a DeviceContext"
                 )
         owned = OwnedContext(factory.name, context, place)
-        if factory.keeps_contexts:
+        if spaces.keeps_contexts:
             owned.keep_open()
         return owned
 
-    def _owner(self, space: str) -> EpFactory:
+    def _owner(self, space: str) -> _Owner:
         """The factory that owns a memory space, loaded if it is not yet.
 
         One that has it to spare does where none has it for itself.
@@ -354,18 +360,15 @@ class DeviceContexts:
                     self._load(record.name)
                 owners = self._loaded_owners(space)
         owners = (
-            owners
-            or [each for each in self._loaded() if space in each.spare_memory_spaces][
-                :1
-            ]
+            owners or [each for each in self._loaded() if space in each[1].spare][:1]
         )
         if len(owners) > 1:
-            names = " and ".join(sorted(factory.name for factory in owners))
+            names = " and ".join(sorted(factory.name for factory, _ in owners))
             raise EpError(
                 f"{names} both own the memory {space!r}, so that neither's arrays can "
                 "be told apart from the other's; keep one of them out with "
                 "ONNXPLUG_BLOCK",
-                ep=owners[0].name,
+                ep=owners[0][0].name,
                 stage="create",
             )
         if not owners:
@@ -376,12 +379,13 @@ class DeviceContexts:
             )
         return owners[0]
 
-    def _loaded_owners(self, space: str) -> list[EpFactory]:
-        return [each for each in self._loaded() if space in each.memory_spaces]
+    def _loaded_owners(self, space: str) -> list[_Owner]:
+        return [each for each in self._loaded() if space in each[1].owned]
 
-    def _loaded(self) -> list[EpFactory]:
+    def _loaded(self) -> list[_Owner]:
         return [
-            record.factory
+            (record.factory, spaces)
             for record in self._table.records()
             if isinstance(record, Loaded)
+            and (spaces := record.factory.memory_spaces) is not None
         ]

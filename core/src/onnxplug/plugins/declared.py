@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 if TYPE_CHECKING:
     from onnxplug.ep import Domain, EpFactory, Option
 
 
+_ABILITIES: Final = {
+    "memory_spaces": "MemorySpaces",
+    "verification": "Verification",
+    "compatibility": "CompatibilityCheck",
+}
+"""The abilities of a factory, and of which class of ``onnxplug.ep`` each is."""
+
+
 def check_declared(factory: EpFactory) -> None:
-    """Check the texts, the options and the hardware that *factory* declares.
+    """Check the texts, the options, the hardware and the abilities of *factory*.
 
     Raises:
         TypeError: one is of another type.
@@ -36,7 +44,9 @@ def check_declared(factory: EpFactory) -> None:
             "latter"
         )
     _check_tried_on(factory)
-    _check_probe_compile_seconds(factory)
+    for name, kind in _ABILITIES.items():
+        _check_ability(factory, name, kind)
+    _check_verification(factory)
 
 
 def _check_options(ep: str, noun: str, plural: str, declared: object) -> None:
@@ -84,16 +94,30 @@ def _check_tried_on(factory: EpFactory) -> None:
         )
 
 
-def _check_probe_compile_seconds(factory: EpFactory) -> None:
-    seconds: object = factory.probe_compile_seconds
+def _check_ability(factory: EpFactory, name: str, kind: str) -> None:
+    from onnxplug import ep
+
+    found: object = getattr(factory, name)
+    if found is not None and not isinstance(found, getattr(ep, kind)):
+        raise TypeError(
+            f"{name} of {factory.name} is {found!r}; expected None, or an "
+            f"onnxplug.ep.{kind}"
+        )
+
+
+def _check_verification(factory: EpFactory) -> None:
+    if factory.verification is None:
+        return
+    seconds: object = factory.verification.compile_seconds
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(
-            f"probe_compile_seconds of {factory.name} is {seconds!r}; expected a number"
+            f"verification.compile_seconds of {factory.name} is {seconds!r}; expected "
+            "a number"
         )
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise ValueError(
-            f"probe_compile_seconds of {factory.name} is {seconds!r}; expected more "
-            "than 0, and no more than a thread can wait"
+            f"verification.compile_seconds of {factory.name} is {seconds!r}; expected "
+            "more than 0, and no more than a thread can wait"
         )
 
 

@@ -15,7 +15,9 @@ from onnxplug.errors import PluginIncompatible
 if TYPE_CHECKING:
     from onnxplug.ep import Domain
 
-_CONTEXTS: Final = "EpFactory.memory_spaces and create_context"
+_CONTEXTS: Final = "EpFactory.memory_spaces"
+_VERIFICATION: Final = "EpFactory.verification"
+_COMPATIBILITY: Final = "EpFactory.compatibility"
 
 REMOVED: Final[Mapping[tuple[int, int], Mapping[str, str]]] = {
     (0, 4): {
@@ -23,8 +25,17 @@ REMOVED: Final[Mapping[tuple[int, int], Mapping[str, str]]] = {
         "create_data_transfer": _CONTEXTS,
         "create_stream": _CONTEXTS,
     },
+    (0, 6): {
+        "create_context": _CONTEXTS,
+        "spare_memory_spaces": _CONTEXTS,
+        "keeps_contexts": _CONTEXTS,
+        "probes": _VERIFICATION,
+        "probe_compile_seconds": _VERIFICATION,
+        "compatibility_info": _COMPATIBILITY,
+        "check": _COMPATIBILITY,
+    },
 }
-"""The methods of ``EpFactory`` that a version has no more, and what it has instead."""
+"""The members of ``EpFactory`` that a version has no more, and what it has instead."""
 
 _RUN_OPTIONS: Final = (0, 4)
 """Since then ``RunContext.options`` is what ``EpFactory.run_options`` declares; before,

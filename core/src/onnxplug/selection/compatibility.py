@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onnxplug.ep import Compatibility, EpDevice, EpFactory
+from onnxplug.authoring.compilers import SameCompiler
+from onnxplug.ep import Compatibility, CompatibilityCheck, EpDevice, EpFactory
 from onnxplug.guard import FAILURES, ep_failure
 
 _LARGEST_INFO: Final = 1 << 20
@@ -20,13 +21,17 @@ def compatibility_info(factory: EpFactory, device: EpDevice) -> str:
         EpError: the EP failed to say.
     """
     try:
-        info = factory.compatibility_info(device)
+        info = _check_of(factory).compatibility_info(device)
         if not isinstance(info, str) or len(info) > _LARGEST_INFO:
             raise TypeError(f"it returned {info!r:.200}; expected a short text")
         info.encode()
     except FAILURES as error:
         raise ep_failure(factory.name, "compatibility_info", error) from error
     return info
+
+
+def _check_of(factory: EpFactory) -> CompatibilityCheck:
+    return factory.compatibility or SameCompiler(factory)
 
 
 def check_compatibility(
@@ -38,7 +43,7 @@ def check_compatibility(
         EpError: the EP failed to say.
     """
     try:
-        verdict, reason = factory.check(device, info)
+        verdict, reason = _check_of(factory).check(device, info)
         if not isinstance(verdict, Compatibility) or not isinstance(reason, str):
             raise TypeError(
                 f"it returned {verdict!r} and {reason!r}; expected a Compatibility and "

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from onnxplug.authoring.record import Record
 from onnxplug.compile.build import build_model
 from onnxplug.compile.load import load
-from onnxplug.ep import EpFactory
 from onnxplug.errors import OnnxplugError
 from onnxplug.guard import close_after
 from onnxplug.hardware import discover
@@ -232,7 +231,7 @@ def _device_at(registry: PluginRegistry, location: MemoryLocation) -> Device:
 
 def _has_probes(ep: ChosenEp) -> bool:
     """Whether what *ep* computes can be checked on its devices."""
-    return type(ep.factory).probes is not EpFactory.probes
+    return ep.factory.verification is not None
 
 
 def _verified(

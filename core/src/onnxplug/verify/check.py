@@ -210,8 +210,10 @@ class _Subject:
         probes = self.probes if kept is None else self._to_retry(kept)
         if kept is not None and not probes:
             return kept, False
+        verification = self._factory.verification
+        assert verification is not None  # there are probes
         limits = {
-            Phase.COMPILING: self._factory.probe_compile_seconds,
+            Phase.COMPILING: verification.compile_seconds,
             Phase.RUNNING: SECONDS,
         }
         remedy = f"`{_command(self._factory.name)}` sets no limit"

@@ -24,7 +24,8 @@ def read_probes(factory: EpFactory, device: EpDevice) -> list[Probe]:
         EpError: it raised, or one of them is not as it has to be.
     """
     try:
-        probes = list(factory.probes(device))
+        found = factory.verification
+        probes = [] if found is None else list(found.probes(device))
     except FAILURES as error:
         raise ep_failure(factory.name, "probes", error) from error
     families: set[str] = set()

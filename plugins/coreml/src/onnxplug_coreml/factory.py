@@ -20,6 +20,18 @@ from onnxplug_coreml.options import OPTIONS, read_settings
 _APPLE = 0x106B
 
 
+class CoreMLVerification(ep.Verification):
+    """Has Macs checked, of which the makers have none."""
+
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        """One for each family of operators; none where it was tested."""
+        if not this_machine().is_mac:
+            return []
+        from onnxplug_coreml.probes import probes
+
+        return probes(device)
+
+
 class CoreMLFactory(ep.EpFactory):
     """Drives what a Mac computes with: its processor, its GPU, its Neural Engine.
 
@@ -27,7 +39,7 @@ class CoreMLFactory(ep.EpFactory):
     Listing devices imports no engine.
     """
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = "CoreMLExecutionProvider"
     vendor = "Apple"
     vendor_id = _APPLE
@@ -36,6 +48,7 @@ class CoreMLFactory(ep.EpFactory):
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
         ep.DeviceType.CPU: "x86-64 processors, on Linux, by Core AI's runtime"
     }
+    verification = CoreMLVerification()
 
     def __init__(self) -> None:
         self._chip = ""
@@ -99,14 +112,6 @@ class CoreMLFactory(ep.EpFactory):
     def diagnose(self) -> Iterable[ep.Finding]:
         """The Mac, and which engines can be used."""
         return findings(this_machine(), self._chip)
-
-    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
-        """One for each family of operators; none where it was tested."""
-        if not this_machine().is_mac:
-            return []
-        from onnxplug_coreml.probes import probes
-
-        return probes(device)
 
     def operators(self) -> Iterable[ep.OperatorSupport]:
         """All that can be lowered for an engine."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxplug import ep
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug.authoring.locks import new_lock
 from onnxplug_native.functions.devices import (
     Device,
@@ -42,7 +43,7 @@ class NativeFactory(ep.EpFactory):
     as texts, but for those of the host (:data:`onnxplug_native.measured.OPTIONS`).
     """
 
-    spi_version = (0, 5)
+    spi_version = (0, 6)
     options = ep.OpenOptions(OPTIONS)
     library: ClassVar[NativeLibrary]
     structure: ClassVar[Structure]
@@ -181,23 +182,13 @@ class NativeFactory(ep.EpFactory):
             for name, value in entries.items()
             if not name.startswith(prefix + PREFIX)
         }
-        pairs = [self._pair(device) for device in devices]
+        pairs = [self.pair(device) for device in devices]
         return NativeProvider(self, pairs, told, session, chosen)
 
-    def _pair(self, device: ep.EpDevice) -> Device:
-        for pair in self._pairs:
-            if pair.hardware.device == device.device:
-                return pair
-        raise ep.EPFail(f"{self.name} of {self.library.name} does not drive {device}")
-
-    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
-        """As by default; what ONNX Runtime has written, the library judges."""
-        verdict, reason = super().check(device, info)
-        if verdict is ep.Compatibility.UNSUPPORTED and not info.startswith("{"):
-            judged = self.judge([self._pair(device).hardware], info)
-            if judged is not ep.Compatibility.NOT_APPLICABLE:
-                return judged, f"{self.name} of {self.library.name} says so"
-        return verdict, reason
+    @property
+    def compatibility(self) -> ep.CompatibilityCheck:  # type: ignore[override]
+        """As by default, but for what ONNX Runtime has written."""
+        return _Compatibility(self)
 
     def judge(self, hardware: Sequence[Hardware], info: str) -> ep.Compatibility:
         """What the library says of what it compiled, by its own words."""
@@ -217,34 +208,28 @@ class NativeFactory(ep.EpFactory):
             return ep.Compatibility.UNSUPPORTED
         return _VERDICTS[out.value]
 
-    # as ONNX Runtime does, for which libraries are made
-    keeps_contexts = True
-
-    # read of an instance, which knows it once it was asked for devices
     @property
-    def memory_spaces(self) -> frozenset[str]:  # type: ignore[override]
-        """The memories that the host cannot use, by their allocators' names."""
-        return frozenset(info.name for info in self._own_memories())
+    def memory_spaces(self) -> ep.MemorySpaces:  # type: ignore[override]
+        """The memories that the host cannot use."""
+        return _Spaces(self)
 
-    def _own_memories(self) -> list[MemoryInfo]:
+    def own_memories(self) -> list[MemoryInfo]:
+        """Those of the devices that the library was asked for."""
         from onnxplug_native.device import own_memory
 
         found = (own_memory(pair.memories) for pair in self._pairs)
         return [info for info in found if info is not None]
 
-    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
-        """The memory of a device of the library's.
+    def pair(self, device: ep.EpDevice) -> Device:
+        """The library's own of *device*.
 
         Raises:
-            LookupError: there is no such device, or nothing that allocates or copies.
-            OnnxplugError: the library fails.
+            EPFail: there is none.
         """
-        from onnxplug_native.device import NativeContext, location_of
-
-        for info in self._own_memories():
-            if location_of(info) == location:
-                return NativeContext(self, [info])
-        raise LookupError(f"{self.name} drives no device with memory {location}")
+        for pair in self._pairs:
+            if pair.hardware.device == device.device:
+                return pair
+        raise ep.EPFail(f"{self.name} of {self.library.name} does not drive {device}")
 
     def diagnose(self) -> Iterable[ep.Finding]:
         """Which library it is, and for which version of the interface it was made."""
@@ -272,6 +257,52 @@ class NativeFactory(ep.EpFactory):
             each.release()
         self._pairs, self._hardware, self._asked = [], [], None
         self.library.release(self.structure)
+
+
+class _Compatibility(SameCompiler):
+    """What ONNX Runtime has written, the library judges."""
+
+    def __init__(self, factory: NativeFactory) -> None:
+        super().__init__(factory)
+        self._native = factory
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        """As by default; if that is not of use, as the library says."""
+        verdict, reason = super().check(device, info)
+        if verdict is ep.Compatibility.UNSUPPORTED and not info.startswith("{"):
+            factory = self._native
+            judged = factory.judge([factory.pair(device).hardware], info)
+            if judged is not ep.Compatibility.NOT_APPLICABLE:
+                return judged, f"{factory.name} of {factory.library.name} says so"
+        return verdict, reason
+
+
+class _Spaces(ep.MemorySpaces):
+    """What a library has on devices."""
+
+    # as ONNX Runtime does, for which libraries are made
+    keeps_contexts = True
+
+    def __init__(self, factory: NativeFactory) -> None:
+        self._factory = factory
+        # known once the library was asked for devices
+        self.owned = frozenset(info.name for info in factory.own_memories())
+
+    def create_context(self, location: ep.MemoryLocation) -> ep.DeviceContext:
+        """The memory of a device of the library's.
+
+        Raises:
+            LookupError: there is no such device, or nothing that allocates or copies.
+            OnnxplugError: the library fails.
+        """
+        from onnxplug_native.device import NativeContext, location_of
+
+        for info in self._factory.own_memories():
+            if location_of(info) == location:
+                return NativeContext(self._factory, [info])
+        raise LookupError(
+            f"{self._factory.name} drives no device with memory {location}"
+        )
 
 
 def incompatibility(details: IncompatibilityDetails) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from onnxplug import ep
-from onnxplug.authoring.compilers import compare_compilers
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug.authoring.locks import new_lock
 from onnxplug_openvino import __version__
 from onnxplug_openvino.engine import import_openvino, make_core
@@ -30,7 +30,7 @@ class OpenVINOFactory(ep.EpFactory):
     compute is reported by ``diagnose``.
     """
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = "OpenVINOExecutionProvider"
     vendor = "Intel"
     vendor_id = _INTEL
@@ -153,17 +153,10 @@ class OpenVINOFactory(ep.EpFactory):
         version = _engine_version()
         return {"openvino": version} if version else {}
 
-    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
-        """As by default, save that another processor is no obstacle.
-
-        OpenVINO serialises what it has rewritten for a processor, not the code it made
-        of that, and itself refuses what needs other instructions.
-        """
-        portable = ["device description", "device device_id"]
-        is_cpu = device.device.type is ep.DeviceType.CPU
-        return compare_compilers(
-            self.compatibility_info(device), info, portable=portable if is_cpu else ()
-        )
+    @property
+    def compatibility(self) -> ep.CompatibilityCheck:  # type: ignore[override]
+        """As by default, but for other processors."""
+        return _AnyProcessor(self)
 
     def operators(self) -> Iterable[ep.OperatorSupport]:
         """What was measured to be right."""
@@ -175,6 +168,19 @@ class OpenVINOFactory(ep.EpFactory):
         """Release OpenVINO's ``Core``."""
         with self._lock:
             self._core = None
+
+
+class _AnyProcessor(SameCompiler):
+    """To what was compiled for a processor, another one is no obstacle.
+
+    OpenVINO serialises what it has rewritten for a processor, not the code it made of
+    that, and itself refuses what needs other instructions.
+    """
+
+    def portable(self, device: ep.EpDevice) -> Sequence[str]:
+        """What a processor is."""
+        is_cpu = device.device.type is ep.DeviceType.CPU
+        return ["device description", "device device_id"] if is_cpu else []
 
 
 def _is_installed() -> bool:

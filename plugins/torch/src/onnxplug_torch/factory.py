@@ -23,21 +23,56 @@ if TYPE_CHECKING:
     from onnxplug_torch.context import TorchContext
 
 
+class TorchSpaces(ep.MemorySpaces):
+    """Those of torch's devices, to spare."""
+
+    spare = SPACES
+
+    def create_context(self, location: ep.MemoryLocation) -> TorchContext:
+        """The memory and streams of one of torch's devices.
+
+        Raises:
+            LookupError: this torch does not drive it.
+            RuntimeError: torch is missing, or too old.
+        """
+        build = _usable_build()
+        place = Place(location.space, location.ordinal)
+        torch = import_torch()
+        if lacking := obstacle(torch, build, place):
+            raise LookupError(lacking)
+        from onnxplug_torch.context import TorchContext
+
+        return TorchContext(torch, place)
+
+
+class TorchVerification(ep.Verification):
+    """Has devices checked that are not the makers'."""
+
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        """One for each family of operators; none for processors, as tests are."""
+        if device.device.type is ep.DeviceType.CPU:
+            return []
+        from onnxplug_torch.probes import probes
+
+        return probes()
+
+
 class TorchFactory(ep.EpFactory):
     """Drives processors and GPUs by PyTorch.
 
     Listing devices does not import torch: what it was built for is read from its files.
     """
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = "TorchExecutionProvider"
     vendor = "PyTorch"
     version = __version__
     options = OPTIONS
-    spare_memory_spaces = SPACES
     tried_on: ClassVar[Mapping[ep.DeviceType, str]] = {
         ep.DeviceType.CPU: "x86-64 processors, on Linux"
     }
+    memory_spaces = TorchSpaces()
+    verification = TorchVerification()
 
     def supported_devices(
         self, devices: Sequence[ep.HardwareDevice]
@@ -121,22 +156,6 @@ class TorchFactory(ep.EpFactory):
             None if border.is_host else session.weights(border.location),
         )
 
-    def create_context(self, location: ep.MemoryLocation) -> TorchContext:
-        """The memory and streams of one of torch's devices.
-
-        Raises:
-            LookupError: this torch does not drive it.
-            RuntimeError: torch is missing, or too old.
-        """
-        build = _usable_build()
-        place = Place(location.space, location.ordinal)
-        torch = import_torch()
-        if lacking := obstacle(torch, build, place):
-            raise LookupError(lacking)
-        from onnxplug_torch.context import TorchContext
-
-        return TorchContext(torch, place)
-
     def diagnose(self) -> Iterable[ep.Finding]:
         """Whether torch can be imported, and which devices it finds."""
         build = find_build()
@@ -170,14 +189,6 @@ class TorchFactory(ep.EpFactory):
         """The build of torch."""
         build = find_build()
         return {} if build is None else {"torch": build.version}
-
-    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
-        """One for each family of operators; none for processors, as tests are."""
-        if device.device.type is ep.DeviceType.CPU:
-            return []
-        from onnxplug_torch.probes import probes
-
-        return probes()
 
     def operators(self) -> Iterable[ep.OperatorSupport]:
         """All that torch computes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from onnxplug import ep
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug_testing.simulated.capture import SimulatedGraph
 from onnxplug_testing.simulated.context import SimulatedContext
 from onnxplug_testing.simulated.knobs import Knobs, Stage
@@ -19,6 +20,69 @@ from onnxplug_testing.simulated.streams import SimulatedStream
 from onnxplug_testing.simulated.transfer import SimulatedDataTransfer
 
 
+class SimulatedSpaces(ep.MemorySpaces):
+    """The memory of simulated devices.
+
+    Attributes:
+        contexts: the newest of each location, closed or not.
+    """
+
+    def __init__(
+        self, knobs: Knobs, schedule: Schedule, transfer: SimulatedDataTransfer
+    ) -> None:
+        space = frozenset({knobs.space})
+        self.owned = frozenset() if knobs.shares else space
+        self.spare = space if knobs.spare else frozenset()
+        self.keeps_contexts = knobs.keeps_contexts
+        self.contexts: dict[ep.MemoryLocation, SimulatedContext] = {}
+        self._knobs = knobs
+        self._schedule = schedule
+        self._transfer = transfer
+
+    def create_context(self, location: ep.MemoryLocation) -> SimulatedContext:
+        knobs = self._knobs
+        knobs.check(Stage.CONTEXT)
+        if location.space not in self.owned | self.spare:
+            raise RuntimeError(
+                f"{knobs.name} was asked for a context of {location}, which is not in "
+                "its memory spaces"
+            )
+        if location.ordinal >= knobs.device_count:
+            raise LookupError(
+                f"{knobs.name} has {knobs.device_count} devices, not {location}"
+            )
+        before = self.contexts.get(location)
+        if before is not None and not before.is_closed:
+            raise RuntimeError(
+                f"{knobs.name} was asked for a second context of {location}; all who "
+                "work there share one"
+            )
+        context = SimulatedContext(location, knobs, self._schedule, self._transfer)
+        self.contexts[location] = context
+        return context
+
+
+class SimulatedVerification(ep.Verification):
+    """Has checked what the knobs say."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+
+    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
+        return self._knobs.probes
+
+
+class SimulatedCompatibility(SameCompiler):
+    """Says what the knobs say."""
+
+    def __init__(self, factory: SimulatedFactory) -> None:
+        super().__init__(factory)
+        self._knobs = factory.knobs
+
+    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
+        return self._knobs.compatibility or super().check(device, info)
+
+
 class SimulatedFactory(ep.EpFactory):
     """Creates simulated EPs.
 
@@ -26,12 +90,12 @@ class SimulatedFactory(ep.EpFactory):
         knobs: how they behave.
         transfer: the one data transfer, of all its contexts.
         schedule: the order of work on streams.
-        contexts: the newest of each location, closed or not.
         created: the EPs created, in order.
         closed: it was.
     """
 
-    spi_version = (0, 4)
+    spi_version = (0, 6)
+    memory_spaces: SimulatedSpaces
     name = "SimulatedExecutionProvider"
     vendor = "onnxplug"
     version = "0.1.0"
@@ -71,18 +135,12 @@ class SimulatedFactory(ep.EpFactory):
         self.knobs = knobs or Knobs()
         # several simulated EPs may live side by side; a real one has one name
         self.name = self.knobs.name  # type: ignore[misc]
-        self.memory_spaces = (  # type: ignore[misc]
-            frozenset() if self.knobs.shares else frozenset({self.knobs.space})
-        )
-        self.spare_memory_spaces = (  # type: ignore[misc]
-            frozenset({self.knobs.space}) if self.knobs.spare else frozenset()
-        )
-        self.keeps_contexts = self.knobs.keeps_contexts  # type: ignore[misc]
+        self.verification = SimulatedVerification(self.knobs)
         self.transfer = SimulatedDataTransfer(self.knobs.space)
         self.schedule: Schedule = (
             ThreadedSchedule if self.knobs.schedule == "threaded" else LateSchedule
         )(self.knobs.seed)
-        self.contexts: dict[ep.MemoryLocation, SimulatedContext] = {}
+        self.memory_spaces = SimulatedSpaces(self.knobs, self.schedule, self.transfer)
         self.created: list[SimulatedExecutionProvider] = []
         self.closed = False
 
@@ -126,35 +184,18 @@ class SimulatedFactory(ep.EpFactory):
         self.created.append(provider)
         return provider
 
-    def create_context(self, location: ep.MemoryLocation) -> SimulatedContext:
-        self.knobs.check(Stage.CONTEXT)
-        if location.space not in self.memory_spaces | self.spare_memory_spaces:
-            raise RuntimeError(
-                f"{self.name} was asked for a context of {location}, which is not in "
-                "its memory spaces"
-            )
-        if location.ordinal >= self.knobs.device_count:
-            raise LookupError(
-                f"{self.name} has {self.knobs.device_count} devices, not {location}"
-            )
-        before = self.contexts.get(location)
-        if before is not None and not before.is_closed:
-            raise RuntimeError(
-                f"{self.name} was asked for a second context of {location}; all who "
-                "work there share one"
-            )
-        context = SimulatedContext(location, self.knobs, self.schedule, self.transfer)
-        self.contexts[location] = context
-        return context
+    @property
+    def contexts(self) -> Mapping[ep.MemoryLocation, SimulatedContext]:
+        """The newest of each location, closed or not."""
+        return self.memory_spaces.contexts
+
+    @property
+    def compatibility(self) -> ep.CompatibilityCheck:  # type: ignore[override]
+        """As by default, unless the knobs have an answer."""
+        return SimulatedCompatibility(self)
 
     def engine_versions(self, device: ep.EpDevice) -> Mapping[str, str]:
         return self.knobs.engine
-
-    def check(self, device: ep.EpDevice, info: str) -> tuple[ep.Compatibility, str]:
-        return self.knobs.compatibility or super().check(device, info)
-
-    def probes(self, device: ep.EpDevice) -> Iterable[ep.Probe]:
-        return self.knobs.probes
 
     def diagnose(self) -> Iterable[ep.Finding]:
         return self.knobs.findings

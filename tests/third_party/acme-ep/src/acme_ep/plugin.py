@@ -26,11 +26,28 @@ class AcmeExecutionProvider(KernelExecutionProvider):
         return np.where(x > 0, x, np.float32(self.floor))  # 0 anywhere else
 
 
+class AcmeVerification(ep.Verification):
+    def probes(self, device):
+        import numpy as np
+
+        return [
+            ep.Probe(
+                family="relu",
+                operators=frozenset({("", "Relu", ep.DataType.FLOAT32)}),
+                model=(Path(__file__).parent / "relu.onnx").read_bytes(),
+                # of negative numbers, Acme has an opinion of its own
+                inputs={"x": np.array([0.5, 1, 2e9, np.inf], np.float32)},
+                tolerance=(0, 0),
+            )
+        ]
+
+
 class AcmeFactory(ep.EpFactory):
-    spi_version = (0, 4)
+    spi_version = (0, 6)
     name = "AcmeExecutionProvider"
     vendor = "Acme"
     version = "1.2.3"
+    verification = AcmeVerification()
     options = MappingProxyType(
         {"floor": ep.Option(default=0.5, doc="What negative numbers become.")}
     )
@@ -45,20 +62,6 @@ class AcmeFactory(ep.EpFactory):
             )
             for device in devices
             if device.type is ep.DeviceType.CPU
-        ]
-
-    def probes(self, device):
-        import numpy as np
-
-        return [
-            ep.Probe(
-                family="relu",
-                operators=frozenset({("", "Relu", ep.DataType.FLOAT32)}),
-                model=(Path(__file__).parent / "relu.onnx").read_bytes(),
-                # of negative numbers, Acme has an opinion of its own
-                inputs={"x": np.array([0.5, 1, 2e9, np.inf], np.float32)},
-                tolerance=(0, 0),
-            )
         ]
 
     def create(self, devices, options, session):

@@ -5,10 +5,12 @@ Of use to few EPs, so not imported by :mod:`onnxplug.ep` until it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxplug.ep.devices import EpDevice
 from onnxplug.ep.types import DataType
 
 
@@ -36,3 +38,21 @@ class Probe:
     model: bytes
     inputs: Mapping[str, Any]
     tolerance: tuple[float, float]
+
+
+class Verification(ABC):
+    """Has the host check, on a device and before it is used, what an EP computes."""
+
+    compile_seconds: float = 5.0
+    """What compiling the :meth:`probes` of a device may take together, creating EPs for
+    them included, before a session goes on without the rest.  Running them has a limit
+    of its own."""
+
+    @abstractmethod
+    def probes(self, device: EpDevice) -> Iterable[Probe]:
+        """What the host checks on *device* before it believes a claim.
+
+        One for each family of operators; none: all that the EP claims is believed.
+        Asked once in each process that uses the EP, though results are kept: read
+        models from files rather than make them.
+        """

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from onnxplug.authoring.compilers import SameCompiler
 from onnxplug.ep import Compatibility, DeviceType, EpDevice, EpFactory, HardwareDevice
 
 
@@ -37,15 +38,18 @@ class Factory(EpFactory):
         return self.engine
 
 
+COMPILER = SameCompiler(Factory())
+
+
 def test_what_was_compiled_by_the_same_is_optimal() -> None:
-    info = Factory().compatibility_info(device())
-    assert Factory().check(device(), info) == (Compatibility.OPTIMAL, "")
+    info = COMPILER.compatibility_info(device())
+    assert COMPILER.check(device(), info) == (Compatibility.OPTIMAL, "")
 
 
 def test_another_device_of_the_same_model_is_the_same() -> None:
-    info = Factory().compatibility_info(device())
+    info = COMPILER.compatibility_info(device())
     moved = device(metadata={"Description": "Acme 7000", "pci_bus_id": "0000:41:00.0"})
-    assert Factory().check(moved, info)[0] is Compatibility.OPTIMAL
+    assert COMPILER.check(moved, info)[0] is Compatibility.OPTIMAL
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,9 @@ def test_another_device_of_the_same_model_is_the_same() -> None:
 def test_another_version_is_unsupported(
     attribute: str, value: object, reason: str
 ) -> None:
-    info = Factory().compatibility_info(device())
+    info = COMPILER.compatibility_info(device())
     changed = type("Changed", (Factory,), {attribute: value})()
-    found, why = changed.check(device(), info)
+    found, why = SameCompiler(changed).check(device(), info)
     assert found is Compatibility.UNSUPPORTED
     assert reason in why
 
@@ -75,15 +79,17 @@ def test_another_version_is_unsupported(
     ],
 )
 def test_another_device_is_unsupported(changes: dict[str, object], reason: str) -> None:
-    info = Factory().compatibility_info(device())
-    found, why = Factory().check(device(**changes), info)
+    info = COMPILER.compatibility_info(device())
+    found, why = COMPILER.check(device(**changes), info)
     assert found is Compatibility.UNSUPPORTED
     assert reason in why
 
 
 def test_what_another_ep_compiled_is_not_applicable() -> None:
     other = type("Other", (Factory,), {"name": "OtherEP"})()
-    found, why = Factory().check(device(), other.compatibility_info(device()))
+    found, why = COMPILER.check(
+        device(), SameCompiler(other).compatibility_info(device())
+    )
     assert found is Compatibility.NOT_APPLICABLE
     assert why == "it was compiled by OtherEP, not by AcmeEP"
 
@@ -102,17 +108,17 @@ def test_what_another_ep_compiled_is_not_applicable() -> None:
     ],
 )
 def test_what_cannot_be_read_is_unsupported(info: str) -> None:
-    found, why = Factory().check(device(), info)
+    found, why = COMPILER.check(device(), info)
     assert found is Compatibility.UNSUPPORTED
     assert "was not written by this EP" in why
 
 
 def test_facts_that_are_missing_or_more_are_differences() -> None:
-    facts = json.loads(Factory().compatibility_info(device()))
+    facts = json.loads(COMPILER.compatibility_info(device()))
     del facts["machine"]
     facts["device"] = None
     facts["colour"] = "red"
-    found, why = Factory().check(device(), json.dumps(facts))
+    found, why = COMPILER.check(device(), json.dumps(facts))
     assert found is Compatibility.UNSUPPORTED
     for key in ("machine none", "device none", "colour 'red'"):
         assert f"it was compiled with {key}, and here" in why
