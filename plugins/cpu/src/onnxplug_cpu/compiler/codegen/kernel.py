@@ -18,10 +18,11 @@ their words do not name.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onnxplug.authoring.record import Record
-from onnxplug_cpu.compiler.codegen.types import F32, I64, PTR, Type
+from onnxplug_cpu.compiler.codegen.types import F32, F64, I64, PTR, Type
 
 if TYPE_CHECKING:
     from onnxplug_cpu.compiler.codegen.emit import Function, Module, Value
@@ -106,8 +107,9 @@ class Kernel:
 Pointer: TypeAlias = "Value"
 Integer: TypeAlias = "Value"
 Float: TypeAlias = "Value"
+Double: TypeAlias = "Value"
 
-_TYPES: Final = {"Pointer": PTR, "Integer": I64, "Float": F32}
+_TYPES: Final = {"Pointer": PTR, "Integer": I64, "Float": F32, "Double": F64}
 """What the annotations of :class:`Arguments` and :class:`KernelWords` mean."""
 
 
@@ -156,9 +158,9 @@ class KernelFunction:
 class KernelWords(KernelFunction):
     """The function of a kernel while it is written, its words as attributes.
 
-    A subclass annotates them, in order, as :data:`Pointer`, :data:`Integer` or
-    :data:`Float`, after those of its base.  To read one is to load it where the
-    function is just then.
+    A subclass annotates them, in order, as :data:`Pointer`, :data:`Integer`,
+    :data:`Float` or :data:`Double`, after those of its base.  To read one is to load it
+    where the function is just then, unless it is kept.
 
     Args:
         more: words by name only, after the others.
@@ -170,10 +172,16 @@ class KernelWords(KernelFunction):
     def __init_subclass__(cls) -> None:
         cls.names = (*cls.names, *cls.__annotations__)
         for word, annotation in cls.__annotations__.items():
-            load = functools.partial(
-                KernelFunction.word, word=word, type_=_TYPES[annotation]
-            )
-            setattr(cls, word, property(load))
+            read = functools.partial(cls._read, word=word, type_=_TYPES[annotation])
+            setattr(cls, word, property(read))
 
     def __init__(self, module: Module, name: str, more: tuple[str, ...] = ()) -> None:
         super().__init__(module, name, (*self.names, *more))
+        self._kept: dict[str, Value] = {}
+
+    def _read(self, word: str, type_: Type) -> Value:
+        return self._kept.get(word) or self.word(word, type_)
+
+    def keep(self, words: Iterable[str]) -> None:
+        """Load *words* now, for all that follows: nothing moves loads out of loops."""
+        self._kept.update({word: getattr(self, word) for word in words})

@@ -17,7 +17,7 @@ from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
 
 if TYPE_CHECKING:
-    from onnxplug_cpu.compiler.codegen.emit import Value
+    from onnxplug_cpu.compiler.codegen.emit import Function, Value
 
 SPLAT, UNIT, STRIDED = "0", "1", "s"
 """How an operand's elements lie along the innermost axis: one, consecutive, apart."""
@@ -151,60 +151,76 @@ class Walk:
         if self.axes == 0:
             body(bases, [])
             return
-        sizes = [k.integer(f"size{axis}") for axis in range(self.axes)]
-        strides = [
-            [k.integer(f"{name}{axis}") for name in self.names]
-            for axis in range(self.axes)
-        ]
-        # what a pointer moves by when an axis advances and all inner ones begin anew
-        steps: list[list[Value]] = [strides[-1]]
-        for axis in range(self.axes - 2, -1, -1):
-            inner = [
-                step + (stride - (size_stride))
-                for step, stride, size_stride in zip(
-                    steps[0],
-                    strides[axis],
-                    [sizes[axis + 1] * stride for stride in strides[axis + 1]],
-                    strict=True,
-                )
-            ]
-            steps.insert(0, inner)
+        nest = _Nest(
+            f,
+            [k.integer(f"size{axis}") for axis in range(self.axes)],
+            [
+                [k.integer(f"{name}{axis}") for name in self.names]
+                for axis in range(self.axes)
+            ],
+        )
         each = k.integer("each")
         begin = k.chunk * each
         end = f.minimum(begin + each, k.integer("items"))
-        indices: list[Value] = []
-        left = begin
-        for axis in range(self.axes - 1, 0, -1):
-            indices.insert(0, left % sizes[axis])
-            left = left // sizes[axis]
-        indices.insert(0, left)
+        indices = nest.indices(begin)
         pointers = [
-            f.at(base, _dot(indices, [s[number] for s in strides]), I8)
+            f.at(base, _dot(indices, [s[number] for s in nest.strides]), I8)
             for number, base in enumerate(bases)
         ]
         count = len(pointers)
 
-        def advance(axis: int, at: list[Value], now: list[Value]) -> list[Value]:
-            following = now[axis] + 1
-            after = [*now[:axis], following, *now[axis + 1 :]]
-
-            def here() -> list[Value]:
-                moved = zip(at, steps[axis], strict=True)
-                return [*(f.at(p, step, I8) for p, step in moved), *after]
-
-            if axis == 0:
-                return here()
-            fresh = [*now[:axis], f.value(0, I64), *now[axis + 1 :]]
-            return f.branch(
-                following < sizes[axis], here, lambda: advance(axis - 1, at, fresh)
-            )
-
         def turn(_: Value, *carried: Value) -> list[Value]:
             at, now = list(carried[:count]), list(carried[count:])
             body(at, now)
-            return advance(self.axes - 1, at, now)
+            return nest.advance(self.axes - 1, at, now)
 
         f.loop(end, turn, [*pointers, *indices], start=begin)
+
+
+class _Nest:
+    """The axes of a walk: their sizes, and strides and steps for each array.
+
+    A step is what a pointer moves by when an axis advances and all inner ones begin
+    anew.
+    """
+
+    def __init__(
+        self, f: Function, sizes: list[Value], strides: list[list[Value]]
+    ) -> None:
+        self.f, self.sizes, self.strides = f, sizes, strides
+        self.steps = [strides[-1]]
+        for axis in range(len(sizes) - 2, -1, -1):
+            backs = [sizes[axis + 1] * stride for stride in strides[axis + 1]]
+            each = zip(self.steps[0], strides[axis], backs, strict=True)
+            inner = [step + (stride - back) for step, stride, back in each]
+            self.steps.insert(0, inner)
+
+    def indices(self, item: Value) -> list[Value]:
+        """Where an item is along each axis."""
+        indices: list[Value] = []
+        for size in reversed(self.sizes[1:]):
+            indices.insert(0, item % size)
+            item = item // size
+        return [item, *indices]
+
+    def advance(self, axis: int, at: list[Value], now: list[Value]) -> list[Value]:
+        """Pointers and indices one step further along *axis*."""
+        f = self.f
+        following = now[axis] + 1
+        after = [*now[:axis], following, *now[axis + 1 :]]
+
+        def here() -> list[Value]:
+            moved = zip(at, self.steps[axis], strict=True)
+            return [*(f.at(p, step, I8) for p, step in moved), *after]
+
+        if axis == 0:
+            return here()
+        fresh = [*now[:axis], f.value(0, I64), *now[axis + 1 :]]
+        return f.branch(
+            following < self.sizes[axis],
+            here,
+            lambda: self.advance(axis - 1, at, fresh),
+        )
 
 
 def _dot(indices: Sequence[Value], strides: Sequence[Value]) -> Value:

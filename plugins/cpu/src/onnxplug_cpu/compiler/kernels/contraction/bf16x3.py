@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -419,40 +420,6 @@ class SplitProduct(Product):
         # with room for as many as there may be: threads do not change the layout
         head = -(-8 * matrices * self.panels // 64) * 64
 
-        def record(filling: Recorder, b: View, target: Address) -> None:
-            shape = (*b.shape[:2], *self.contraction.taps, self.depth, self.columns)
-            whole = b.reshape(shape) if len(b.shape) != len(shape) else b
-            if whole is None:
-                whole = filling.temporary(b.dtype, b.shape)
-                record_copy(filling, b, whole)
-                whole = whole.reshape(shape)
-                assert whole is not None
-            b = whole
-            way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
-            filling.call(
-                Kernel(PackTerms()),
-                {
-                    "source": b.address,
-                    "batch0": b.strides[0] * 4,
-                    "batch1": b.strides[1] * 4,
-                    "row": b.strides[-2] * 4,
-                    "column": b.strides[-1] * 4,
-                    "target": target._replace(offset=target.offset + head),
-                    "target_batch": matrix,
-                    "rows": self.depth,
-                    "columns": self.columns,
-                    "taps": self.taps,
-                    "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
-                    "batches1": b.shape[1],
-                    "parts": parts,
-                    "pack": Code(Kernel(PackPanel("f32", way))),
-                    "verdicts": target,
-                },
-                chunks=matrices * parts,
-                label=f"{self.label}: pack B",
-                nbytes=b.nbytes + matrices * matrix,
-            )
-
         def accepts(content: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
             return not content[:verdicts].any()
 
@@ -460,10 +427,55 @@ class SplitProduct(Product):
             b,
             _layout(self.contraction),
             head + matrices * matrix,
-            record,
+            functools.partial(self._record_pack, head=head, matrix=matrix, parts=parts),
             accepts,
         )
         return packed._replace(offset=packed.offset + head)
+
+    def _record_pack(
+        self,
+        recorder: Recorder,
+        b: View,
+        target: Address,
+        *,
+        head: int,
+        matrix: int,
+        parts: int,
+    ) -> None:
+        """Record what makes the terms, *matrix* bytes each, behind a *head*."""
+        matrices = b.shape[0] * b.shape[1]
+        shape = (*b.shape[:2], *self.contraction.taps, self.depth, self.columns)
+        whole = b.reshape(shape) if len(b.shape) != len(shape) else b
+        if whole is None:
+            whole = recorder.temporary(b.dtype, b.shape)
+            record_copy(recorder, b, whole)
+            whole = whole.reshape(shape)
+            assert whole is not None
+        b = whole
+        way = panel_way("f32", b.strides[-2], b.strides[-1], self.columns)
+        recorder.call(
+            Kernel(PackTerms()),
+            {
+                "source": b.address,
+                "batch0": b.strides[0] * 4,
+                "batch1": b.strides[1] * 4,
+                "row": b.strides[-2] * 4,
+                "column": b.strides[-1] * 4,
+                "target": target._replace(offset=target.offset + head),
+                "target_batch": matrix,
+                "rows": self.depth,
+                "columns": self.columns,
+                "taps": self.taps,
+                "offsets": Words(tap_offsets(b, range(2, len(b.shape) - 2))),
+                "batches1": b.shape[1],
+                "parts": parts,
+                "pack": Code(Kernel(PackPanel("f32", way))),
+                "verdicts": target,
+            },
+            chunks=matrices * parts,
+            label=f"{self.label}: pack B",
+            nbytes=b.nbytes + matrices * matrix,
+        )
 
 
 def _layout(contraction: Contraction) -> str:

@@ -110,96 +110,84 @@ def _accepts_cast(operands: Sequence[str], result: str) -> bool:
     return operands[0] in ANY and result in ANY
 
 
-def _table() -> dict[str, _Operator]:
-    table: dict[str, _Operator] = {}
-
-    def add(
-        name: str,
-        operands: int | tuple[int, int],
-        accepts: _Accepts,
-        *,
-        cost: int = 1,
-    ) -> None:
-        count = (operands, operands) if isinstance(operands, int) else operands
-        table[name] = _Operator(count, accepts, cost)
-
-    many = (1, 1 << 10)
-    numeric, floats = _same(NUMBERS), _same(FLOATS)
-    narrow, whole, truth = _same(NARROW_FLOATS), _same(INTEGERS), _same(_BOOL)
-
-    add("Add", 2, numeric)
-    add("Sub", 2, numeric)
-    add("Mul", 2, numeric)
-    add("Div", 2, numeric, cost=6)
-    add("Mod", 2, whole, cost=20)
-    add("Pow", 2, _accepts_power, cost=60)
-    add("Neg", 1, _same(FLOATS | SIGNED))
-    add("Abs", 1, numeric)
-    add("Sign", 1, numeric, cost=6)
-    add("Sqrt", 1, floats, cost=6)
-    add("Reciprocal", 1, floats, cost=6)
-    add("Floor", 1, floats)
-    add("Ceil", 1, floats)
-    add("Round", 1, floats)
-    add("Max", many, numeric, cost=3)
-    add("Min", many, numeric, cost=3)
-    add("Sum", many, floats)
-    add("Mean", many, floats, cost=2)
-    add("Clip", (1, 3), numeric, cost=2)
-
-    add("Greater", 2, _to_bool(NUMBERS))
-    add("GreaterOrEqual", 2, _to_bool(NUMBERS))
-    add("Less", 2, _to_bool(NUMBERS))
-    add("LessOrEqual", 2, _to_bool(NUMBERS))
-    add("Equal", 2, _to_bool(ANY))
-    add("And", 2, truth)
-    add("Or", 2, truth)
-    add("Xor", 2, truth)
-    add("Not", 1, truth)
-    add("BitwiseAnd", 2, whole)
-    add("BitwiseOr", 2, whole)
-    add("BitwiseXor", 2, whole)
-    add("BitwiseNot", 1, whole)
-    add("BitShift", 2, _same(UNSIGNED), cost=3)
-    add("IsNaN", 1, _to_bool(FLOATS))
-    add("IsInf", 1, _to_bool(FLOATS))
-    add("Where", 3, _accepts_where)
-    add("Identity", 1, _same(ANY), cost=0)
-    add("Cast", 1, _accepts_cast)
-
-    add("Relu", 1, _same(FLOATS | SIGNED))
-    add("PRelu", 2, numeric, cost=2)
-    add("LeakyRelu", 1, floats, cost=2)
-    add("ThresholdedRelu", 1, floats, cost=2)
-    add("Shrink", 1, floats, cost=6)
-    add("HardSigmoid", 1, floats, cost=4)
-    add("HardSwish", 1, floats, cost=5)
-    add("Softsign", 1, floats, cost=6)
-    add("Elu", 1, narrow, cost=22)
-    add("Selu", 1, narrow, cost=22)
-    add("Celu", 1, narrow, cost=25)
-    add("Swish", 1, narrow, cost=24)
-    add("Mish", 1, narrow, cost=26)
-    add("Softplus", 1, narrow, cost=40)
-    add("Gelu", 1, narrow, cost=28)
-    add("SwiGLU", 2, narrow, cost=26)
-    add("Exp", 1, narrow, cost=14)
-    add("Log", 1, narrow, cost=22)
-    add("Erf", 1, narrow, cost=20)
-    add("Tanh", 1, narrow, cost=22)
-    add("Sigmoid", 1, narrow, cost=22)
-    add("Sinh", 1, narrow, cost=30)
-    add("Cosh", 1, narrow, cost=26)
-    add("Asinh", 1, narrow, cost=50)
-    add("Acosh", 1, narrow, cost=50)
-    add("Atanh", 1, narrow, cost=40)
-    add("Sin", 1, narrow, cost=40)
-    add("Cos", 1, narrow, cost=40)
-    add("Tan", 1, narrow, cost=50)
-    add("Asin", 1, narrow, cost=30)
-    add("Acos", 1, narrow, cost=30)
-    add("Atan", 1, narrow, cost=30)
-    return table
+def _of(operands: int | tuple[int, int], accepts: _Accepts, cost: int = 1) -> _Operator:
+    count = (operands, operands) if isinstance(operands, int) else operands
+    return _Operator(count, accepts, cost)
 
 
-OPERATORS: Final = _table()
+_MANY: Final = (1, 1 << 10)
+_NUMERIC, _FLOATING, _NARROW = _same(NUMBERS), _same(FLOATS), _same(NARROW_FLOATS)
+_WHOLE, _TRUTH = _same(INTEGERS), _same(_BOOL)
+
+OPERATORS: Final = {
+    "Add": _of(2, _NUMERIC),
+    "Sub": _of(2, _NUMERIC),
+    "Mul": _of(2, _NUMERIC),
+    "Div": _of(2, _NUMERIC, cost=6),
+    "Mod": _of(2, _WHOLE, cost=20),
+    "Pow": _of(2, _accepts_power, cost=60),
+    "Neg": _of(1, _same(FLOATS | SIGNED)),
+    "Abs": _of(1, _NUMERIC),
+    "Sign": _of(1, _NUMERIC, cost=6),
+    "Sqrt": _of(1, _FLOATING, cost=6),
+    "Reciprocal": _of(1, _FLOATING, cost=6),
+    "Floor": _of(1, _FLOATING),
+    "Ceil": _of(1, _FLOATING),
+    "Round": _of(1, _FLOATING),
+    "Max": _of(_MANY, _NUMERIC, cost=3),
+    "Min": _of(_MANY, _NUMERIC, cost=3),
+    "Sum": _of(_MANY, _FLOATING),
+    "Mean": _of(_MANY, _FLOATING, cost=2),
+    "Clip": _of((1, 3), _NUMERIC, cost=2),
+    "Greater": _of(2, _to_bool(NUMBERS)),
+    "GreaterOrEqual": _of(2, _to_bool(NUMBERS)),
+    "Less": _of(2, _to_bool(NUMBERS)),
+    "LessOrEqual": _of(2, _to_bool(NUMBERS)),
+    "Equal": _of(2, _to_bool(ANY)),
+    "And": _of(2, _TRUTH),
+    "Or": _of(2, _TRUTH),
+    "Xor": _of(2, _TRUTH),
+    "Not": _of(1, _TRUTH),
+    "BitwiseAnd": _of(2, _WHOLE),
+    "BitwiseOr": _of(2, _WHOLE),
+    "BitwiseXor": _of(2, _WHOLE),
+    "BitwiseNot": _of(1, _WHOLE),
+    "BitShift": _of(2, _same(UNSIGNED), cost=3),
+    "IsNaN": _of(1, _to_bool(FLOATS)),
+    "IsInf": _of(1, _to_bool(FLOATS)),
+    "Where": _of(3, _accepts_where),
+    "Identity": _of(1, _same(ANY), cost=0),
+    "Cast": _of(1, _accepts_cast),
+    "Relu": _of(1, _same(FLOATS | SIGNED)),
+    "PRelu": _of(2, _NUMERIC, cost=2),
+    "LeakyRelu": _of(1, _FLOATING, cost=2),
+    "ThresholdedRelu": _of(1, _FLOATING, cost=2),
+    "Shrink": _of(1, _FLOATING, cost=6),
+    "HardSigmoid": _of(1, _FLOATING, cost=4),
+    "HardSwish": _of(1, _FLOATING, cost=5),
+    "Softsign": _of(1, _FLOATING, cost=6),
+    "Elu": _of(1, _NARROW, cost=22),
+    "Selu": _of(1, _NARROW, cost=22),
+    "Celu": _of(1, _NARROW, cost=25),
+    "Swish": _of(1, _NARROW, cost=24),
+    "Mish": _of(1, _NARROW, cost=26),
+    "Softplus": _of(1, _NARROW, cost=40),
+    "Gelu": _of(1, _NARROW, cost=28),
+    "SwiGLU": _of(2, _NARROW, cost=26),
+    "Exp": _of(1, _NARROW, cost=14),
+    "Log": _of(1, _NARROW, cost=22),
+    "Erf": _of(1, _NARROW, cost=20),
+    "Tanh": _of(1, _NARROW, cost=22),
+    "Sigmoid": _of(1, _NARROW, cost=22),
+    "Sinh": _of(1, _NARROW, cost=30),
+    "Cosh": _of(1, _NARROW, cost=26),
+    "Asinh": _of(1, _NARROW, cost=50),
+    "Acosh": _of(1, _NARROW, cost=50),
+    "Atanh": _of(1, _NARROW, cost=40),
+    "Sin": _of(1, _NARROW, cost=40),
+    "Cos": _of(1, _NARROW, cost=40),
+    "Tan": _of(1, _NARROW, cost=50),
+    "Asin": _of(1, _NARROW, cost=30),
+    "Acos": _of(1, _NARROW, cost=30),
+    "Atan": _of(1, _NARROW, cost=30),
+}

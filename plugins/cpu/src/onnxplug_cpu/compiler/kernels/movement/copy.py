@@ -415,44 +415,58 @@ class _TransposedCopy(_CopyKernel):
         return (*self.walk.words, "rows", "columns", "target_row", "source_column")
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
-        f, (_, itemsize, block, band) = k.function, self
-        last_row = k.integer("rows") - block
-        last_column = k.integer("columns") - block
-        target_row, source_column = k.integer("target_row"), k.integer("source_column")
+        _Bands(KernelFunction(module, name, self.words), self).write()
+
+
+class _Bands:
+    """The loops over bands, and squares of them."""
+
+    def __init__(self, k: KernelFunction, form: _TransposedCopy) -> None:
+        self.k, self.f, self.form = k, k.function, form
+        self.last_row = k.integer("rows") - form.block
+        self.last_column = k.integer("columns") - form.block
+        self.target_row = k.integer("target_row")
+        self.source_column = k.integer("source_column")
+
+    def write(self) -> None:
+        self.form.walk.write(self.k, self._band)
+        self.f.finish()
+
+    def _band(self, pointers: list[Value], indices: list[Value]) -> None:
+        f, (_, itemsize, block, band) = self.f, self.form
+        target, source = pointers
+        first = indices[-1] * band
+        end = f.minimum(self.k.integer("rows") - first, f.value(band, I64))
+
+        def column(wanted: Value) -> None:
+            j = f.minimum(wanted, self.last_column)
+            to = f.at(target, j * itemsize, I8)
+            from_ = f.at(source, j * self.source_column, I8)
+
+            def square(wanted: Value) -> None:
+                i = f.minimum(wanted + first, self.last_row) - first
+                self._transpose(from_, to, i)
+
+            if band == block:
+                square(f.value(0, I64))
+            else:
+                f.loop(end, square, step=block, nonempty=True)
+
+        f.loop(self.k.integer("columns"), column, step=block, nonempty=True)
+
+    def _transpose(self, source: Value, target: Value, row: Value) -> None:
+        """A square, from *row* of the band on."""
+        f, (_, itemsize, block, _) = self.f, self.form
         vector = move_type(itemsize).vector(block)
-
-        def one_band(pointers: list[Value], indices: list[Value]) -> None:
-            target, source = pointers
-            first = indices[-1] * band
-            end = f.minimum(k.integer("rows") - first, f.value(band, I64))
-
-            def column(wanted: Value) -> None:
-                j = f.minimum(wanted, last_column)
-                to = f.at(target, j * itemsize, I8)
-                from_ = f.at(source, j * source_column, I8)
-
-                def one_block(wanted: Value) -> None:
-                    i = f.minimum(wanted + first, last_row) - first
-                    at = f.at(from_, i * itemsize, I8)
-                    lines = []
-                    for _ in range(block):
-                        lines.append(f.load(at, vector, align=1))
-                        at = f.at(at, source_column, I8)
-                    at = f.at(to, i * target_row, I8)
-                    for line in _transposed_lines(f, lines):
-                        f.store(line, at, align=1)
-                        at = f.at(at, target_row, I8)
-
-                if band == block:
-                    one_block(f.value(0, I64))
-                else:
-                    f.loop(end, one_block, step=block, nonempty=True)
-
-            f.loop(k.integer("columns"), column, step=block, nonempty=True)
-
-        self.walk.write(k, one_band)
-        f.finish()
+        at = f.at(source, row * itemsize, I8)
+        lines = []
+        for _unused in range(block):
+            lines.append(f.load(at, vector, align=1))
+            at = f.at(at, self.source_column, I8)
+        at = f.at(target, row * self.target_row, I8)
+        for line in _transposed_lines(f, lines):
+            f.store(line, at, align=1)
+            at = f.at(at, self.target_row, I8)
 
 
 def _transposed_lines(f: Function, lines: list[Value]) -> list[Value]:

@@ -412,64 +412,72 @@ class _IndexedMove(Generator):
         )
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
-        f = k.function
-        operation, _, _, count, class_, inner = self
-        index = Type(self.element)
+        _Move(KernelFunction(module, name, self.words), self).write()
+
+
+class _Move:
+    """The loops over items, and what each index of an item leads to."""
+
+    def __init__(self, k: KernelFunction, form: _IndexedMove) -> None:
+        self.k, self.f, self.form = k, k.function, form
         # loaded once: nothing moves loads out of loops
-        words = (*self.moved, *self.run, "index_step")
-        sizes = {word: k.integer(word) for word in words}
-        limits = [k.integer(f"limit{number}") for number in range(count)]
-        strides = [k.integer(f"stride{number}") for number in range(count)]
+        self.moved = [k.integer(word) for word in form.moved]
+        self.run = [k.integer(word) for word in form.run]
+        self.index_step = k.integer("index_step")
+        numbers = range(form.indices)
+        self.limits = [k.integer(f"limit{number}") for number in numbers]
+        self.strides = [k.integer(f"stride{number}") for number in numbers]
 
-        def move(dense: Value, data: Value) -> None:
-            to, from_ = (dense, data) if operation == "gather" else (data, dense)
-            if "nbytes" in self.moved:
-                copy_row(f, to, from_memory(f, from_), sizes["nbytes"], class_)
-                return
-            steps = sizes["dense_step"], sizes["data_step"]
-            to_step, from_step = steps if operation == "gather" else steps[::-1]
-            element = move_type(int(class_.removeprefix("strided")))
+    def write(self) -> None:
+        self.form.walk.write(self.k, self._item)
+        self.f.finish()
 
-            def one(_: Value, to: Value, from_: Value) -> list[Value]:
-                f.store(f.load(from_, element, align=1), to, align=1)
-                return [f.at(to, to_step, I8), f.at(from_, from_step, I8)]
+    def _item(self, pointers: list[Value], _: list[Value]) -> None:
+        if not self.form.inner:
+            self._choose(0, *pointers)
+            return
+        count, *steps = self.run
 
-            f.loop(sizes["count"], one, [to, from_], nonempty=True)
+        def one(_: Value, *at: Value) -> list[Value]:
+            self._choose(0, *at)
+            return [self.f.at(p, s, I8) for p, s in zip(at, steps, strict=True)]
 
-        def choose(number: int, dense: Value, at: Value, data: Value) -> None:
-            """Follow the index numbered *number*, then the others, then move."""
-            if number == count:
-                move(dense, data)
-                return
-            found = f.convert(f.load(at, index, align=1), I64)
-            wrapped = f.select(found < 0, found + limits[number], found)
-            # as unsigned numbers, negative ones are above all limits
-            unsigned = f.bitcast(wrapped, U64)
+        self.f.loop(count, one, pointers, nonempty=True)
 
-            def inside() -> None:
-                following = at
-                if number + 1 < count:
-                    following = f.at(at, sizes["index_step"], I8)
-                chosen = f.at(data, wrapped * strides[number], I8)
-                choose(number + 1, dense, following, chosen)
+    def _choose(self, number: int, dense: Value, at: Value, data: Value) -> None:
+        """Follow the index numbered *number*, then the others, then move."""
+        f, count = self.f, self.form.indices
+        if number == count:
+            self._copy(dense, data)
+            return
+        found = f.convert(f.load(at, Type(self.form.element), align=1), I64)
+        wrapped = f.select(found < 0, found + self.limits[number], found)
+        # as unsigned numbers, negative ones are above all limits
+        unsigned = f.bitcast(wrapped, U64)
 
-            def outside() -> None:
-                f.store(found, k.pointer(f"flag{number}"))
+        def inside() -> None:
+            following = f.at(at, self.index_step, I8) if number + 1 < count else at
+            chosen = f.at(data, wrapped * self.strides[number], I8)
+            self._choose(number + 1, dense, following, chosen)
 
-            f.branch(unsigned < f.bitcast(limits[number], U64), inside, outside)
+        def outside() -> None:
+            f.store(found, self.k.pointer(f"flag{number}"))
 
-        def item(pointers: list[Value], _: list[Value]) -> None:
-            if not inner:
-                choose(0, *pointers)
-                return
+        f.branch(unsigned < f.bitcast(self.limits[number], U64), inside, outside)
 
-            def one(_: Value, *at: Value) -> list[Value]:
-                choose(0, *at)
-                moves = zip(at, _OPERANDS, strict=True)
-                return [f.at(p, sizes[f"{name}_run"], I8) for p, name in moves]
+    def _copy(self, dense: Value, data: Value) -> None:
+        f, class_ = self.f, self.form.class_
+        gathers = self.form.operation == "gather"
+        to, from_ = (dense, data) if gathers else (data, dense)
+        if not class_.startswith("strided"):
+            copy_row(f, to, from_memory(f, from_), self.moved[0], class_)
+            return
+        count, *steps = self.moved
+        to_step, from_step = steps if gathers else steps[::-1]
+        element = move_type(int(class_.removeprefix("strided")))
 
-            f.loop(sizes["run"], one, pointers, nonempty=True)
+        def one(_: Value, to: Value, from_: Value) -> list[Value]:
+            f.store(f.load(from_, element, align=1), to, align=1)
+            return [f.at(to, to_step, I8), f.at(from_, from_step, I8)]
 
-        self.walk.write(k, item)
-        f.finish()
+        f.loop(count, one, [to, from_], nonempty=True)

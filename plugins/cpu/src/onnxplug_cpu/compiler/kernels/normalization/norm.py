@@ -13,7 +13,13 @@ import struct
 from collections.abc import Callable, Sequence
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Function, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Float,
+    Generator,
+    Integer,
+    Kernel,
+    KernelWords,
+)
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -148,6 +154,15 @@ def _name(centered: bool) -> str:
     return "LayerNormalization" if centered else "RMSNormalization"
 
 
+class NormWords(KernelWords):
+    """Words of :class:`_Norm`; those of operands, columns and the walk follow."""
+
+    epsilon: Float
+    count: Integer
+    rows: Integer
+    chunk_rows: Integer
+
+
 class _Norm(Generator):
     """Normalises rows; a chunk is some rows.
 
@@ -167,24 +182,25 @@ class _Norm(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
+        return (*NormWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
         return (
-            *("epsilon", "count", "rows", "chunk_rows"),
             *Operands.words(self.operands),
             *self.columns,
             *walk_words("row", self.rank, len(self.operands) + len(self.columns)),
         )
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _write(KernelFunction(module, name, self.words), isa, self)
+        _write(NormWords(module, name, self._more), isa, self)
 
 
-def _write(k: KernelFunction, isa: Isa, form: _Norm) -> None:
+def _write(k: NormWords, isa: Isa, form: _Norm) -> None:
     f = k.function
     operands = Operands(k, form.operands, LANES)
-    count, rows, chunk_rows = (
-        k.integer(name) for name in ("count", "rows", "chunk_rows")
-    )
-    epsilon = f.splat(k.word("epsilon", F32), LANES)
+    count, rows, chunk_rows = k.count, k.rows, k.chunk_rows
+    epsilon = f.splat(k.epsilon, LANES)
     begin = k.chunk * chunk_rows
     end = f.minimum(begin + chunk_rows, rows)
     names = [*(operand.name for operand in form.operands), *form.columns]

@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from onnxplug_cpu.compiler.codegen.emit import F32, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Float,
+    Generator,
+    Integer,
+    Kernel,
+    KernelWords,
+)
 from onnxplug_cpu.compiler.codegen.math.exponential import exp_flushed
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.ir.commands import Word
@@ -140,6 +146,16 @@ def _check(x: View, views: Sequence[View], operands: Sequence[Operand]) -> None:
             )
 
 
+class SoftmaxWords(KernelWords):
+    """Words of :class:`_Softmax`; those of operands and of the walk follow."""
+
+    scale: Float
+    count: Integer
+    columns: Integer
+    rows: Integer
+    chunk_rows: Integer
+
+
 class _Softmax(Generator):
     """Softmax of rows; a chunk is some rows.
 
@@ -171,15 +187,18 @@ class _Softmax(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
+        return (*SoftmaxWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
         return (
-            *("scale", "count", "columns", "rows", "chunk_rows"),
             *Operands.words(self.operands),
             *(f"{operand.name}_step" for operand in self.operands),
             *walk_words("row", self.rank, len(self.operands)),
         )
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
+        k = SoftmaxWords(module, name, self._more)
         if self.down:
             _write_down(k, isa, self)
         else:
@@ -211,12 +230,10 @@ _Masks = Sequence[Value | None]
 class _Scores:
     """The steps of softmax on vectors."""
 
-    def __init__(self, k: KernelFunction, isa: Isa, form: _Softmax) -> None:
+    def __init__(self, k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
         self.f, self.isa, self.form = k.function, isa, form
         self.operands = Operands(k, form.operands, LANES)
-        self.scale = (
-            k.function.splat(k.word("scale", F32), LANES) if form.scaled else None
-        )
+        self.scale = k.function.splat(k.scale, LANES) if form.scaled else None
         self.type = F32.vector(LANES)
 
     def load(self, places: _Places, masks: _Masks) -> list[Value]:
@@ -387,12 +404,12 @@ _SWEPT = 4
 class _Across:
     """Rows along the lanes, in registers or by passes over memory."""
 
-    def __init__(self, k: KernelFunction, isa: Isa, form: _Softmax) -> None:
+    def __init__(self, k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
         self.k, self.isa, self.form = k, isa, form
         self.f, self.scores = k.function, _Scores(k, isa, form)
         self.at = self.scores.operands.at
-        self.count, self.rows = k.integer("count"), k.integer("rows")
-        self.chunk_rows = k.integer("chunk_rows")
+        self.count, self.rows = k.count, k.rows
+        self.chunk_rows = k.chunk_rows
 
     def write(self) -> None:
         f, k, form = self.f, self.k, self.form
@@ -458,13 +475,11 @@ class _Across:
         return [spread(self.f, _tree(vectors, combine), combine)] * len(vectors)
 
 
-def _write_down(k: KernelFunction, isa: Isa, form: _Softmax) -> None:
+def _write_down(k: SoftmaxWords, isa: Isa, form: _Softmax) -> None:
     f = k.function
     scores = _Scores(k, isa, form)
     at = scores.operands.at
-    count, rows, chunk_rows, columns = (
-        k.integer(name) for name in ("count", "rows", "chunk_rows", "columns")
-    )
+    count, rows, chunk_rows, columns = k.count, k.rows, k.chunk_rows, k.columns
     steps = [k.integer(f"{name}_step") for name, *_ in form.operands]
     begin = k.chunk * chunk_rows
     end = f.minimum(begin + chunk_rows, rows)

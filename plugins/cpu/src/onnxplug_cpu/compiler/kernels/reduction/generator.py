@@ -19,7 +19,12 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.codegen.math.exponential import exp
 from onnxplug_cpu.compiler.codegen.math.logarithm import log
 from onnxplug_cpu.compiler.kernels.reduction.accumulator import (
@@ -41,13 +46,27 @@ MOMENTS = "Moments"
 """The kind of reduction that gives two results: the mean, and the variance."""
 
 
+class ReductionWords(KernelWords):
+    """Words of :class:`Reduction`.
+
+    Addresses; ``rows``, the places of the kept axes without the innermost one, and
+    those of a chunk; ``count``, the elements that become one; ``inner``, the size of
+    the innermost axis, and its stride in bytes.  By name: the axes; the columns of a
+    chunk, the ``parts`` that they are divided into, and the output's stride;
+    ``variances``, how far behind a mean its variance is written.
+    """
+
+    x: Pointer
+    out: Pointer
+    rows: Integer
+    chunk_rows: Integer
+    count: Integer
+    inner: Integer
+    x_stride: Integer
+
+
 class Reduction(Generator):
     """A chunk is some places of the kept axes; unless across, of some columns.
-
-    Words: addresses; ``rows``, the places of the kept axes without the innermost one;
-    ``variances``, how far behind a mean its variance is written;
-    ``count``, the elements that become one; ``inner``, the size of the innermost axis,
-    and its strides in bytes; the axes; the ``parts`` that columns are divided into.
 
     Attributes:
         way: ``across``, ``down`` or ``short``.
@@ -70,8 +89,11 @@ class Reduction(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
+        return (*ReductionWords.names, *self._more)
+
+    @property
+    def _more(self) -> tuple[str, ...]:
         words = (
-            *("x", "out", "rows", "chunk_rows", "count", "inner", "x_stride"),
             *walk_words("kept", self.kept_rank, 2),
             *walk_words("reduced", self.reduced_rank, 1),
         )
@@ -80,7 +102,7 @@ class Reduction(Generator):
         return (*words, "variances") if self.kind == MOMENTS else words
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
+        k = ReductionWords(module, name, self._more)
         scalar = Type(self.element)
         vector = scalar.vector(lanes_of(scalar))
         if self.way == "across":
@@ -89,11 +111,11 @@ class Reduction(Generator):
             _write_columns(k, isa, self, vector)
 
 
-def _write_across(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -> None:
+def _write_across(k: ReductionWords, isa: Isa, form: Reduction, vector: Type) -> None:
     f = k.function
-    elements = Elements(f, vector, None if form.near else k.integer("x_stride"))
-    inner, count = k.integer("inner"), k.integer("count")
-    rows, chunk_rows = k.integer("rows"), k.integer("chunk_rows")
+    elements = Elements(f, vector, None if form.near else k.x_stride)
+    inner, count = k.inner, k.count
+    rows, chunk_rows = k.rows, k.chunk_rows
     begin = k.chunk * chunk_rows
     end = f.minimum(begin + chunk_rows, rows)
     kept = Walk(k, "kept", form.kept_rank, 2)
@@ -121,16 +143,16 @@ def _write_across(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) ->
             f.store(result, place)
         return kept.advance(state)
 
-    f.loop(end, row, kept.start([k.pointer("x"), k.pointer("out")], begin), start=begin)
+    f.loop(end, row, kept.start([k.x, k.out], begin), start=begin)
     f.finish()
 
 
-def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -> None:
+def _write_columns(k: ReductionWords, isa: Isa, form: Reduction, vector: Type) -> None:
     """Columns are kept; several vectors of them are reduced side by side."""
     f = k.function
     lanes = vector.lanes
-    inner, parts = k.integer("inner"), k.integer("parts")
-    rows, chunk_rows = k.integer("rows"), k.integer("chunk_rows")
+    inner, parts = k.inner, k.integer("parts")
+    rows, chunk_rows = k.rows, k.chunk_rows
     chunk_columns = k.integer("chunk_columns")
     begin = (k.chunk // parts) * chunk_rows
     end = f.minimum(begin + chunk_rows, rows)
@@ -138,7 +160,7 @@ def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -
     right = f.minimum(left + chunk_columns, inner)
     kept = Walk(k, "kept", form.kept_rank, 2)
     spaced = not form.near or form.way == "short"
-    source = Elements(f, vector, k.integer("x_stride") if spaced else None)
+    source = Elements(f, vector, k.x_stride if spaced else None)
     target = Elements(f, vector, None if form.out_near else k.integer("out_stride"))
     side = 1 if form.way == "short" else 4
     reduced_at = (_short if form.way == "short" else _down)(k, isa, form, source)
@@ -166,11 +188,11 @@ def _write_columns(k: KernelFunction, isa: Isa, form: Reduction, vector: Type) -
         f.loop(right, part, start=full, step=lanes)
         return kept.advance(state)
 
-    f.loop(end, row, kept.start([k.pointer("x"), k.pointer("out")], begin), start=begin)
+    f.loop(end, row, kept.start([k.x, k.out], begin), start=begin)
     f.finish()
 
 
-def _places(k: KernelFunction, form: Reduction, out: Value) -> list[Value]:
+def _places(k: ReductionWords, form: Reduction, out: Value) -> list[Value]:
     """Where the results of one place go."""
     if form.kind != MOMENTS:
         return [out]
@@ -182,11 +204,11 @@ _Columns = Callable[[Value, Value, Sequence[Value | None]], list[list[Value]]]
 vectors of columns: the reduced vectors of each result."""
 
 
-def _short(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
+def _short(k: ReductionWords, isa: Isa, form: Reduction, source: Elements) -> _Columns:
     """Rows of a few vectors: what the lanes hold is added up for all rows at once."""
     f, vector = k.function, source.type
     lanes, fold = vector.lanes, fold_of(form.kind, vector)
-    count = k.integer("count")
+    count = k.count
     end = f.first_lanes(count - lanes * (form.vectors - 1), lanes)
     near = Elements(f, vector)
 
@@ -227,9 +249,9 @@ def _joined(f: Function, fold: Fold, a: Value, b: Value, width: int) -> Value:
     return fold.combine(f, f.shuffle(a, b, low), f.shuffle(a, b, high))
 
 
-def _down(k: KernelFunction, isa: Isa, form: Reduction, source: Elements) -> _Columns:
+def _down(k: ReductionWords, isa: Isa, form: Reduction, source: Elements) -> _Columns:
     """From row to row."""
-    f, vector, count = k.function, source.type, k.integer("count")
+    f, vector, count = k.function, source.type, k.count
     reduced = Walk(k, "reduced", form.reduced_rank, 1)
 
     def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[list[Value]]:

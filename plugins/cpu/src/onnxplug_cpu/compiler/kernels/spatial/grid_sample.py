@@ -20,7 +20,13 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Type,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    Kernel,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -143,6 +149,30 @@ def record_grid_sample(
     )
 
 
+class GridWords(KernelWords):
+    """Words of :class:`_GridSample`, distances in bytes.
+
+    Those of the spatial axes follow: sizes, and strides in elements.
+    """
+
+    x: Pointer
+    grid: Pointer
+    out: Pointer
+    items: Integer
+    each: Integer
+    blocks: Integer
+    points: Integer
+    channels: Integer
+    x_image: Integer
+    x_channel: Integer
+    grid_image: Integer
+    grid_point: Integer
+    grid_axis: Integer
+    out_image: Integer
+    out_channel: Integer
+    out_point: Integer
+
+
 class _GridSample(Generator):
     """A chunk is some blocks, each of as many points of an image as there are lanes.
 
@@ -162,16 +192,15 @@ class _GridSample(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (
-            *("x", "grid", "out", "items", "each", "blocks", "points", "channels"),
-            *("x_image", "x_channel", "grid_image", "grid_point", "grid_axis"),
-            *("out_image", "out_channel", "out_point"),
-            *(f"size{axis}" for axis in range(self.rank)),
-            *(f"stride{axis}" for axis in range(self.rank)),
-        )
+        return (*GridWords.names, *self._axis_words)
+
+    @property
+    def _axis_words(self) -> tuple[str, ...]:
+        axes = range(self.rank)
+        return (*(f"size{axis}" for axis in axes), *(f"stride{axis}" for axis in axes))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, self.words), self).write()
+        _Writer(GridWords(module, name, self._axis_words), self).write()
 
 
 class _Tap:
@@ -188,35 +217,37 @@ class _Tap:
 
 
 class _Writer:
-    def __init__(self, k: KernelFunction, form: _GridSample) -> None:
+    def __init__(self, k: GridWords, form: _GridSample) -> None:
         self.k, self.f, self.form = k, k.function, form
         f = self.f
         self.taps = _TAPS[form.mode] ** form.rank
         self.offsets = f.stack(I32, LANES * self.taps)
         self.weights = f.stack(F32, LANES * self.taps)
         self.listed = RowList(f, f.stack(I64, self.taps), f.stack(F32, self.taps))
-        self.word = {name: k.integer(name) for name in form.words[3:]}
-        step = "out_channel" if form.by_channels else "out_point"
-        self.grid = Elements(f, VECTOR, self.word["grid_point"])
-        self.target = Elements(f, VECTOR, None if form.out_near else self.word[step])
+        k.keep(k.names[3:])
+        self.sizes = [k.integer(f"size{axis}") for axis in range(form.rank)]
+        self.strides = [k.integer(f"stride{axis}") for axis in range(form.rank)]
+        step = k.out_channel if form.by_channels else k.out_point
+        self.grid = Elements(f, VECTOR, k.grid_point)
+        self.target = Elements(f, VECTOR, None if form.out_near else step)
 
     def write(self) -> None:
         """Emit the function."""
-        f, k, word = self.f, self.k, self.word
-        x, grid, out = (k.pointer(name) for name in ("x", "grid", "out"))
-        begin = k.chunk * word["each"]
-        end = f.minimum(begin + word["each"], word["items"])
+        f, k = self.f, self.k
+        x, grid, out = k.x, k.grid, k.out
+        begin = k.chunk * k.each
+        end = f.minimum(begin + k.each, k.items)
 
         def block(item: Value) -> None:
-            image, first = item // word["blocks"], (item % word["blocks"]) * LANES
-            left = f.minimum(word["points"] - first, LANES)
+            image, first = item // k.blocks, (item % k.blocks) * LANES
+            left = f.minimum(k.points - first, LANES)
             mask = f.first_lanes(left, LANES)
-            points = f.at(grid, image * word["grid_image"], I8)
-            points = f.at(points, first * word["grid_point"], I8)
+            points = f.at(grid, image * k.grid_image, I8)
+            points = f.at(points, first * k.grid_point, I8)
             self._place(points, mask)
-            target = f.at(out, image * word["out_image"], I8)
-            target = f.at(target, first * word["out_point"], I8)
-            source = f.at(x, image * word["x_image"], I8)
+            target = f.at(out, image * k.out_image, I8)
+            target = f.at(target, first * k.out_point, I8)
+            source = f.at(x, image * k.x_image, I8)
             if self.form.by_channels:
                 self._sum_rows(source, target, left)
             else:
@@ -229,17 +260,14 @@ class _Writer:
 
     def _place(self, points: Value, mask: Value) -> None:
         """Keep the offsets of all combinations of taps, -1 outside, and weights."""
-        f, form, word = self.f, self.form, self.word
+        f, form, k = self.f, self.form, self.k
         axes = []
         for axis in range(form.rank):
             inner = form.rank - 1 - axis
-            place = f.at(points, word["grid_axis"] * inner, I8)
+            place = f.at(points, k.grid_axis * inner, I8)
             coordinate = self.grid.load(place, mask)
-            axes.append(_Axis(f, form, word[f"size{axis}"]).taps(coordinate))
-        strides = [
-            f.splat(f.convert(word[f"stride{axis}"], I32), LANES)
-            for axis in range(form.rank)
-        ]
+            axes.append(_Axis(f, form, self.sizes[axis]).taps(coordinate))
+        strides = [f.splat(f.convert(stride, I32), LANES) for stride in self.strides]
         number = 0
 
         def level(axis: int, offset: Value | None, tap: _Tap | None) -> None:
@@ -267,7 +295,7 @@ class _Writer:
 
     def _pick(self, source: Value, target: Value, mask: Value) -> None:
         """One channel after another, a point in each lane."""
-        f, word = self.f, self.word
+        f, k = self.f, self.k
 
         def tap(number: int | Value, base: Value, total: Value) -> Value:
             at = number * LANES
@@ -287,10 +315,10 @@ class _Writer:
                     self.taps, lambda n, total: [tap(n, base, total)], [total]
                 )
             self.target.store(total, to, mask)
-            steps = word["x_channel"], word["out_channel"]
+            steps = k.x_channel, k.out_channel
             return [f.at(base, steps[0], I8), f.at(to, steps[1], I8)]
 
-        f.loop(word["channels"], channel, [source, target])
+        f.loop(k.channels, channel, [source, target])
 
     def _is_inside(self, offsets: Value) -> Value | None:
         if self.form.padding != "zeros":
@@ -299,7 +327,7 @@ class _Writer:
 
     def _sum_rows(self, source: Value, target: Value, left: Value) -> None:
         """One point after another, channels in the lanes."""
-        f, word = self.f, self.word
+        f, k = self.f, self.k
         near = Elements(f, VECTOR)
 
         def point(lane: Value, to: Value) -> list[Value]:
@@ -318,8 +346,8 @@ class _Writer:
             def store(value: Value, column: Value, mask: Value | None) -> None:
                 self.target.store(value, self.target.at(to, column), mask)
 
-            sum_rows(f, self.listed, count, near, word["channels"], store)
-            return [f.at(to, word["out_point"], I8)]
+            sum_rows(f, self.listed, count, near, k.channels, store)
+            return [f.at(to, k.out_point, I8)]
 
         f.loop(left, point, [target])
 

@@ -18,7 +18,14 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Module,
     Value,
 )
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Double,
+    Generator,
+    Integer,
+    Kernel,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -152,6 +159,41 @@ def _no_image(count: int) -> Callable[[int], Exception]:
     return error
 
 
+class RoiWords(KernelWords):
+    """Words of :class:`_RoiAlign`.
+
+    ``x`` and ``out`` with the bytes between images or regions, lines and pixels; the
+    ``regions``' corners and ``images``, with the bytes between them; the sizes of both;
+    ``samples`` of a bin along an axis, the ``scale`` of corners, and flags.
+    """
+
+    x: Pointer
+    regions: Pointer
+    images: Pointer
+    out: Pointer
+    items: Integer
+    each: Integer
+    channels: Integer
+    count: Integer
+    height: Integer
+    width: Integer
+    out_height: Integer
+    out_width: Integer
+    samples: Integer
+    scale: Double
+    region_step: Integer
+    corner_step: Integer
+    image_step: Integer
+    not_finite: Pointer
+    no_image: Pointer
+    x0: Integer
+    x2: Integer
+    x3: Integer
+    out0: Integer
+    out2: Integer
+    out3: Integer
+
+
 class _RoiAlign(Generator):
     """A chunk is some rows of bins.
 
@@ -164,17 +206,10 @@ class _RoiAlign(Generator):
     half_pixel: bool
     is_adaptive: bool
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (
-            *("x", "regions", "images", "out", "items", "each", "channels", "count"),
-            *("height", "width", "out_height", "out_width", "samples", "scale"),
-            *("region_step", "corner_step", "image_step", "not_finite", "no_image"),
-            *(f"{name}{axis}" for name in ("x", "out") for axis in (0, 2, 3)),
-        )
+    words = RoiWords.names
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        _Writer(KernelFunction(module, name, self.words), self).write()
+        _Writer(RoiWords(module, name), self).write()
 
 
 class _Line:
@@ -198,30 +233,30 @@ class _Line:
 
 
 class _Writer:
-    def __init__(self, k: KernelFunction, form: _RoiAlign) -> None:
+    def __init__(self, k: RoiWords, form: _RoiAlign) -> None:
         self.k, self.f, self.form = k, k.function, form
         self.near = Elements(self.f, VECTOR)
         pointers = ("x", "regions", "images", "out", "not_finite", "no_image", "scale")
-        self.word = {n: k.integer(n) for n in form.words if n not in pointers}
-        self.scale = k.word("scale", F64)
+        k.keep(word for word in k.names if word not in pointers)
+        self.scale = k.scale
 
     def write(self) -> None:
         """Emit the function."""
-        f, k, word = self.f, self.k, self.word
-        regions, images = k.pointer("regions"), k.pointer("images")
-        flags = k.pointer("not_finite"), k.pointer("no_image")
-        begin = k.chunk * word["each"]
-        end = f.minimum(begin + word["each"], word["items"])
+        f, k = self.f, self.k
+        regions, images = k.regions, k.images
+        flags = k.not_finite, k.no_image
+        begin = k.chunk * k.each
+        end = f.minimum(begin + k.each, k.items)
 
         def bins(item: Value) -> None:
-            region, row = item // word["out_height"], item % word["out_height"]
-            image = f.load(f.at(images, region * word["image_step"], I8), I64)
-            corners = self._corners(f.at(regions, region * word["region_step"], I8))
+            region, row = item // k.out_height, item % k.out_height
+            image = f.load(f.at(images, region * k.image_step, I8), I64)
+            corners = self._corners(f.at(regions, region * k.region_step, I8))
             total = corners[0] - corners[0]
             for corner in corners[1:]:
                 total = total + (corner - corner)
             finite = total.compare("eq", 0.0)
-            known = image.compare("ge", 0) & (image < word["count"])
+            known = image.compare("ge", 0) & (image < k.count)
             f.branch(finite, lambda: None, lambda: f.store(f.value(1, I64), flags[0]))
             f.branch(known, lambda: None, lambda: f.store(image, flags[1]))
             f.branch(finite & known, lambda: self._row(region, row, image, corners))
@@ -234,7 +269,7 @@ class _Writer:
         f = self.f
         corners = []
         for number in range(4):
-            at = f.at(region, self.word["corner_step"] * number, I8)
+            at = f.at(region, self.k.corner_step * number, I8)
             corner = f.convert(f.load(at, F32), F64) * self.scale
             corners.append(corner - 0.5 if self.form.half_pixel else corner)
         return corners
@@ -243,13 +278,13 @@ class _Writer:
         self, region: Value, row: Value, image: Value, corners: Sequence[Value]
     ) -> None:
         """One row of bins of a region."""
-        f, k, word = self.f, self.k, self.word
+        f, k = self.f, self.k
         x1, y1, x2, y2 = corners
-        down = self._line(y1, y2, "out_height", "height", "x2")
-        along = self._line(x1, x2, "out_width", "width", "x3")
-        source = f.at(k.pointer("x"), image * word["x0"], I8)
-        target = f.at(k.pointer("out"), region * word["out0"], I8)
-        target = f.at(target, row * word["out2"], I8)
+        down = self._line(y1, y2, k.out_height, k.height, k.x2)
+        along = self._line(x1, x2, k.out_width, k.width, k.x3)
+        source = f.at(k.x, image * k.x0, I8)
+        target = f.at(k.out, region * k.out0, I8)
+        target = f.at(target, row * k.out2, I8)
         # numpy divides by the number of samples, as f32
         count = f.convert(down.fine, F32) * f.convert(along.fine, F32)
         some = down.fine.compare("gt", 0) & (along.fine > 0)
@@ -278,28 +313,28 @@ class _Writer:
                     at = f.at(to, channel + LANES * n, F32)
                     self.near.store(total, at, mask)
 
-            sweep_columns(f, word["channels"], vectors)
-            return [f.at(to, word["out3"], I8)]
+            sweep_columns(f, k.channels, vectors)
+            return [f.at(to, k.out3, I8)]
 
-        f.loop(word["out_width"], bin_, [target])
+        f.loop(k.out_width, bin_, [target])
 
     def _line(
-        self, start: Value, stop: Value, count: str, size: str, stride: str
+        self, start: Value, stop: Value, count: Value, size: Value, stride: Value
     ) -> _Line:
-        f, word = self.f, self.word
+        f, k = self.f, self.k
         line = _Line()
         length = stop - start
         if not self.form.half_pixel:
             length = f.select(length < 1.0, f.value(1.0, F64), length)
-        bins = f.convert(word[count], F64)
-        line.size, line.stride = word[size], word[stride]
-        line.fine = word["samples"]
+        bins = f.convert(count, F64)
+        line.size, line.stride = size, stride
+        line.fine = k.samples
         if self.form.is_adaptive:
             fine = f.convert(f.unary("ceil", length / bins), I64)
             line.fine = f.minimum(fine, _FINEST)
         step = length / (bins * f.convert(line.fine, F64))
         line.start, line.step = f.convert(start, F32), f.convert(step, F32)
-        line.first, line.last = f.value(0, I64), word[count] * line.fine
+        line.first, line.last = f.value(0, I64), count * line.fine
         if self.form.is_adaptive:
             # of a huge region most samples are outside; f32 may round these by a few
             before = (-2.0 - start) / step - 2.0

@@ -11,7 +11,13 @@ octagonal kernels, 1992; J. Gil, M. Werman, Computing 2-D min, median, and max f
 from __future__ import annotations
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Module, Value
-from onnxplug_cpu.compiler.codegen.kernel import Generator, Kernel, KernelFunction
+from onnxplug_cpu.compiler.codegen.kernel import (
+    Generator,
+    Integer,
+    Kernel,
+    KernelWords,
+    Pointer,
+)
 from onnxplug_cpu.compiler.ir.commands import Word
 from onnxplug_cpu.compiler.ir.recorder import Recorder
 from onnxplug_cpu.compiler.ir.views import View
@@ -141,10 +147,36 @@ def record_scan(
     )
 
 
+class ScanWords(KernelWords):
+    """Words of :class:`WindowScan`; distances are in bytes.
+
+    Windows of ``taps`` elements along an axis of ``size``, of which ``count`` are
+    taken, the first ``before`` the first element; the rows of the other axes, and of
+    them those of a chunk; ``ends``, scratch memory, distance of workers.
+    """
+
+    x: Pointer
+    x_step: Integer
+    x_spacing: Integer
+    out: Pointer
+    out_step: Integer
+    out_spacing: Integer
+    rows: Integer
+    chunk_rows: Integer
+    columns: Integer
+    size: Integer
+    count: Integer
+    taps: Integer
+    stride: Integer
+    before: Integer
+    low: Integer
+    high: Integer
+    ends: Pointer
+    ends_distance: Integer
+
+
 class WindowScan(Generator):
-    """Windows of ``taps`` elements along an axis of ``size``, of which ``count`` are
-    taken, the first ``before`` the first element; a chunk is some rows of the other
-    axes.  Distances are in bytes.
+    """Windows along an axis; a chunk is some rows of the other axes.
 
     Attributes:
         combining: what elements become.
@@ -159,26 +191,19 @@ class WindowScan(Generator):
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (
-            *("x", "x_step", "x_spacing", "out", "out_step", "out_spacing"),
-            *("rows", "chunk_rows", "columns", "size", "count"),
-            *("taps", "stride", "before", "low", "high", "ends", "ends_distance"),
-            *walk_words("row", self.rank, 2),
-        )
+        return (*ScanWords.names, *walk_words("row", self.rank, 2))
 
     def write(self, module: Module, name: str, isa: Isa) -> None:
-        k = KernelFunction(module, name, self.words)
+        k = ScanWords(module, name, walk_words("row", self.rank, 2))
         f = k.function
         vector = vector_of(isa)
         walk = Walk(k, "row", self.rank, 2)
-        source = Elements(f, vector, None if self.near else k.integer("x_spacing"))
-        target = Elements(
-            f, vector, None if self.out_near else k.integer("out_spacing")
-        )
+        source = Elements(f, vector, None if self.near else k.x_spacing)
+        target = Elements(f, vector, None if self.out_near else k.out_spacing)
         scan = _Scan(k, isa, self, source, target)
-        begin = k.chunk * k.integer("chunk_rows")
-        end = f.minimum(begin + k.integer("chunk_rows"), k.integer("rows"))
-        columns = k.integer("columns")
+        begin = k.chunk * k.chunk_rows
+        end = f.minimum(begin + k.chunk_rows, k.rows)
+        columns = k.columns
 
         def row(_: Value, *state: Value) -> list[Value]:
             x, out = walk.pointers(state)
@@ -190,7 +215,7 @@ class WindowScan(Generator):
             f.loop(columns, strip, step=vector.lanes)
             return walk.advance(state)
 
-        start = walk.start([k.pointer("x"), k.pointer("out")], begin)
+        start = walk.start([k.x, k.out], begin)
         f.loop(end, row, start, start=begin)
         f.finish()
 
@@ -203,7 +228,7 @@ class _Scan:
 
     def __init__(
         self,
-        k: KernelFunction,
+        k: ScanWords,
         isa: Isa,
         form: WindowScan,
         source: Elements,
@@ -219,15 +244,15 @@ class _Scan:
             start, lambda f, a, x: a, lambda f, a, b: self.folding.join(a, b), adds
         )
         self.accumulator = Accumulator(f, fold, self.vector)
-        self.x_step, self.out_step = k.integer("x_step"), k.integer("out_step")
-        self.taps, self.stride = k.integer("taps"), k.integer("stride")
-        self.count = k.integer("count")
+        self.x_step, self.out_step = k.x_step, k.out_step
+        self.taps, self.stride = k.taps, k.stride
+        self.count = k.count
         # where the input is, and what counts
-        self.first = k.integer("before")
-        self.end = self.first + k.integer("size")
-        self.low = self.first + k.integer("low")
-        self.high = self.first + k.integer("high")
-        self.ends = move(f, k.pointer("ends"), k.worker * k.integer("ends_distance"))
+        self.first = k.before
+        self.end = self.first + k.size
+        self.low = self.first + k.low
+        self.high = self.first + k.high
+        self.ends = move(f, k.ends, k.worker * k.ends_distance)
 
     def strip(self, x: Value, out: Value, mask: Value) -> None:
         """All windows of some lanes."""
