@@ -108,6 +108,7 @@ def find(group: str) -> list[FoundPlugin]:
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the registry look anew for what is installed, and again after the test."""
     monkeypatch.setattr(registry.table, "_records", None)
+    monkeypatch.setattr(registry.table, "_sessions", {})
     monkeypatch.setattr(registry, "domains", DomainRegistry(registry.settings, find))
 
 

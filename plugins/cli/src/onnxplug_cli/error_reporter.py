@@ -84,13 +84,13 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, reporter: ErrorReporter) -> None:
         super().__init__()
-        self._troubles = reporter
+        self._reporter = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show *record*."""
         for argument in record.args if isinstance(record.args, tuple) else ():
             if isinstance(argument, BaseException):
-                self._troubles.note(argument)
+                self._reporter.note(argument)
         super().emit(record)
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onnxplug import InferenceSession
-    from onnxplug.session.model_info import NodeArg
+    from onnxplug import InferenceSession, NodeArg
 
 RANDOM: Final = "random"
 

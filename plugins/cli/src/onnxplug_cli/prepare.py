@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from onnxplug.duration import duration
 from onnxplug.escape import escape
@@ -19,9 +19,6 @@ from onnxplug_cli.opening import (
 from onnxplug_cli.progress import Progress
 from onnxplug_cli.text import print_json, print_table, say, shape_text
 from onnxplug_cli.values import assignment, count
-
-if TYPE_CHECKING:
-    from onnxplug.specialise.prewarm import Prepared
 
 _EPILOG: Final = """\
 examples:
@@ -76,7 +73,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
     session = open_session(arguments)
     check_ep_options(arguments, [session])
-    results: list[tuple[_ShapeSet, float, list[Prepared]]] = []
+    results = []
     for shapes in shape_sets(arguments.shape):
         with Progress(f"preparing for {_in_words(shapes)}"):
             started = time.perf_counter()
@@ -87,7 +84,15 @@ def _prepare(arguments: argparse.Namespace) -> None:
         results.append((shapes, time.perf_counter() - started, prepared))
     session.close()
     if arguments.json:
-        print_json({"model": arguments.model, "sets": list(map(_data, results))})
+        sets = [
+            {
+                "shapes": shapes,
+                "seconds": seconds,
+                "partitions": [each.to_dict() for each in prepared],
+            }
+            for shapes, seconds, prepared in results
+        ]
+        print_json({"model": arguments.model, "sets": sets})
         return
     for shapes, seconds, prepared in results:
         ready = sum(each.ready for each in prepared)
@@ -106,12 +111,3 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _in_words(shapes: _ShapeSet) -> str:
     return ", ".join(f"{name}{shape_text(shape)}" for name, shape in shapes.items())
-
-
-def _data(result: tuple[_ShapeSet, float, list[Prepared]]) -> dict[str, Any]:
-    shapes, seconds, prepared = result
-    return {
-        "shapes": shapes,
-        "seconds": seconds,
-        "partitions": [each.to_dict() for each in prepared],
-    }

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 import onnxplug
+from onnxplug.ep import raise_interruption
 from onnxplug.errors import InvalidArgument
-from onnxplug.interruption import raise_interruption
 from onnxplug.log import LEVELS
 
 _handler: logging.Handler | None = None

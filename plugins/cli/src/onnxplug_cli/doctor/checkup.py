@@ -19,11 +19,11 @@ from onnxplug.ep import (
     HardwareDevice,
     Level,
     RefusedDevice,
+    raise_interruption,
 )
 from onnxplug.errors import EpError, PluginError
 from onnxplug.guard import in_words
 from onnxplug.hardware import discover
-from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRecord, PluginRegistry, PluginState
 from onnxplug.selection.available import no_device
 from onnxplug.selection.devices import hardware_for, judged_devices

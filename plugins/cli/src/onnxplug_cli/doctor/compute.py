@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from onnxplug.ep import EpDevice
+from onnxplug.ep import EpDevice, raise_interruption
 from onnxplug.guard import in_words
-from onnxplug.interruption import raise_interruption
 from onnxplug.selection.order import CPU
 
 _TOLERANCE: Final = 1e-3
@@ -92,11 +91,10 @@ def _run(trial: Trial, pair: EpDevice) -> Any:
     import numpy as np
 
     from onnxplug import InferenceSession, SessionOptions
-    from onnxplug.run.results import CHECK_RESULTS
 
     options = SessionOptions()
     options.add_provider_for_devices([pair])
-    options.add_session_config_entry(CHECK_RESULTS, "1")
+    options.add_session_config_entry("session.check_results", "1")
     if pair.ep_name != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     inputs = {"a": np.array(trial.a, np.float32), "b": np.array(trial.b, np.float32)}

@@ -14,10 +14,9 @@ from typing import Final
 
 from onnxplug import __version__
 from onnxplug.authoring import cache
-from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice
+from onnxplug.ep import SPI_VERSION, DeviceType, HardwareDevice, raise_interruption
 from onnxplug.errors import OptionError
 from onnxplug.hardware import discover
-from onnxplug.interruption import raise_interruption
 from onnxplug.plugins import PluginRecord, PluginState, registry
 from onnxplug.plugins.domains import Supplier
 from onnxplug.plugins.settings import AUTOLOAD, BLOCK, PLUGINS, STRICT, VERIFY
