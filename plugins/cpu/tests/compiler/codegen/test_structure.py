@@ -11,8 +11,8 @@ import pytest
 import onnxplug_cpu.compiler
 from onnxplug_cpu.compiler.codegen.emit import PTR, Module
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
     Float,
+    FunctionArguments,
     Integer,
     KernelWords,
     Pointer,
@@ -79,7 +79,7 @@ class More(Few):
     third: Float
 
 
-class Call(Arguments):
+class Call(FunctionArguments):
     place: Pointer
     count_: Integer
 

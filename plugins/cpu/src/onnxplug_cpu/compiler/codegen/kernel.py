@@ -110,10 +110,10 @@ Float: TypeAlias = "Value"
 Double: TypeAlias = "Value"
 
 _TYPES: Final = {"Pointer": PTR, "Integer": I64, "Float": F32, "Double": F64}
-"""What the annotations of :class:`Arguments` and :class:`KernelWords` mean."""
+"""What the annotations of :class:`FunctionArguments` and :class:`KernelWords` mean."""
 
 
-class Arguments(Record):
+class FunctionArguments(Record):
     """The arguments of a function other than a kernel's, named once for it and for who
     calls it.
 

@@ -32,7 +32,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     KernelWords,
@@ -124,7 +124,7 @@ def load_sum(f: Function, place: Value) -> tuple[Value, Value]:
 # A
 
 
-class SplitArguments(Arguments):
+class SplitArguments(FunctionArguments):
     """The arguments of the function that splits pixels of A.
 
     ``source``, the first pixel's address, and the bytes from a pixel to the next, which

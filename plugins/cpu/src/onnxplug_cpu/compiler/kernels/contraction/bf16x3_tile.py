@@ -22,7 +22,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     Pointer,
@@ -63,7 +63,7 @@ _A_TILES, _B_TILES = (4, 5), (6, 7)
 _STEPS_AHEAD = 4  # how far B is brought into the first cache
 
 
-class BlockArguments(Arguments):
+class BlockArguments(FunctionArguments):
     """The arguments of a function that computes a block.
 
     ``state`` of the tiles; where the rows of the ``first`` and of the ``second`` tile
@@ -196,7 +196,7 @@ def _sum_tile(row: int, column: int) -> int:
     return 2 * row + column
 
 
-class SumsArguments(Arguments):
+class SumsArguments(FunctionArguments):
     """The arguments of the function that adds *rows* of blocks, *more*, to *sums*."""
 
     sums: Pointer
@@ -222,7 +222,7 @@ def define_add_sums(module: Module) -> str:
     return f.name
 
 
-class FlaggedArguments(Arguments):
+class FlaggedArguments(FunctionArguments):
     """The arguments of the function that computes flagged rows anew.
 
     The first row's address and the bytes between rows; how many ``rows``, how many

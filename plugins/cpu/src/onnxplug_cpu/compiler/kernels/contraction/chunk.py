@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import PTR, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Integer,
     KernelWords,
     Pointer,
@@ -67,7 +67,7 @@ class ChunkWords(KernelWords):
     epilogue_words: Pointer
 
 
-class TileCopy(Arguments):
+class TileCopy(FunctionArguments):
     """The arguments of ``copy_tile``, which copies *rows* of *nbytes*, a multiple of 4,
     between two strides in bytes."""
 

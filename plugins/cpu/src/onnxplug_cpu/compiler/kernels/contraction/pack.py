@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import F32, I64, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     KernelWords,
@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.target.isa import LANES, VECTOR_BYTES, Isa
 # one panel
 
 
-class PanelArguments(Arguments):
+class PanelArguments(FunctionArguments):
     """The arguments of a function that copies *rows* × *columns* elements to rows of
     *width* bytes, zeros after the columns.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from onnxplug_cpu.compiler.codegen.emit import I64, Function, Module, Type, Value
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     Pointer,
@@ -101,7 +101,7 @@ def offset(f: Function, pointer: Value, nbytes: Value | int) -> Value:
     return f.at(pointer, nbytes, _BYTE)
 
 
-class TileArguments(Arguments):
+class TileArguments(FunctionArguments):
     """The arguments of every function that computes a tile; all strides are in bytes.
 
     ``a`` has some rows, as the function is made for, of ``k`` consecutive elements;
@@ -134,7 +134,7 @@ class TileArguments(Arguments):
     b_panel: Integer
 
 
-class FinishedTile(Arguments):
+class FinishedTile(FunctionArguments):
     """The arguments of a function that takes finished tiles.
 
     ``tile`` has ``rows`` × ``columns`` f32 elements of a line of the result, from

@@ -22,7 +22,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     Pointer,
@@ -37,7 +37,7 @@ from onnxplug_cpu.compiler.kernels.window.combining import (
 from onnxplug_cpu.compiler.target.isa import Isa
 
 
-class WindowArguments(Arguments):
+class WindowArguments(FunctionArguments):
     """The arguments of a function that computes *pixels* windows for *channels*
     channels.
 

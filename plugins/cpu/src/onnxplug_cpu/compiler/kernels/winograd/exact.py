@@ -20,7 +20,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     Pointer,
@@ -39,7 +39,7 @@ _ROUNDED: Final = 2.0**-23
 """More than what transformed weights are rounded by, relative to their sizes."""
 
 
-class ExactArguments(Arguments):
+class ExactArguments(FunctionArguments):
     """The arguments of a function that computes a tile without transforms.
 
     ``pixels`` as :class:`~.transforms.InputArguments` has them; ``target``, ``line``

@@ -24,7 +24,7 @@ from onnxplug_cpu.compiler.codegen.emit import (
     Value,
 )
 from onnxplug_cpu.compiler.codegen.kernel import (
-    Arguments,
+    FunctionArguments,
     Generator,
     Integer,
     KernelWords,
@@ -185,7 +185,7 @@ def _each_first(pairs: Sequence[float]) -> list[list[float]]:
     return [[p, *(q for q in pairs if q != p)] for p in pairs]
 
 
-class InputArguments(Arguments):
+class InputArguments(FunctionArguments):
     """The arguments of a function that transforms a tile of the input.
 
     ``pixels`` are the addresses of the elements' ``channels``, line after line, which
@@ -201,7 +201,7 @@ class InputArguments(Arguments):
     stage: Pointer
 
 
-class OutputArguments(Arguments):
+class OutputArguments(FunctionArguments):
     """The arguments of a function that makes a tile of the result from its products.
 
     ``products`` are ``point`` bytes apart; ``target`` receives the places, lines being
