@@ -122,24 +122,30 @@ def _write_across(k: ReductionWords, isa: Isa, form: Reduction, vector: Type) ->
     reduced = Walk(k, "reduced", form.reduced_rank, 1)
 
     def fold_row(
-        pointer: Value, fold: Fold, change: Callable[[Value], Value] = lambda x: x
-    ) -> Value:
+        x: Value, fold: Fold, change: Callable[[list[Value]], list[Value]] = list
+    ) -> list[Value]:
         accumulator = Accumulator(f, fold, vector)
         empty = accumulator.start()
 
         def turn(_: Value, *state: Value) -> list[Value]:
             place, rest = state[: len(state) - len(empty)], state[-len(empty) :]
-            after = accumulator.run(rest, elements, place[0], inner, change)
+            after = accumulator.run(
+                rest, elements, place[0], inner, lambda x: change([x])[0]
+            )
             return [*reduced.advance(place), *after]
 
-        first = reduced.start([pointer])
+        first = reduced.start([x])
         after = f.loop(reduced.count, turn, [*first, *empty])
-        return accumulator.lanes(after[-len(empty) :])
+        return [accumulator.lanes(after[-len(empty) :])]
+
+    def in_lanes(total: Value) -> Value:
+        return f.splat(total, vector.lanes)
 
     def row(_: Value, *state: Value) -> list[Value]:
         x, out = kept.pointers(state)
-        results = _reduced_by(f, isa, form.kind, vector, count, x, fold_row)
-        for result, place in zip(results, _places(k, form, out), strict=True):
+        fold = functools.partial(fold_row, x)
+        results = _reduced(f, isa, form.kind, vector, count, fold, in_lanes)
+        for (result,), place in zip(results, _places(k, form, out), strict=True):
             f.store(result, place)
         return kept.advance(state)
 
@@ -256,7 +262,8 @@ def _down(k: ReductionWords, isa: Isa, form: Reduction, source: Elements) -> _Co
 
     def columns(x: Value, _: Value, masks: Sequence[Value | None]) -> list[list[Value]]:
         rows = _Rows(f, source, reduced, count, masks)
-        return _reduced_columns(f, isa, form.kind, vector, count, [x], rows.fold)
+        fold = functools.partial(rows.fold, [x])
+        return _reduced(f, isa, form.kind, vector, count, fold)
 
     return columns
 
@@ -281,7 +288,7 @@ class _Rows(NamedTuple):
         self,
         pointer: list[Value],
         fold: Fold,
-        change: Callable[[list[Value]], list[Value]] = lambda xs: xs,
+        change: Callable[[list[Value]], list[Value]] = list,
     ) -> list[Value]:
         """The vectors' totals, from the first row's address on."""
         f, vectors = self.f, len(self.masks)
@@ -329,61 +336,39 @@ class _Rows(NamedTuple):
         return [*self.walk.advance(place), *after]
 
 
-def _reduced_by(
+def _reduced(
     f: Function,
     isa: Isa,
     kind: str,
     vector: Type,
     count: Value,
-    x: Value,
-    fold_row: Callable[..., Value],
-) -> list[Value]:
-    """The reductions of a row at *x* as scalars."""
-    if kind == MOMENTS:
-        mean = _mean(f, count, fold_row(x, fold_of("ReduceSum", vector)))
-        around = f.splat(mean, vector.lanes)
-        squares = fold_of("ReduceSumSquare", vector)
-        return [mean, _mean(f, count, fold_row(x, squares, lambda e: e - around))]
-    if kind != "ReduceLogSumExp":
-        return [_finish(f, isa, kind, count, fold_row(x, fold_of(kind, vector)))]
-    shift = _finite(f, fold_row(x, fold_of("ReduceMax", vector)))
-    wide = f.splat(shift, vector.lanes)
-    total = fold_row(
-        x,
-        fold_of("ReduceSum", vector)._replace(identity=0),
-        lambda e: exp(f, isa, e - wide),
-    )
-    return [_log(f, isa, total) + shift]
-
-
-def _reduced_columns(
-    f: Function,
-    isa: Isa,
-    kind: str,
-    vector: Type,
-    count: Value,
-    x: list[Value],
-    fold_columns: Callable[..., list[Value]],
+    fold: Callable[..., list[Value]],
+    spread: Callable[[Value], Value] = lambda total: total,
 ) -> list[list[Value]]:
-    """The reductions of the columns at *x*."""
+    """The reductions of what *fold* gives totals of.
+
+    Args:
+        fold: gives them of a :class:`Fold`, and of a change of vectors side by side.
+        spread: a total as it is combined with vectors.
+    """
     if kind == MOMENTS:
-        sums = fold_columns(x, fold_of("ReduceSum", vector))
+        sums = fold(fold_of("ReduceSum", vector))
         means = [_mean(f, count, total) for total in sums]
-        totals = fold_columns(
-            x,
+        centers = list(map(spread, means))
+        totals = fold(
             fold_of("ReduceSumSquare", vector),
-            lambda xs: [e - mean for e, mean in zip(xs, means, strict=True)],
+            lambda xs: [x - center for x, center in zip(xs, centers, strict=True)],
         )
         return [means, [_mean(f, count, total) for total in totals]]
     if kind != "ReduceLogSumExp":
-        results = fold_columns(x, fold_of(kind, vector))
+        results = fold(fold_of(kind, vector))
         return [[_finish(f, isa, kind, count, result) for result in results]]
-    largest = fold_columns(x, fold_of("ReduceMax", vector))
+    largest = fold(fold_of("ReduceMax", vector))
     shifts = [_finite(f, value) for value in largest]
-    totals = fold_columns(
-        x,
+    tops = list(map(spread, shifts))
+    totals = fold(
         fold_of("ReduceSum", vector),
-        lambda xs: [exp(f, isa, e - s) for e, s in zip(xs, shifts, strict=True)],
+        lambda xs: [exp(f, isa, x - top) for x, top in zip(xs, tops, strict=True)],
     )
     return [[_log(f, isa, t) + s for t, s in zip(totals, shifts, strict=True)]]
 
