@@ -7,8 +7,9 @@ Those of EPs are declared by EPs: see ``onnxplug.selection.entries`` for session
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.errors import OptionError
 from onnxplug.layout import BLOCK_ENTRY
 from onnxplug.paths import why_no_path
@@ -16,7 +17,7 @@ from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A config entry.
 
     Attributes:

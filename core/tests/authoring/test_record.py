@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_other_fields_are_an_error(
 ) -> None:
     with pytest.raises(TypeError, match="Place has the fields row, column, name; got"):
         Place(*values, **named)
+
+
+class Named(Place):
+    title: str = ""
+
+
+def test_fields_follow_those_of_the_base() -> None:
+    assert Named(1, title="x") == (1, 0, "here", "x")
+    assert Named(1).sum == 1
+
+
+def test_help_has_the_fields() -> None:
+    names = "row: 'int', column: 'int' = 0, name: 'str' = 'here'"
+    assert str(inspect.signature(Place)) == f"({names})"
+    assert str(inspect.signature(Named)) == f"({names}, title: 'str' = '')"
 
 
 def test_it_cannot_be_changed() -> None:

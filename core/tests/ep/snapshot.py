@@ -102,11 +102,9 @@ def _field(field: dataclasses.Field[Any]) -> str:
 
 
 def _annotated(cls: type) -> Iterator[str]:
-    defaults = getattr(cls, "_field_defaults", vars(cls))
+    defaults = getattr(cls, "_defaults", vars(cls))
     for name, annotation in inspect.get_annotations(cls).items():
         if not name.startswith("_"):
-            # a NamedTuple wraps its annotations
-            annotation = getattr(annotation, "__forward_arg__", annotation)
             default = f" = {defaults[name]!r}" if name in defaults else ""
             yield f"{name}: {annotation}{default}"
 

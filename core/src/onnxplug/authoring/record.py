@@ -7,8 +7,11 @@ each class methods of its own: seven times the time, and more to clear away at t
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import Any, Self, dataclass_transform
+from collections import _tuplegetter  # type: ignore[attr-defined]  # namedtuple's own
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 
 class _RecordType(type):
@@ -30,8 +33,28 @@ class _RecordType(type):
         body["_fields"] = body["__match_args__"] = fields
         body["__slots__"] = ()
         for position, field in enumerate(fields):
-            body[field] = property(itemgetter(position), doc=f"Field {position}.")
+            body[field] = _tuplegetter(position, f"Field {position}.")
         return super().__new__(cls, name, bases, body)
+
+    @property
+    def __signature__(cls) -> Signature:
+        """What ``help`` and documentation say that its fields are."""
+        from inspect import Parameter, Signature
+
+        kinds: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            kinds |= vars(base).get("__annotations__", {})
+        return Signature(
+            [
+                Parameter(
+                    field,
+                    Parameter.POSITIONAL_OR_KEYWORD,
+                    default=cls._defaults.get(field, Parameter.empty),
+                    annotation=kinds[field],
+                )
+                for field in cls._fields
+            ]
+        )
 
 
 @dataclass_transform(frozen_default=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep.graph import Graph, Node
 from onnxplug.escape import escape
 
@@ -28,7 +28,7 @@ class RefusalCode(StrEnum):
     OTHER = "other"
 
 
-class Reason(NamedTuple):
+class Reason(Record):
     """A code for programs and a detail for people: what was found, what is needed."""
 
     code: RefusalCode

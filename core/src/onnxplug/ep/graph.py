@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep.types import DataType, Dimension, TensorType, ValueType
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Graph(Protocol):
         """The name of the EP ranked higher that took *node*, if one did."""
 
 
-class TensorFacts(NamedTuple):
+class TensorFacts(Record):
     """What is known of a tensor when all sizes are numbers.
 
     Attributes:
@@ -161,7 +162,7 @@ class TensorFacts(NamedTuple):
     content: Any | None = None
 
 
-class ExportedModel(NamedTuple):
+class ExportedModel(Record):
     """A partition as a model of its own.
 
     Attributes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep.devices import EpDevice
 
 
-class ModelInfo(NamedTuple):
+class ModelInfo(Record):
     """What a policy may know of the model.  May gain attributes.
 
     Attributes:

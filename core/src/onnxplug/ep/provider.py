@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep.capability import CapabilityReport, Reason, RefusalCode
 from onnxplug.ep.graph import Graph, Node, Partition
 from onnxplug.ep.memory import HOST, MemoryLocation
@@ -153,7 +154,7 @@ class CompiledPartition(ABC):
         return None
 
 
-class ValueLocations(NamedTuple):
+class ValueLocations(Record):
     """Where what an EP compiles for any shapes has its values; see
     :attr:`CompiledPartition.input_locations` and ``output_locations``."""
 

@@ -21,7 +21,9 @@ Two sessions of one model then have it once, and it goes with the last of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 
-class WeightSource(NamedTuple):
+class WeightSource(Record):
     """Where the bytes of a constant are from, as ONNX's ``raw_data`` has them.
 
     Attributes:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import Reason, RefusalCode
 from onnxplug.functions.body import Body, NoFunction
 from onnxplug.graph import AttributeType, Function, Graph, Node
@@ -27,7 +28,7 @@ _OLDEST: Final = 7
 """The opset from which on ONNX's operators broadcast as numpy does."""
 
 
-class _Operator(NamedTuple):
+class _Operator(Record):
     maker: Callable[..., Outputs]
     since: int
 
@@ -137,7 +138,7 @@ def check_form(maker: Callable[..., Outputs], node: Node) -> None:
             )
 
 
-class _Form(NamedTuple):
+class _Form(Record):
     """A maker's signature.
 
     Attributes:

@@ -7,8 +7,9 @@ onnx is imported when something is exported, not before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
     MapType,
@@ -48,7 +49,7 @@ _IR_VERSIONS: Final = {
 }
 
 
-class ExportedGraph(NamedTuple):
+class ExportedGraph(Record):
     """A graph as a model, and what was left out of it.
 
     Attributes:

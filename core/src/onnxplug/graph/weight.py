@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.arrays import usual_form
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug.ep.weights import WeightSource
 from onnxplug.graph.origin import Origin
@@ -32,7 +33,7 @@ DIGESTED: Final = 1 << 16
 are hardly worth sharing."""
 
 
-class Maker(NamedTuple):
+class Maker(Record):
     """What a weight that is computed follows from.
 
     Attributes:

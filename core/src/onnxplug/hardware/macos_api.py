@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.hardware.log import left_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciDevice:
+class PciDevice(Record):
     """A PCI device of the I/O registry; ``slot`` is its ``pcidebug``, "0:2:0"."""
 
     vendor_id: int

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.hardware.log import left_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DxgiAdapter:
+class DxgiAdapter(Record):
     """A GPU as DXGI describes it.
 
     Attributes:
@@ -39,8 +38,7 @@ class DxgiAdapter:
     performance_rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DxcoreAdapter:
+class DxcoreAdapter(Record):
     """A GPU or NPU as DXCore describes it; ``integrated`` is None when not said."""
 
     luid: int

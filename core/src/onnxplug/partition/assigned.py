@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from onnxplug.partition.report import Explanation
 
 
-class OrtEpAssignedNode(NamedTuple):
+class OrtEpAssignedNode(Record):
     """A node and the operator it calls."""
 
     domain: str
@@ -16,7 +18,7 @@ class OrtEpAssignedNode(NamedTuple):
     name: str
 
 
-class OrtEpAssignedSubgraph(NamedTuple):
+class OrtEpAssignedSubgraph(Record):
     """A partition and its nodes."""
 
     ep_name: str

@@ -13,10 +13,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.cache import cache_root
 from onnxplug.authoring.entries import Cache, fingerprint, size_limit
+from onnxplug.authoring.record import Record
 from onnxplug.ep import CompiledPartition, Declined
 from onnxplug.guard import FAILURES, ep_failure
 from onnxplug.selection.compatibility import compatibility_info, lasting_facts
@@ -149,7 +150,7 @@ class CompiledCache:
         self._store.remove(name)
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """An entry as it is listed.
 
     Attributes:

@@ -7,9 +7,10 @@ domain that it advertises, at most once; what went wrong is kept and reported ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.authoring.locks import new_lock, new_rlock
+from onnxplug.authoring.record import Record
 from onnxplug.errors import (
     OnnxplugError,
     OutOfMemory,
@@ -38,7 +39,7 @@ PUBLISHED: Final[Mapping[str, str]] = {"ai.onnx.preview.training": "onnxplug-tra
 """The domains that a distribution of onnxplug's own supplies."""
 
 
-class SuppliedOperator(NamedTuple):
+class SuppliedOperator(Record):
     """An operator, and the distribution that supplies it."""
 
     operator: Operator

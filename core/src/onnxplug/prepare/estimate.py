@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, TensorType, ValueType
 from onnxplug.shapes.facts import NodeCall, Value
 
@@ -33,7 +34,7 @@ _BYTES_OF_A_TEXT: Final = 64
 """Bytes of a Python string of a few characters, and of the reference to it."""
 
 
-class Expected(NamedTuple):
+class Expected(Record):
     """What a node makes.
 
     Attributes:

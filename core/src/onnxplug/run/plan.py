@@ -7,7 +7,7 @@ looks nothing up; slots are cleared after their last use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from onnxplug.authoring.record import Record
 from onnxplug.ep import MemoryLocation
@@ -17,7 +17,7 @@ from onnxplug.run.concurrency_limit import ConcurrencyLimit
 from onnxplug.run.memory import Hop
 
 
-class Placement(NamedTuple):
+class Placement(Record):
     """Where the values of one control-flow node are.
 
     Attributes:

@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onnxplug.authoring.locks import has_lock
+from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import RunCancelled
 from onnxplug.guard import blaming
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from onnxplug.run.events import OwnedEvent
 
 
-class _Copying(NamedTuple):
+class _Copying(Record):
     """A queued copy, until it is done.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import EpFactory, HardwareDevice
 from onnxplug.errors import EpError, PluginBlocked, PluginError, PluginNotFound
 from onnxplug.plugins import PluginRegistry, PluginState
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from onnxplug.ep import RefusedDevice
 
 
-class Availability(NamedTuple):
+class Availability(Record):
     """An answer that is true or false, and says why it is false.
 
     Attributes:

@@ -7,8 +7,9 @@ that is broken costs its own pairs only, and why is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import EpDevice, HardwareDevice
 from onnxplug.errors import EpError
 from onnxplug.hardware import discover
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from onnxplug.ep import RefusedDevice
 
 
-class SkippedEp(NamedTuple):
+class SkippedEp(Record):
     """An EP that has no pairs because it is broken, blocked or incompatible."""
 
     name: str
     reason: str
 
 
-class Enumeration(NamedTuple):
+class Enumeration(Record):
     """All pairs, and the EPs that could not be asked for theirs.
 
     Attributes:

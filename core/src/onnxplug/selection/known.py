@@ -9,8 +9,9 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.errors import PluginError
 from onnxplug.plugins.names import PREFIX, nearest, short_name
 
@@ -30,7 +31,7 @@ _BOTH: Final = ("x86-64", "aarch64")
 _CPU: Final = "CPUExecutionProvider"
 
 
-class KnownEp(NamedTuple):
+class KnownEp(Record):
     """An EP that onnxplug knows by name.
 
     Attributes:

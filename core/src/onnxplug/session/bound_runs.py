@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxplug.errors import EpError
+from onnxplug.session.prepared_call import PreparedCall, not_prepared
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
     from onnxplug.run.capture import CapturedRun
     from onnxplug.run.device import Device
     from onnxplug.run.streams import Streams
-
-
-PreparedCall: TypeAlias = Callable[[Any], list[Any] | None]
-"""The results for a feed, or for a binding; ``None``, and nothing done, when it is not
-for this way.  See :mod:`onnxplug.session.prepared_call`."""
-
-
-def not_prepared(given: Any) -> None:
-    """Leaves every call to the ordinary way."""
-    return None
 
 
 _NONE: Final[tuple[BuiltModel | None, int, PreparedCall | None]] = (None, 0, None)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.authoring.bounds import MOST_AXES, MOST_ELEMENTS, OutOfBounds, sizes
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug.errors import InvalidArgument, ValueTypeError
 from onnxplug.interruption import raise_interruption
@@ -71,7 +72,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class Source(NamedTuple):
+class Source(Record):
     """What gives capsules, each of which is looked at, or a capsule, given once."""
 
     content: Any

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onnxplug.authoring.arrays import has_element_twice
+from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, MemoryLocation
 from onnxplug.errors import (
     InputError,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from onnxplug.session.model_info import NodeArg
 
 
-class BoundOutput(NamedTuple):
+class BoundOutput(Record):
     """Where an output is wanted.
 
     Attributes:

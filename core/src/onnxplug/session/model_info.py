@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
     Dimension,
@@ -33,7 +34,7 @@ _TYPE_NAMES: Final = {
 }
 
 
-class NodeArg(NamedTuple):
+class NodeArg(Record):
     """An input or output of a model.
 
     Attributes:

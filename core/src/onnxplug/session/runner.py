@@ -7,35 +7,25 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.ep import HOST
 from onnxplug.run.execute import execute
 from onnxplug.run.run import Run
-from onnxplug.session.bound_execution import (
-    captured_run,
-    leave_queued,
-    may_return_early,
-    wait_for_work,
-)
-from onnxplug.session.bound_runs import PreparedCall, not_prepared
 from onnxplug.session.inputs import InputChecker
 from onnxplug.session.outputs import DeclaredShapes, own
-from onnxplug.session.prepared_call import prepare_bound, prepare_fed
+from onnxplug.session.prepared_call import PreparedCall, not_prepared, prepare_fed
 from onnxplug.session.profiling import recorded_execution, recorded_run
 
 if TYPE_CHECKING:
     from onnxplug.compile.model import BuiltModel
     from onnxplug.ep import ValueType
     from onnxplug.options import RunOptions
-    from onnxplug.run.events import OwnedEvent
-    from onnxplug.run.plan import Plan
     from onnxplug.run.profiling import Profile
-    from onnxplug.session.io_binding import IOBinding
+    from onnxplug.session.bound_runner import BoundRunner
 
 
 class ModelRunner:
     """The runs of one built model, from any number of threads.
 
-    Whoever calls :meth:`run` or :meth:`run_bound` has acquired the model.
+    Whoever calls :meth:`run`, or that of :attr:`bound`, has acquired the model.
 
     Attributes:
         built: the model.
@@ -96,82 +86,13 @@ class ModelRunner:
             self._declared.check(results)
             return results
 
-    def run_bound(self, binding: IOBinding, run_options: RunOptions | None) -> None:
-        """Run on what is bound; the outputs are then at the binding.
+    @functools.cached_property
+    def bound(self) -> BoundRunner:
+        """Runs it on what is bound."""
+        # what few programs bind takes longer to import than to run
+        from onnxplug.session.bound_runner import BoundRunner
 
-        Raises:
-            InvalidArgument: two outputs are bound to the same memory.
-            InputError: a bound input is missing or does not fit.
-            OutputMismatch: a bound output has not the shape or element type produced.
-            OptionError: a config entry of the run is nobody's, or of no such value.
-            RunError: an EP failed while running.
-        """
-        profile, built, runs = self.profile, self.built, binding.runs
-        is_plain = run_options is None and profile is None
-        call = runs.prepared(built, binding.version) if is_plain else not_prepared
-        if call is not None and call(binding) is not None:
-            return
-        binding.check_parted()
-        with recorded_run(profile):
-            values = self._checker.check(
-                {name: value.raw for name, value in binding.inputs.items()},
-                placed={
-                    name: value.dtype
-                    for name, value in binding.inputs.items()
-                    if value.location != HOST and value.is_tensor()
-                },
-            )
-            bound = [
-                output.value.raw
-                if output is not None and output.value is not None
-                else None
-                for output in map(binding.outputs.get, self.output_names)
-            ]
-            places = {name: value.location for name, value in binding.inputs.items()}
-            wanted = {name: output.location for name, output in binding.outputs.items()}
-            plan = built.plan_for(places, wanted)
-            with recorded_execution(profile):
-                self._execute_bound(binding, plan, values, bound, run_options, profile)
-            if call is None:
-                call = prepare_bound(binding, built, plan, self._checker)
-                runs.prepare(built, binding.version, call)
-
-    def _execute_bound(
-        self,
-        binding: IOBinding,
-        plan: Plan,
-        values: Sequence[Any],
-        bound: Sequence[Any | None],
-        run_options: RunOptions | None,
-        profile: Profile | None,
-    ) -> None:
-        built = self.built
-        # what was captured has the addresses of arrays
-        replace = built.captures is None
-        captured = None
-        if built.captures is not None:
-            captured = captured_run(binding, built, plan, values, bound, run_options)
-        with Run(
-            built.memory,
-            built.streams,
-            built.run_entries.read(run_options),
-            run_options,
-            profile,
-            streams=functools.partial(binding.runs.streams, built),
-            capture=None if captured is None else captured.phase,
-        ) as run:
-            wait_for_work(binding, run)
-            results: Sequence[Any | None]
-            if captured is None:
-                results = execute(plan, values, run, bound)
-            else:
-                compute = functools.partial(execute, plan, values, run, bound)
-                results = captured.run(plan, run, bound, compute)
-            by_name = dict(zip(self.output_names, results, strict=True))
-            events: list[OwnedEvent] = []
-            if may_return_early(binding, by_name, values, run_options, replace=replace):
-                events = leave_queued(binding, run, values)
-        binding.receive(by_name, values, events, replace=replace)
+        return BoundRunner(self.built, self._checker, self.output_names)
 
     def select(self, names: Sequence[str], results: list[Any]) -> list[Any]:
         """Those of *results* that have these names."""

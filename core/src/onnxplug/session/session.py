@@ -324,7 +324,7 @@ class InferenceSession:
             )
         runner = self._in_use()
         try:
-            runner.run_bound(iobinding, run_options)
+            runner.bound.run(iobinding, run_options, runner.profile)
         except BeliedSymbols as error:
             belied = error.symbols
         else:

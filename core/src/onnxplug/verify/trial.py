@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onnxplug.authoring.record import Record
 from onnxplug.compile.build import build_model
 from onnxplug.compile.load import load
 from onnxplug.errors import SessionRefused, UnassignedNode
@@ -32,7 +33,7 @@ Create: TypeAlias = "Callable[[SessionContext], ChosenEp]"
 """Creates an EP for a session of its own."""
 
 
-class Computed(NamedTuple):
+class Computed(Record):
     """What one EP made of a probe's model.
 
     Attributes:

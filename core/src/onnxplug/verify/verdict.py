@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import (
     DataType,
     Graph,
@@ -31,7 +32,7 @@ class Verdict(StrEnum):
     UNVERIFIED = "unverified"
 
 
-class FamilyVerdict(NamedTuple):
+class FamilyVerdict(Record):
     """What is known of one family on one device.
 
     Attributes:

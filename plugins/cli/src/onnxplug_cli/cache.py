@@ -7,8 +7,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from onnxplug.authoring.record import Record
 from onnxplug.escape import escape
 from onnxplug_cli.failure import CommandFailed
 from onnxplug_cli.text import (
@@ -22,7 +23,7 @@ from onnxplug_cli.text import (
 _PREFIX = "onnxplug-"
 
 
-class FolderSummary(NamedTuple):
+class FolderSummary(Record):
     """What one distribution keeps.
 
     Attributes:

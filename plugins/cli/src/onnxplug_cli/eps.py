@@ -7,8 +7,9 @@ import logging
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.escape import escape
 from onnxplug_cli.devices import (
     description,
@@ -174,7 +175,7 @@ def _record(name: str, error: Exception) -> PluginRecord:
         raise error from None
 
 
-class _Devices(NamedTuple):
+class _Devices(Record):
     """The pairs of an EP, what it refuses, and if there is no pair why."""
 
     pairs: Sequence[EpDevice] = ()

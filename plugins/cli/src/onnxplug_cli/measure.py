@@ -10,7 +10,9 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxplug.authoring.record import Record
 
 if TYPE_CHECKING:
     from onnxplug import InferenceSession
@@ -22,7 +24,7 @@ _ROUNDS: Final = 10
 """Rounds to divide a given number of runs into."""
 
 
-class Latency(NamedTuple):
+class Latency(Record):
     """How long a run takes, in seconds."""
 
     median: float

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from onnxplug import domains
+from onnxplug.authoring.record import Record
 from onnxplug.domains import HOST
 from onnxplug.ep import DataType, EpFactory, OperatorSupport
 from onnxplug.guard import blaming
@@ -18,7 +19,7 @@ from onnxplug.operators import CONTROL_FLOW
 from onnxplug.plugins.domains import SuppliedOperator
 
 
-class Implementation(NamedTuple):
+class Implementation(Record):
     """One implementation in which an operator is run.
 
     Attributes:
@@ -40,7 +41,7 @@ class Implementation(NamedTuple):
     by_host: bool = False
 
 
-class Version(NamedTuple):
+class Version(Record):
     """A version of an operator.
 
     Attributes:
@@ -58,7 +59,7 @@ class Version(NamedTuple):
     implementations: tuple[Implementation, ...]
 
 
-class Listing(NamedTuple):
+class Listing(Record):
     """What there is.
 
     Attributes:

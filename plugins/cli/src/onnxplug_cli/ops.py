@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug_cli.failure import UsageError
 from onnxplug_cli.library import add_library_argument
 from onnxplug_cli.text import plural, print_json, print_table, say
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 HEADER: Final = ("OPERATOR", "VERSIONS", "EP", "TIER", "TYPES")
 
 
-class Row(NamedTuple):
+class Row(Record):
     """One implementation in which some versions of an operator are run.
 
     Attributes:

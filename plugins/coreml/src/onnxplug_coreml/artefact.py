@@ -10,16 +10,17 @@ import weakref
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_coreml.lowering.program import Port, Program
 
 _MANIFEST: Final = "manifest.json"
 _MODEL: Final = "model"
 
 
-class Signature(NamedTuple):
+class Signature(Record):
     """An input or output of a model.
 
     Attributes:
@@ -31,7 +32,7 @@ class Signature(NamedTuple):
     dtype: ep.DataType
 
 
-class Manifest(NamedTuple):
+class Manifest(Record):
     """What a model is called with.
 
     Attributes:

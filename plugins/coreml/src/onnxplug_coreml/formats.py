@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_coreml.machine import Machine
 
 MLPROGRAM: Final = "MLProgram"
@@ -32,7 +33,7 @@ _OLDEST: Final = {MLPROGRAM: (9,), COREAI: (1,)}
 _INSTALL: Final = {MLPROGRAM: INSTALL_COREMLTOOLS, COREAI: INSTALL_COREAI}
 
 
-class Lack(NamedTuple):
+class Lack(Record):
     """Why an engine cannot be used, and what to do about it (empty: nothing)."""
 
     reason: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from typing import NamedTuple
+
+from onnxplug.authoring.record import Record
 
 
-class Machine(NamedTuple):
+class Machine(Record):
     """Operating system, processor and Python.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_coreml.formats import COREAI, MLPROGRAM
 
 ALL: Final = "ALL"
@@ -103,7 +104,7 @@ _UNITS_BY_DEVICES: Final = {
 }
 
 
-class Settings(NamedTuple):
+class Settings(Record):
     """What the options come to in one session.
 
     Attributes:

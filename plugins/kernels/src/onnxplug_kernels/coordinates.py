@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import math
 from fractions import Fraction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from onnxplug.authoring.record import Record
 
 _HALF: Final = Fraction(1, 2)
 
@@ -18,7 +20,7 @@ _FAR: Final = 1 << 20
 """Elements before and behind an axis that are told apart."""
 
 
-class Places(NamedTuple):
+class Places(Record):
     """*size* places along an axis, in units of its elements, evenly spaced.
 
     Place *n* is exactly ``(start + n * step) / divisor``.
@@ -71,8 +73,8 @@ class Places(NamedTuple):
     @property
     def _fits_int64(self) -> bool:
         """Whether no number on the way to an element is beyond int64."""
-        start, step, divisor, size = self
-        return max(abs(start), abs(step) * size, divisor) < 1 << 62
+        furthest = max(abs(self.start), abs(self.step) * self.size)
+        return max(furthest, self.divisor) < 1 << 62
 
     def _near(self, xp: Any, index: Any, length: int) -> Any:
         start, step, divisor, size = self

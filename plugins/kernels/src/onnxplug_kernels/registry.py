@@ -15,8 +15,9 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug_kernels.families import FAMILIES
 from onnxplug_kernels.namespaces import namespace_of
@@ -93,7 +94,7 @@ class WrongInputs(ValueError):
     """More or fewer inputs than the operator has."""
 
 
-class Kernel(NamedTuple):
+class Kernel(Record):
     """One implementation of one operator.
 
     Attributes:
@@ -296,7 +297,7 @@ _KERNELS: Final[dict[tuple[str, str], list[Kernel]]] = {}
 _imported: Final[set[str]] = set()
 
 
-class _AttributeType(NamedTuple):
+class _AttributeType(Record):
     """ONNX's type of an attribute: one *element*, or a list of them."""
 
     element: type | tuple[type, ...]
@@ -332,7 +333,7 @@ def _core(annotation: object) -> str:
     return outer if not bracket else "[" + inner.rstrip("]").split(",")[0]
 
 
-class _Form(NamedTuple):
+class _Form(Record):
     """What a kernel's signature says of its operator.
 
     Attributes:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug.authoring.bounds import normal_axes, resized_lengths
 from onnxplug.authoring.bounds import sizes as checked_sizes
+from onnxplug.authoring.record import Record
 from onnxplug_kernels.arrays import numbers, require_rank
 from onnxplug_kernels.coordinates import Places, places
 from onnxplug_kernels.namespaces import namespace_of
@@ -219,7 +220,7 @@ def affine_grid(xp: Any, theta: Any, size: Any, *, align_corners: int = 0) -> An
     return xp.astype(grid, theta.dtype, copy=False)
 
 
-class ResizedAxis(NamedTuple):
+class ResizedAxis(Record):
     """How one axis is resampled.
 
     Attributes:

@@ -13,13 +13,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxplug import ep
 from onnxplug.authoring.allow_list import AllowList
 from onnxplug.authoring.files import read_file
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.ranges import Ranges
+from onnxplug.authoring.record import Record
 
 PREFIX: Final = "onnxplug."
 """What names of options begin with that are the host's, and not the library's."""
@@ -51,7 +52,7 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
 """Of the host, for every library."""
 
 
-class Measured(NamedTuple):
+class Measured(Record):
     """What was measured of a library.
 
     Attributes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 
 
-class Region(NamedTuple):
+class Region(Record):
     """Nodes between which no path leads through others of their group.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import onnxplug
+from onnxplug.authoring.record import Record
 from onnxplug.ep import EpDevice, HardwareDevice
 from onnxplug.errors import Fail, InvalidArgument, OptionTypeError
 from onnxplug_onnxruntime.memory import (
@@ -37,7 +38,7 @@ class OrtDeviceEpIncompatibilityReason(IntEnum):
     UNKNOWN = -(2**31)
 
 
-class OrtHardwareDevice(NamedTuple):
+class OrtHardwareDevice(Record):
     """A device of this machine."""
 
     type: OrtHardwareDeviceType

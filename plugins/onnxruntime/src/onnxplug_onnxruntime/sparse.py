@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import onnxplug
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug.errors import Fail, InvalidArgument
 from onnxplug.session.described import as_data_type, as_sizes
 from onnxplug_onnxruntime.memory import OrtDevice
@@ -24,7 +25,7 @@ class OrtSparseFormat(IntEnum):
     ORT_SPARSE_BLOCK_SPARSE = 4
 
 
-class SparseCooView(NamedTuple):
+class SparseCooView(Record):
     """Where the elements are, by coordinates."""
 
     tensor: SparseTensor
@@ -35,7 +36,7 @@ class SparseCooView(NamedTuple):
         return array
 
 
-class SparseCsrView(NamedTuple):
+class SparseCsrView(Record):
     """Where the elements are, by rows."""
 
     columns: np.ndarray[Any, Any]

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_openvino.engine import import_openvino
 from onnxplug_openvino.model import writable
 from onnxplug_openvino.options import Settings
 from onnxplug_openvino.request import Request, make_port
 
 
-class PortTypes(NamedTuple):
+class PortTypes(Record):
     """The element types of a partition's inputs and outputs, in order."""
 
     inputs: tuple[ep.DataType, ...]

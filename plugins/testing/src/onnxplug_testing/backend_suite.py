@@ -15,9 +15,10 @@ import unittest
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import onnxplug
+from onnxplug.authoring.record import Record
 from onnxplug.backend import OnnxplugBackend, OnnxplugBackendRep
 
 CPU: Final = "CPUExecutionProvider"
@@ -50,7 +51,7 @@ def _runner(test_class: type[unittest.TestCase], name: str) -> Callable[[], None
     return run
 
 
-class Lineup(NamedTuple):
+class Lineup(Record):
     """An EP to count with.
 
     Attributes:

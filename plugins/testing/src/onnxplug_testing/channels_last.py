@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.kernels import KernelExecutionProvider
+from onnxplug.authoring.record import Record
 from onnxplug_testing.simulated.kernels import find_kernel as find_elementwise
 from onnxplug_testing.toy import ToyFactory
 
@@ -90,7 +91,7 @@ def _as_arrays(results: Any) -> Any:
     return np.asarray(results)
 
 
-class Call(NamedTuple):
+class Call(Record):
     """A node, and the opset of its graph."""
 
     node: ep.Node
@@ -104,7 +105,7 @@ class Call(NamedTuple):
 # windows
 
 
-class _Windows(NamedTuple):
+class _Windows(Record):
     """Where windows lie, by spatial axis."""
 
     kernel: tuple[int, ...]

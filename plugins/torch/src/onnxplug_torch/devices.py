@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_torch.installation import INSTALL, Build
 
 _APPLE: Final = 0x106B
@@ -25,7 +26,7 @@ SPACES: Final = frozenset({"cuda", "hip", "mps", "xpu"})
 """The memories of torch's devices, by the names that the host has for them."""
 
 
-class Place(NamedTuple):
+class Place(Record):
     """One of torch's devices.
 
     Attributes:

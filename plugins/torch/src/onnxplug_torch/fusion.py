@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_torch.dtypes import FLOATS
 
 
-class Fusion(NamedTuple):
+class Fusion(Record):
     """What takes the place of several nodes, of which the last gives the result.
 
     Attributes:

@@ -6,7 +6,9 @@ import functools
 import importlib.util
 import re
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from onnxplug.authoring.record import Record
 
 NOT_INSTALLED: Final = "torch is not installed"
 INSTALL: Final = (
@@ -17,7 +19,7 @@ INSTALL: Final = (
 OLDEST: Final = (2, 6)
 
 
-class Build(NamedTuple):
+class Build(Record):
     """What an installed torch was built for.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 
 OPTIONS: Final[Mapping[str, ep.Option]] = {
     "device": ep.Option(
@@ -60,7 +61,7 @@ OPTIONS: Final[Mapping[str, ep.Option]] = {
 }
 
 
-class Settings(NamedTuple):
+class Settings(Record):
     """Options of one session."""
 
     device: str

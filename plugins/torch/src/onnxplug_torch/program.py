@@ -7,10 +7,11 @@ what is wanted in the other form than it is made in is converted by a step of it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from onnxplug import ep
 from onnxplug.authoring.liveness import last_uses
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug_torch import shapes
 from onnxplug_torch.arrays import to_tensor
@@ -21,7 +22,7 @@ from onnxplug_torch.fusion import find_fusions
 Form: TypeAlias = Literal["tensor", "numbers"]
 
 
-class Step(NamedTuple):
+class Step(Record):
     """One call.
 
     Attributes:
@@ -42,7 +43,7 @@ class Step(NamedTuple):
     traced: bool = True
 
 
-class Program(NamedTuple):
+class Program(Record):
     """A partition's steps.
 
     Attributes:

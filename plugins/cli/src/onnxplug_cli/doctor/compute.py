@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from onnxplug.authoring.record import Record
 from onnxplug.ep import EpDevice, raise_interruption
 from onnxplug.guard import in_words
 from onnxplug.selection.order import CPU
@@ -45,7 +46,7 @@ class Check:
     remedy: str = ""
 
 
-class Trial(NamedTuple):
+class Trial(Record):
     """An operator, two float32 inputs of one shape, and what it should give."""
 
     op: str

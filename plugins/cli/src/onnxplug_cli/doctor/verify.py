@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from onnxplug.authoring.record import Record
 from onnxplug.duration import duration
 from onnxplug.hardware import discover
 from onnxplug.plugins import registry
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from onnxplug.ep import EpDevice, EpFactory
 
 
-class Checked(NamedTuple):
+class Checked(Record):
     """What was found of one family, and how long it took, in seconds."""
 
     verdict: FamilyVerdict

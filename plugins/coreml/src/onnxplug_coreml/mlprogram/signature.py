@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_coreml.lowering.program import Program, Value
 from onnxplug_coreml.mlprogram.sizes import bounds
 
@@ -21,7 +22,7 @@ def border_dtype(dtype: ep.DataType) -> Any:
     return np.dtype(np.int32) if dtype is ep.DataType.BOOL else dtype.numpy
 
 
-class Side(NamedTuple):
+class Side(Record):
     """An input or output.
 
     Attributes:
@@ -68,7 +69,7 @@ class Side(NamedTuple):
         return result if self.sizes else result.reshape(())
 
 
-class Signature(NamedTuple):
+class Signature(Record):
     """All inputs and outputs of a model."""
 
     inputs: tuple[Side, ...]

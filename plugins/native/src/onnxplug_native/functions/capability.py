@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
+from onnxplug.authoring.record import Record
 from onnxplug_native.functions.node import NodeView
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from onnxplug_native.functions.kernel_registry import KernelRegistry
 
 
-class Group(NamedTuple):
+class Group(Record):
     """Nodes that a library takes.
 
     Attributes:

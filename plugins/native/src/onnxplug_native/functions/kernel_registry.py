@@ -6,9 +6,10 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_native.functions.node import NodeView, schema_of
 from onnxplug_native.functions.types import element_number, element_type
 from onnxplug_native.interface.handles import Handle, find
@@ -129,7 +130,7 @@ class KernelDefinition(Handle):
         self.rule = rule
 
 
-class Kernel(NamedTuple):
+class Kernel(Record):
     """A kernel that is registered.
 
     Attributes:

@@ -22,7 +22,9 @@ import ctypes
 import functools
 import os
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from onnxplug.authoring.record import Record
 
 API_VERSION: Final = 32
 """The newest version of the interface whose libraries are hosted."""
@@ -47,7 +49,7 @@ _KINDS: Final[dict[str, Any]] = {
 }
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """An entry of a structure.
 
     Attributes:

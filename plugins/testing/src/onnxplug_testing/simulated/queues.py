@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug_testing.simulated.monitor import MONITOR
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from onnxplug_testing.simulated.schedule import Schedule
 
 
-class Point(NamedTuple):
+class Point(Record):
     """A place in a queue, and how far others were when work before it was done.
 
     Attributes:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from onnxplug.authoring.record import Record
 from onnxplug_testing.simulated.capture import Capture
 from onnxplug_testing.simulated.monitor import MONITOR
 from onnxplug_testing.simulated.queues import Point, Queue, executing
@@ -124,7 +125,7 @@ class Storage:
             )
 
 
-class _Free(NamedTuple):
+class _Free(Record):
     memory: Bytes
     queue: Queue | None
     position: int

@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from onnxplug import ep
+from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug_kernels import Kernel
 
@@ -27,7 +28,7 @@ _FAMILIES: Final = (
 ).split()
 
 
-class Operator(NamedTuple):
+class Operator(Record):
     """One implementation of one operator.
 
     Attributes:

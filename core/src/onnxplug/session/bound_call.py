@@ -1,0 +1,196 @@
+"""Prepared calls of a binding: on the host, or in the memory of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxplug.ep import HOST
+from onnxplug.run.aliasing import overlap
+from onnxplug.run.plan import only_partition
+from onnxplug.session.ort_value import OrtValue
+from onnxplug.session.outputs import check_bound_output
+from onnxplug.session.prepared_call import PreparedCall, not_prepared
+
+if TYPE_CHECKING:
+    from onnxplug.compile.model import BuiltModel
+    from onnxplug.ep import CapturePhase, OptionValue, Stream
+    from onnxplug.run.device import Device
+    from onnxplug.run.plan import Plan, RunPartition
+    from onnxplug.session.inputs import InputChecker
+    from onnxplug.session.io_binding import IOBinding
+
+
+def prepare_bound(
+    binding: IOBinding, built: BuiltModel, plan: Plan, checker: InputChecker
+) -> PreparedCall:
+    """Calls with *binding* as it is now, by *plan*, on the host or on one device.
+
+    Each is given the binding, and leaves the results there.
+    """
+    places = {value.location for value in binding.inputs.values()}
+    places |= {output.location for output in binding.outputs.values()}
+    step = only_partition(plan, *places) if len(places) == 1 else None
+    if step is None or built.captures is not None:
+        return not_prepared
+    if step.location == HOST:
+        return _on_host(binding, built, checker)
+    names = [plan.inputs[slot - 1] for slot in step.inputs]
+    device = built.memory.device(step.location)
+    if (
+        device is None
+        or step.location.host_accessible
+        or not set(names) <= set(binding.inputs)
+        or step.outputs != plan.outputs
+        or set(binding.outputs) != set(plan.graph.outputs)
+    ):
+        return not_prepared
+    return _DeviceCalls(binding, built, step, device, names).call
+
+
+def _on_host(
+    binding: IOBinding, built: BuiltModel, checker: InputChecker
+) -> PreparedCall:
+    compute, pass_on = built.direct_call, checker.pass_on
+    assert compute is not None
+    inputs, names = binding.inputs, built.graph.outputs
+    bound = [None if each is None else each.raw for each in _fillable(binding, names)]
+    if pass_on({name: value.raw for name, value in inputs.items()}) is None:
+        return not_prepared
+
+    def call(binding: IOBinding) -> list[Any] | None:
+        values = pass_on({name: value.raw for name, value in inputs.items()})
+        if values is None:
+            return None
+        results = dict(zip(names, compute(values, bound), strict=True))
+        binding.receive(results, values, replace=True)
+        return binding.results
+
+    return call
+
+
+def _fillable(binding: IOBinding, names: Sequence[str]) -> list[OrtValue | None]:
+    """The values that an EP may fill with the outputs of these *names*.
+
+    Not what is an input, which is read until the run ends, and has another array then.
+    """
+    inputs = [value.raw for value in binding.inputs.values()]
+    values = []
+    for name in names:
+        output = binding.outputs.get(name)
+        value = None if output is None else output.value
+        is_input = value and any(overlap(value.raw, each) for each in inputs)
+        values.append(None if is_input else value)
+    return values
+
+
+class _Context:
+    """A run without options; see :class:`onnxplug.ep.RunContext`."""
+
+    __slots__ = ("options", "stream")
+
+    deadline: float | None = None
+    cancelled = False
+    profiler = None
+    capture: CapturePhase | None = None
+
+    def __init__(
+        self, stream: Stream | None, options: Mapping[str, OptionValue]
+    ) -> None:
+        self.stream = stream
+        self.options = options
+
+
+class _DeviceCalls:
+    """Calls of a binding in the memory of a device, where nothing is checked again."""
+
+    def __init__(
+        self,
+        binding: IOBinding,
+        built: BuiltModel,
+        step: RunPartition,
+        device: Device,
+        names: Sequence[str],
+    ) -> None:
+        """*names* are those of the step's inputs."""
+        self._built = built
+        self._step = step
+        self._options = built.run_entries.read(None)[step.ep]
+        self._device = device
+        self._names = built.graph.outputs
+        self._inputs = [binding.inputs[name] for name in names]
+        self._outputs = [binding.outputs[name].value for name in self._names]
+        self._given = [value for value in self._outputs if value is not None]
+        self._filled = _fillable(binding, self._names)
+
+    def call(self, binding: IOBinding) -> list[Any] | None:
+        """See :func:`prepare_bound`."""
+        device, location = self._device, self._device.location
+        for value in (*self._inputs, *self._given):
+            if value.is_shared:
+                return None
+        # asked anew, since a run may have left a value with another array
+        arrays = [value.raw for value in self._inputs]
+        bound = [None if value is None else value.raw for value in self._filled]
+        taken = [*arrays, *[value.raw for value in self._given]]
+        streams = binding.runs.streams(self._built)
+        with streams.lock:
+            try:
+                streams.renew()
+                stream = streams.at(location)
+                if stream is not None:
+                    self._order(stream)
+                context = _Context(stream, self._options)
+                results = self._step.run(arrays, bound, context)
+                outputs = self._received(results, taken, stream)
+                if stream is not None:
+                    events = [device.record(stream)]
+                    streams.keep(taken, events)
+                    for value in self._inputs:
+                        value.note_read(events)
+                    for value in outputs:
+                        value.note_written(events)
+            except BaseException:
+                self._built.streams.discard(streams)
+                raise
+        binding.results = binding.in_order(outputs, self._names)
+        return binding.results
+
+    def _received(
+        self, results: Sequence[Any], taken: Sequence[Any], stream: Stream | None
+    ) -> list[OrtValue]:
+        device, outputs = self._device, []
+        taken = list(taken)
+        for name, value, result in zip(
+            self._names, self._outputs, results, strict=True
+        ):
+            if value is not None and result is not value.raw:
+                check_bound_output(name, result, value.raw, device)
+        for value, result in zip(self._outputs, results, strict=True):
+            if value is not None and result is value.raw:
+                outputs.append(value)
+                continue
+            array = result
+            if any(result is other for other in taken):
+                # an array that the caller has is not given again
+                shape, dtype = tuple(result.shape), device.data_type(result)
+                array = device.empty(shape, dtype, stream)
+                device.copy(result, array, stream)
+            taken.append(array)
+            if value is None:
+                value = OrtValue(array, device.location, device)
+            else:
+                value.replace(array)
+            outputs.append(value)
+        return outputs
+
+    def _order(self, stream: Stream) -> None:
+        device = self._device
+        for value in self._inputs:
+            for event in value.written:
+                device.wait(stream, event)
+        for output in self._outputs:
+            if output is not None:
+                for event in output.used:
+                    if not event.done():
+                        device.wait(stream, event)
