@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -374,6 +376,43 @@ def test_a_first_result_imports_what_it_needs(tmp_path: Path, runtime: str) -> N
     assert sorted(loaded & heavy) == []
     writing = {f"onnxplug_cpu.compiler.{name}" for name in writing}
     assert sorted(loaded & writing) == []
+
+
+def imported_in_functions(path: Path) -> Iterator[str]:
+    """The modules that functions of *path* import, of onnxplug's and numpy; where a
+    package gives a name when it is asked for, the module that it is from."""
+    for function in ast.walk(parsed(path)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module != "onnxplug":
+                package = importlib.import_module(node.module or "")
+                for alias in node.names:
+                    found = getattr(package, alias.name, None)
+                    module = getattr(found, "__module__", node.module)
+                    is_module = found is None or isinstance(found, ModuleType)
+                    yield f"{node.module}.{alias.name}" if is_module else module
+
+
+def test_functions_import_what_a_first_result_does_without(tmp_path: Path) -> None:
+    """All else is imported at the top, but where a package gives names when they are
+    asked for, in what is loaded before there is a session, and in what EPs import to
+    say which devices they drive."""
+    program = first_result(tmp_path)
+    loaded_by(program)  # fills the cache
+    loaded = modules_after(program)
+    early = modules_after("import onnxplug; onnxplug.get_plugins()")
+    wrong = {
+        f"{path.relative_to(CORE)} imports {name}"
+        for path in sources(CORE)
+        if path.name != "__init__.py" and path.parent.name not in ("ep", "authoring")
+        for name in imported_in_functions(path)
+        if name.split(".")[0] in ("onnxplug", "numpy") and name in loaded
+        if name_of(path) not in early or name in early
+    }
+    assert not sorted(wrong)
 
 
 BROAD: Final = {"FAILURES", "Exception", "BaseException"}

@@ -17,6 +17,8 @@ from onnxplug.entries import (
 from onnxplug.errors import LoadCancelled, OptionError, OptionTypeError
 from onnxplug.levels import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from onnxplug.paths import why_no_path
+from onnxplug.plugins import registry
+from onnxplug.selection import for_devices, parse_options, provider
 from onnxplug.strictness import STRICT, Strictness
 from onnxplug.suggest import did_you_mean
 
@@ -349,8 +351,6 @@ class SessionOptions:
             PluginError: it is not installed or cannot be loaded.
             OptionError: an option is not valid.
         """
-        from onnxplug.plugins import registry
-        from onnxplug.selection import parse_options, provider
         from onnxplug.selection.available import find_factory
 
         factory = find_factory(name, registry)
@@ -369,8 +369,6 @@ class SessionOptions:
             OptionError: there is no device, they are of several EPs, or an option is
                 not valid.
         """
-        from onnxplug.selection import for_devices
-
         given = dict(options or {})
         self._requests.append(
             for_devices(ep_devices, given, strictness=self._strictness)
@@ -388,7 +386,7 @@ class SessionOptions:
         self, delegate: Callable[..., Sequence[EpDevice]]
     ) -> None:
         """Choose EPs by a function of ONNX Runtime's four arguments."""
-        from onnxplug.selection import adapt_delegate
+        from onnxplug.selection.delegate import adapt_delegate
 
         self.__dict__["_policy"] = adapt_delegate(delegate)
 

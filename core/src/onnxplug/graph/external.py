@@ -14,6 +14,7 @@ from onnxplug.ep import DataType
 from onnxplug.errors import ExternalDataError
 from onnxplug.graph.contents import Contents
 from onnxplug.graph.folder import ModelFolder
+from onnxplug.graph.packing import to_raw
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,8 +70,6 @@ class ExternalData:
         return data[offset : offset + length]
 
     def _given(self, tensor: str, nbytes: int) -> memoryview:
-        from onnxplug.graph.packing import to_raw
-
         array = self._arrays[tensor]
         try:
             dtype = DataType.from_numpy(array.dtype)

@@ -7,10 +7,13 @@ one producer (an input, a constant or a node).
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from onnxplug import ep
 from onnxplug.authoring.record import Record
@@ -22,8 +25,6 @@ from onnxplug.graph.attribute import Attribute, AttributeType
 from onnxplug.graph.weight import Weight
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from onnxplug.authoring.files import Identity
     from onnxplug.ep import Domain
     from onnxplug.graph.folder import ModelFolder
@@ -312,8 +313,6 @@ def _in_topological_order(nodes: list[Node], graph_name: str) -> list[Node]:
     if sorted_already:
         return nodes
     # Kahn's algorithm with a heap, so that the order is the model's where it can be
-    import heapq
-
     waiting = [len(sources) for sources in needs]
     users: list[list[int]] = [[] for _ in nodes]
     for position, sources in enumerate(needs):
@@ -386,8 +385,6 @@ class Model(Record):
 
 def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
     """The dense array of *sparse*, whose indices all lie in its shape."""
-    import numpy as np
-
     shape, indices = sparse.shape, sparse.indices
     if indices.ndim == 2:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -402,8 +399,6 @@ def densify(sparse: SparseTensor) -> np.ndarray[Any, Any]:
 
 def outside(indices: np.ndarray[Any, Any], shape: Sequence[int]) -> Any:
     """Which of the indices of a sparse tensor, as it has them, lie outside *shape*."""
-    import numpy as np
-
     linear = indices.ndim == 1
     bounds = math.prod(shape) if linear else np.array(shape, np.int64)
     return (indices < 0) | (indices >= bounds)

@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug.authoring.files import Identity
 from onnxplug.authoring.locks import new_lock
 from onnxplug.ep.weights import WeightSource
@@ -83,8 +85,6 @@ class Origin:
         Args:
             digest: of *raw*; needed where there is no key.
         """
-        import numpy as np
-
         start, begin = (
             np.frombuffer(data, np.uint8).__array_interface__["data"][0]
             for data in (raw, self.owner)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnxplug.graph.attribute import Attribute, AttributeType
 from onnxplug.graph.weight import Weight
 
@@ -14,8 +16,6 @@ def typed(value: Any) -> Attribute:
     Raises:
         TypeError: it is none of these.
     """
-    import numpy as np
-
     if isinstance(value, Weight):
         return Attribute(AttributeType.TENSOR, value)
     if isinstance(value, np.ndarray):

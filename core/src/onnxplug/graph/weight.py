@@ -11,17 +11,18 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from onnxplug.authoring.arrays import usual_form
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType
 from onnxplug.ep.weights import WeightSource
 from onnxplug.graph.origin import Origin
+from onnxplug.graph.packing import is_copied, to_raw
 from onnxplug.graph.size import tensor_nbytes
 from onnxplug.weights import of_host
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from onnxplug.ep import Node
 
 
@@ -158,8 +159,6 @@ class Weight:
 
     def _shared(self) -> np.ndarray[Any, Any]:
         """The content; a large copy is the one that other sessions have, too."""
-        from onnxplug.graph.packing import is_copied
-
         raw, origin = self._raw, self._origin
         if (
             raw is None
@@ -243,12 +242,8 @@ class Weight:
         They are a view of the model's bytes where those have this form, and of the
         array where it has; the array is then not even made.
         """
-        import numpy as np
-
         if self._raw is not None:
             return np.frombuffer(self._raw, np.uint8)
-        from onnxplug.graph.packing import to_raw
-
         return to_raw(self.array, self.dtype)
 
     @property

@@ -7,12 +7,11 @@ lie within it, or in ``MalformedModel`` with the byte offset.  Nothing is copied
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
 
 from onnxplug.errors import MalformedModel
-
-if TYPE_CHECKING:
-    import numpy as np
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -201,8 +200,6 @@ def _bad_tag(field: int, position: int) -> MalformedModel:
 
 
 def _octets(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     octets = np.frombuffer(packed, np.uint8) if packed else np.empty(0, np.uint8)
     if octets.size and octets[-1] > 0x7F:
         end = offset + octets.size
@@ -215,8 +212,6 @@ def _places(
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Where varints begin in *octets*, of which the last is one's end, and how many
     bytes each has; some at a time."""
-    import numpy as np
-
     position = 0
     while position < octets.size:
         is_last = octets[position : position + _CHUNK] < 0x80
@@ -235,8 +230,6 @@ def _places(
 
 
 def _packed_varints(packed: memoryview, offset: int) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     octets = _octets(packed, offset)
     count = int(np.count_nonzero(octets < 0x80))
     if count == octets.size:

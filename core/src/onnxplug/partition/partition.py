@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onnxplug.authoring.locks import new_lock
 from onnxplug.ep import ExportedModel, TensorFacts, ValueInfo
+from onnxplug.shapes.concrete import infer
 
 if TYPE_CHECKING:
     from onnxplug import ep
@@ -187,8 +188,6 @@ class GraphPartition:
 @functools.cache
 def _rules() -> Callable[..., Sequence[TensorFacts | None]]:
     """What a partition asks for shapes; of use to few EPs, so imported when asked."""
-    from onnxplug.shapes.concrete import infer
-
     return infer
 
 

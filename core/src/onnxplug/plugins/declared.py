@@ -6,8 +6,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeGuard
 
+from onnxplug.ep import DeviceType, OpenOptions, Option
+
 if TYPE_CHECKING:
-    from onnxplug.ep import Domain, EpFactory, Option
+    from onnxplug.ep import Domain, EpFactory
 
 
 _ABILITIES: Final = {
@@ -50,8 +52,6 @@ def check_declared(factory: EpFactory) -> None:
 
 
 def _check_options(ep: str, noun: str, plural: str, declared: object) -> None:
-    from onnxplug.ep import Option
-
     if not isinstance(declared, Mapping):
         raise TypeError(
             f"{plural} of {ep} are {declared!r}; expected a mapping of names to Option"
@@ -75,15 +75,11 @@ def all_names(declared: Mapping[str, Option]) -> dict[str, str]:
 
 def own_name(declared: Mapping[str, Option], key: str) -> str | None:
     """The name of the option that *key* is a name of; ``None`` if it is of none."""
-    from onnxplug.ep import OpenOptions
-
     name = all_names(declared).get(key)
     return key if name is None and isinstance(declared, OpenOptions) else name
 
 
 def _check_tried_on(factory: EpFactory) -> None:
-    from onnxplug.ep import DeviceType
-
     tried: object = factory.tried_on
     if tried is not None and not (
         is_text_table(tried) and set(DeviceType).issuperset(tried)

@@ -11,6 +11,7 @@ from typing import Final
 
 from onnxplug.authoring.record import Record
 from onnxplug.ep import DataType, TensorType, ValueType
+from onnxplug.shapes import elementwise
 from onnxplug.shapes.facts import NodeCall, Value
 
 _NO_LARGER: Final = frozenset({"Compress", "NonZero", "Unique"})
@@ -111,7 +112,7 @@ def _is_linear(call: NodeCall) -> bool:
         return False
     if node.op_type in _PER_ELEMENT:
         return True
-    from onnxplug.shapes import elementwise, making, movement
+    from onnxplug.shapes import making, movement
 
     tables = (elementwise.RULES, making.RULES, movement.RULES)
     return any(node.op_type in rules for rules in tables)

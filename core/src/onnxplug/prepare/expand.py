@@ -14,7 +14,9 @@ from onnxplug import domains
 from onnxplug.ep import Reason, RefusalCode
 from onnxplug.errors import ModelError, PluginError
 from onnxplug.graph import Function, Graph, Node
+from onnxplug.graph.load import parse_function
 from onnxplug.graph.scopes import Names
+from onnxplug.graph.value_type import type_to_proto
 from onnxplug.interruption import raise_interruption
 from onnxplug.plugins.domains import SuppliedOperator
 from onnxplug.prepare.budget import Budget
@@ -168,8 +170,6 @@ def _read(made: Any, found: SuppliedOperator) -> Function:
     """A function as it is supplied: a text, or a ``FunctionProto``."""
     import onnx.parser
 
-    from onnxplug.graph.load import parse_function
-
     proto = onnx.parser.parse_function(made) if isinstance(made, str) else made
     if not isinstance(proto, onnx.FunctionProto):
         raise TypeError(f"it is {made!r:.200}; expected an onnx.FunctionProto or text")
@@ -189,8 +189,6 @@ def _complete(data: bytes, schema: Any, node: Node) -> Iterator[Function]:
     out outputs, such as ``Mean`` of LayerNormalization-17, which no node may want then.
     """
     import onnx
-
-    from onnxplug.graph.load import parse_function
 
     if not data:
         return
@@ -215,7 +213,7 @@ def _call(graph: Graph, node: Node, schema: Any) -> tuple[bytes, list[bytes]] | 
     """The node and its input types as ONNX wants them; None if a type is unknown."""
     import onnx
 
-    from onnxplug.graph.export import node_to_proto, type_to_proto
+    from onnxplug.graph.export import node_to_proto
 
     types: list[bytes] = []
     for name in node.inputs:

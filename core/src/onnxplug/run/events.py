@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from onnxplug.ep import Event
 from onnxplug.guard import FAILURES, blame, malformed
 
@@ -71,8 +73,6 @@ def truth(found: object, ep: str, method: str) -> bool:
     Raises:
         EpError: it is neither.
     """
-    import numpy as np
-
     if isinstance(found, bool | np.bool_):
         return bool(found)
     raise malformed(ep, "run", method, found, "True or False")

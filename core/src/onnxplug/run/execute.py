@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxplug.authoring.nodes import describe
 from onnxplug.authoring.traces import type_shapes
 from onnxplug.ep import HOST, MemoryLocation
@@ -224,8 +226,6 @@ class _DeviceArrays:
         stacked = device.stack(items, axis, stream)
         if stacked is not NotImplemented:
             return stacked
-        import numpy as np
-
         return self.put(np.stack([self._fetch(item, at) for item in items], axis), at)
 
     def take(self, array: Any, axis: int, index: int, at: MemoryLocation) -> Any:
@@ -234,8 +234,6 @@ class _DeviceArrays:
         part = device.take(array, axis, index, stream)
         if part is not NotImplemented:
             return part
-        import numpy as np
-
         return self.put(np.take(self._fetch(array, at), index, axis), at)
 
     def put(self, array: Any, at: MemoryLocation) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxplug.authoring.arrays import check_bound
 from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, DataType, MemoryLocation
@@ -130,8 +132,6 @@ class Memory:
         dtype = self.data_type(value, hop.source)
         shape = tuple(value.shape)
         if target is None:
-            import numpy as np
-
             if pinned:
                 return hop.device.empty_on_host(shape, dtype, stream)
             return np.empty(shape, dtype.numpy)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.ep import HardwareDevice
 from onnxplug.errors import OptionError
 from onnxplug.plugins import PluginRegistry
-from onnxplug.selection.order import CPU
+from onnxplug.selection.order import CPU, order_devices
 from onnxplug.selection.request import (
     ProviderEntry,
     ProviderRequest,
@@ -165,7 +165,6 @@ def _chosen_by_policy(
 ) -> PolicyChoice:
     # most sessions have no policy
     from onnxplug.selection.enumerate import enumerate_devices
-    from onnxplug.selection.order import order_devices
     from onnxplug.selection.policy import find_policy
     from onnxplug.selection.policy_choice import PolicyChoice
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from onnxplug.authoring.bounds import (
     MOST_ELEMENTS,
@@ -32,9 +34,6 @@ from onnxplug.ep.size import (
 )
 from onnxplug.graph import Graph, Node, Weight
 from onnxplug.graph.scopes import made_in
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -95,8 +94,6 @@ def array_of(content: Content) -> np.ndarray[Any, Any] | None:
     """The array that *content* is, if all elements are numbers."""
     if not all(isinstance(element, int) for element in content.elements):
         return None
-    import numpy as np
-
     array = np.array(content.elements, content.dtype.numpy)
     return array.reshape(()) if content.is_scalar else array
 

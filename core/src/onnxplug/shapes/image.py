@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from onnxplug.authoring.bounds import at_least, normal_axes, resized_lengths
 from onnxplug.ep import DataType
 from onnxplug.ep.size import Extent, is_natural, quotient
@@ -79,8 +81,6 @@ def _scaled(size: Extent, factor: float) -> Extent | None:
         return quotient(size, 2)
     if not isinstance(size, int):
         return None
-    import numpy as np
-
     # in float32, as ONNX does: 10 * 0.7 is 7 there, but less in float64
     return math.floor(np.float32(size) * np.float32(factor))
 

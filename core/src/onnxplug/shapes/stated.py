@@ -15,6 +15,7 @@ from onnxplug.ep import (
     TensorType,
     ValueType,
 )
+from onnxplug.ep.size import Size, TooLong, named, substituted
 
 
 class Contradiction(Exception):
@@ -194,8 +195,6 @@ def names_of_sizes(type: ValueType | None) -> tuple[str, ...]:
 def _resized(size: str, sizes: Mapping[str, int | str]) -> int | str:
     if size in sizes or size.isidentifier():
         return sizes.get(size, size)
-    from onnxplug.ep.size import Size, TooLong, named, substituted
-
     expression = Size.parse(size)
     if expression is None:
         return size

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxplug.ep import TensorType, ValueType
+from onnxplug.ep.size import Size, names_in
 from onnxplug.graph import Graph
 from onnxplug.graph.scopes import all_graphs
 from onnxplug.shapes.stated import (
@@ -218,12 +219,8 @@ def _expression(text: str) -> Size | None:
 
 
 def _size(text: str) -> Size | None:
-    from onnxplug.ep.size import Size  # which few models need so early
-
     return Size.parse(text)
 
 
 def _names(size: Size) -> set[str]:
-    from onnxplug.ep.size import names_in
-
     return names_in(size)

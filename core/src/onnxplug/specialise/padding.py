@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxplug.authoring.arrays import fill_bound
 from onnxplug.authoring.record import Record
 from onnxplug.ep import HOST, CompiledPartition, MemoryLocation, Partition
@@ -227,7 +229,5 @@ class PaddedPartition(CompiledPartition):
 
 def _longer(array: Any, axis: int, count: int) -> Any:
     """*array* with its last position along *axis* *count* times more."""
-    import numpy as np
-
     last = np.take(array, [-1], axis)
     return np.concatenate([array, np.repeat(last, count, axis)], axis)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -99,16 +99,22 @@ def _matrix(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, MATRIX)
 
 
-@dataclass
 class _Drawn:
     """The nodes of a graph as it is drawn, and the matrices that they may read."""
 
-    draw: random.Random
-    matrices: list[str]
-    prefix: str = ""
-    deepest: int = 2
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    stacks: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        draw: random.Random,
+        matrices: list[str],
+        prefix: str = "",
+        deepest: int = 2,
+    ) -> None:
+        self.draw = draw
+        self.matrices = matrices
+        self.prefix = prefix
+        self.deepest = deepest
+        self.nodes: list[onnx.NodeProto] = []
+        self.stacks: list[str] = []
 
     def draw_node(self, depth: int) -> None:
         weights = {"unary": 3.0, "binary": 4.0, "matmul": 2.0}

@@ -32,9 +32,12 @@ from onnxplug.errors import (
     ModelRequiresCompilation,
     UnassignedNode,
 )
+from onnxplug.graph.scopes import outermost
+from onnxplug.hardware import discover
 from onnxplug.operators import is_ep_context
 from onnxplug.partition import Candidate, GraphPartition
 from onnxplug.partition.compile_partition import checked, declined_reason
+from onnxplug.plugins import registry as registry_of_process
 from onnxplug.selection.compatibility import check_compatibility
 from onnxplug.warn import warn_user
 
@@ -278,9 +281,6 @@ def _missing(
     graph: Graph, node: Node, source: str, names: Sequence[str]
 ) -> UnassignedNode:
     """The error for an EP that a session would need."""
-    from onnxplug.graph.scopes import outermost
-    from onnxplug.hardware import discover
-    from onnxplug.plugins import registry as registry_of_process
     from onnxplug.selection.available import availability
 
     registry = outermost(graph).plugins or registry_of_process
