@@ -22,7 +22,7 @@ from onnx import TensorProto
 
 import onnxplug_onnxruntime as ort
 
-from . import comparison
+PAGE: Final = Path(__file__).parents[2] / "docs/how-to/move-from-onnxruntime.md"
 
 CPU: Final = "CPUExecutionProvider"
 X: Final = np.float32([-1, 2])
@@ -494,7 +494,7 @@ ELSEWHERE: Final = {
 
 def rows() -> Iterator[str]:
     """The first cells of the tables of differences."""
-    text = comparison.PAGE.read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     for title in TABLES:
         _, _, after = text.partition(f"\n## {title}\n")
         table = after.partition("\n## ")[0]

@@ -10,5 +10,5 @@ def test_what_is_missing_has_a_reason() -> None:
 
 
 def test_the_page_lists_it() -> None:
-    how = "run python tests/drop_in/comparison.py"
+    how = "run python plugins/onnxruntime/tests/comparison.py"
     assert comparison.PAGE.read_text("utf-8") == comparison.page(), how

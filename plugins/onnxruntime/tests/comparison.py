@@ -1,6 +1,6 @@
 """Compares the names of ``onnxplug_onnxruntime`` with those of ONNX Runtime.
 
-``python tests/drop_in/comparison.py`` writes what remains into
+``python plugins/onnxruntime/tests/comparison.py`` writes what remains into
 docs/how-to/move-from-onnxruntime.md.
 """
 
@@ -20,9 +20,9 @@ from onnxruntime.capi import _pybind_state, onnxruntime_inference_collection
 import onnxplug_onnxruntime
 from onnxplug import errors
 
-PAGE: Final = Path(__file__).parents[2] / "docs/how-to/move-from-onnxruntime.md"
+PAGE: Final = Path(__file__).parents[3] / "docs/how-to/move-from-onnxruntime.md"
 
-BEGIN: Final = "<!-- written by tests/drop_in/comparison.py -->"
+BEGIN: Final = "<!-- written by plugins/onnxruntime/tests/comparison.py -->"
 END: Final = "<!-- end -->"
 
 NO_API: Final = {
