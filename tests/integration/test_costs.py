@@ -12,7 +12,7 @@ import pytest
 import onnxplug
 from onnxplug import ep
 from onnxplug.errors import EpError, EpWarning
-from onnxplug.selection.devices import devices_of
+from onnxplug.selection.devices import judged_devices
 from onnxplug_testing import Knobs, SimulatedFactory
 
 MakeSimulated = Callable[..., SimulatedFactory]
@@ -161,4 +161,4 @@ def test_an_estimate_that_is_none_is_a_failure_of_the_ep(
 def test_costs_that_are_none_are_refused_with_the_pair(costs: Any) -> None:
     factory = SimulatedFactory(Knobs(costs=costs))
     with pytest.raises(EpError, match=r"SimulatedExecutionProvider.*costs.*expected"):
-        devices_of(factory, [])
+        judged_devices(factory, [])

@@ -11,7 +11,7 @@ from onnxplug.ep import DeviceType, EpDevice, HardwareDevice, Host, hookimpl
 from onnxplug.errors import EpError, OptionError, PluginNotFound
 from onnxplug.plugins import PluginRegistry
 from onnxplug.selection import ep_devices, for_devices
-from onnxplug.selection.devices import devices_of, hardware_for, merge_hardware
+from onnxplug.selection.devices import hardware_for, judged_devices, merge_hardware
 from onnxplug.selection.enumerate import enumerate_devices, find_hardware
 from onnxplug.selection.request import Origin
 from onnxplug_testing import Knobs, SimulatedFactory, SimulatedPlugin, Stage
@@ -66,7 +66,7 @@ def test_an_ep_may_not_offer_the_pairs_of_another() -> None:
             return [EpDevice(ep_name="Other", device=devices[0])]
 
     with pytest.raises(EpError, match="no EpDevice of its own") as caught:
-        devices_of(Liar(), [HardwareDevice(type=DeviceType.CPU)])
+        judged_devices(Liar(), [HardwareDevice(type=DeviceType.CPU)])
     assert caught.value.stage == "devices"
 
 

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from onnxplug.ep import RefusedDevice
 
 
-def devices_of(
-    factory: EpFactory, hardware: Sequence[HardwareDevice]
-) -> tuple[EpDevice, ...]:
-    """The pairs of an EP and the hardware that it can drive.
-
-    Raises:
-        EpError: the factory raised, or gave another answer than it should.
-    """
-    return judged_devices(factory, hardware)[0]
-
-
 def judged_devices(
     factory: EpFactory, hardware: Sequence[HardwareDevice]
 ) -> tuple[tuple[EpDevice, ...], tuple[RefusedDevice, ...]]:

@@ -12,7 +12,7 @@ from onnxplug.duration import duration
 from onnxplug.hardware import discover
 from onnxplug.plugins import registry
 from onnxplug.selection.available import find_factory, no_device
-from onnxplug.selection.devices import devices_of, hardware_for
+from onnxplug.selection.devices import hardware_for, judged_devices
 from onnxplug.verify.check import run_probes
 from onnxplug.verify.verdict import FamilyVerdict, Verdict
 from onnxplug_cli.devices import description, hardware_data
@@ -42,9 +42,9 @@ def verify_ep(name: str, *, as_json: bool) -> bool:
     """
     factory = find_factory(name, registry)
     hardware = hardware_for(registry, factory.name, discover())
-    pairs = devices_of(factory, hardware)
+    pairs, refused = judged_devices(factory, hardware)
     if not pairs:
-        raise CommandFailed("; ".join(no_device(factory, hardware)))
+        raise CommandFailed("; ".join(no_device(factory, hardware, refused)))
     apart = distinctions(
         pairs, lambda pair: (pair.device.type, description(pair.device))
     )
