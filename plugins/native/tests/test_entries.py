@@ -14,6 +14,7 @@ import pytest
 
 from onnxplug import ep
 from onnxplug.graph.load import load_model
+from onnxplug_native import functions
 from onnxplug_native.functions.graph import GraphView, ModelFacts
 from onnxplug_native.functions.kernel_context import KernelContext
 from onnxplug_native.functions.tensor import Value
@@ -40,6 +41,7 @@ def no_leaks() -> Iterator[None]:
 def entry(name: str, structure: str = "OrtApi", *, python: bool = False) -> Any:
     """The function that libraries find in the table, or the one written in Python."""
     (found,) = [each for each in entries(structure) if each.name == name]
+    functions.load()
     hosted = table(structure)
     pointers = (POINTER * (found.place + 1)).from_address(hosted.address)
     address = hosted.function(found.place) if python else pointers[found.place]
@@ -82,7 +84,7 @@ def text(name: str, handle: int) -> str:
 def context() -> Iterator[KernelContext]:
     """A run with a matrix, a scalar and a text, and an output that is expected."""
     pytest.importorskip("llvmlite")
-    table("OrtApi")
+    functions.load()
     made = KernelContext(
         [ep.DataType.FLOAT32, ep.DataType.INT64, ep.DataType.STRING, None],
         [ep.DataType.FLOAT32, ep.DataType.FLOAT32],

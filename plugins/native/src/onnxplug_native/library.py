@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from onnxplug import ep
 from onnxplug.authoring.locks import new_lock
+from onnxplug_native import functions
 from onnxplug_native.functions.environment import Logger
 from onnxplug_native.interface.host import api_base, asked_in_vain
 from onnxplug_native.interface.status import raise_status
@@ -72,6 +73,7 @@ class NativeLibrary:
         self._export(handle, _RELEASE, "!", "p")
         room = (ctypes.c_void_p * _MOST_FACTORIES)()
         count = ctypes.c_size_t()
+        functions.load()
         asked_in_vain()
         status = make(
             handle.encode(),

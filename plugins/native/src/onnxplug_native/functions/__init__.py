@@ -1,8 +1,11 @@
 """What the entries of the interface do, by what they are about."""
 
+import functools
 
+
+@functools.cache
 def load() -> None:
-    """Let the interface know all of them."""
+    """Let the interface have all of them, compiled where they are."""
     from onnxplug_native.functions import (  # noqa: F401
         allocator,
         capability,
@@ -19,3 +22,7 @@ def load() -> None:
         tensor,
         types,
     )
+    from onnxplug_native.interface.compiled import compile_entries
+    from onnxplug_native.interface.host import table
+
+    compile_entries(table("OrtApi"))

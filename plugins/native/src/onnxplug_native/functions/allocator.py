@@ -8,9 +8,9 @@ from typing import Any
 
 from onnxplug_native.functions.devices import HOST_PLACE, MemoryInfo
 from onnxplug_native.functions.environment import KeyValuePairs
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_pointer
-from onnxplug_native.interface.status import Code, InterfaceError
 from onnxplug_native.interface.structure import Structure
 from onnxplug_native.interface.table import API_VERSION, entries
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from onnxplug.authoring.record import Record
 from onnxplug_native.functions.node import NodeView
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import pointers, put_pointer, require_array
-from onnxplug_native.interface.status import Code, InterfaceError
 
 if TYPE_CHECKING:
     from onnxplug_native.functions.graph import GraphView

@@ -11,10 +11,10 @@ from typing import ClassVar, Final
 from onnxplug import ep
 from onnxplug_native.functions.environment import KeyValuePairs
 from onnxplug_native.interface.arena import placed
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_int, put_pointer
-from onnxplug_native.interface.status import Code, InterfaceError
 
 _TYPES: Final = (ep.DeviceType.CPU, ep.DeviceType.GPU, ep.DeviceType.NPU)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from onnxplug_native.functions.node import Attribute, AttributeType
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
@@ -16,7 +17,6 @@ from onnxplug_native.interface.memory import (
     require_array,
     texts,
 )
-from onnxplug_native.interface.status import Code, InterfaceError
 
 _MOST: Final = 1 << 20
 """How many inputs, outputs or attributes a node can have: more is a mistake."""

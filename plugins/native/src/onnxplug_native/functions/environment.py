@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements, table
 from onnxplug_native.interface.memory import (
@@ -14,7 +15,7 @@ from onnxplug_native.interface.memory import (
     put_pointer,
     put_size,
 )
-from onnxplug_native.interface.status import Code, InterfaceError, Status
+from onnxplug_native.interface.status import Status
 from onnxplug_native.interface.table import VERSION
 
 

@@ -18,10 +18,10 @@ from onnxplug_native.functions.tensor import (
     new_array,
 )
 from onnxplug_native.interface.arena import placed
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_pointer, put_size, sizes
-from onnxplug_native.interface.status import Code, InterfaceError
 
 CONTEXT_TAG: Final = 0x6F6E6E78_63747831
 """What the memory of a context begins with."""

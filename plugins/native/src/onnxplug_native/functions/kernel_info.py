@@ -27,6 +27,7 @@ from onnxplug_native.functions.node import (
 )
 from onnxplug_native.functions.tensor import Value
 from onnxplug_native.functions.types import TypeInfo
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
@@ -36,7 +37,6 @@ from onnxplug_native.interface.memory import (
     put_pointer,
     put_size,
 )
-from onnxplug_native.interface.status import Code, InterfaceError
 
 if TYPE_CHECKING:
     from onnxplug_native.interface.structure import Structure

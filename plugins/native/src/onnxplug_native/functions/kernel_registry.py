@@ -12,10 +12,10 @@ from onnxplug import ep
 from onnxplug.authoring.record import Record
 from onnxplug_native.functions.node import NodeView, schema_of
 from onnxplug_native.functions.types import element_number, element_type
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import pointers, put_int, put_pointer
-from onnxplug_native.interface.status import Code, InterfaceError
 
 _LATEST: Final = 2**31 - 1
 """The last version of a kernel that is for no later version of its operator."""

@@ -13,6 +13,7 @@ import numpy as np
 from onnxplug import ep
 from onnxplug_native.functions.graph import GraphView, ValueInfo, ep_contiguous
 from onnxplug_native.functions.tensor import Value
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
@@ -21,7 +22,6 @@ from onnxplug_native.interface.memory import (
     put_pointers,
     put_size,
 )
-from onnxplug_native.interface.status import Code, InterfaceError
 
 
 class AttributeType(IntEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from onnxplug_native.functions.node import schema_of
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import put_int, put_pointer, put_size
-from onnxplug_native.interface.status import Code, InterfaceError
 
 
 class OperatorSchema(Handle):

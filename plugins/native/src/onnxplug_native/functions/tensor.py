@@ -22,6 +22,7 @@ from onnxplug_native.functions.types import (
     element_type,
 )
 from onnxplug_native.interface.arena import placed
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import pointers as read_pointers
@@ -33,7 +34,6 @@ from onnxplug_native.interface.memory import (
     sizes,
     text_at,
 )
-from onnxplug_native.interface.status import Code, InterfaceError
 
 VALUE_TAG: Final = 0x6F6E6E78_76616C31
 """What the memory of a tensor begins with."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from onnxplug import ep
 from onnxplug.authoring.bounds import MOST_AXES
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle, find
 from onnxplug_native.interface.host import implements
 from onnxplug_native.interface.memory import (
@@ -19,7 +20,6 @@ from onnxplug_native.interface.memory import (
     sizes,
     texts,
 )
-from onnxplug_native.interface.status import Code, InterfaceError
 
 # the numbers are ONNX's up to 23, and then the interface's own
 _OTHER: Final = {

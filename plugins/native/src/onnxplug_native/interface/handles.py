@@ -10,6 +10,8 @@ import ctypes
 import os
 from typing import Any, Final, TypeVar, overload
 
+from onnxplug_native.interface.codes import Code, InterfaceError
+
 _LIVE: Final[dict[int, Handle]] = {}
 
 
@@ -68,8 +70,6 @@ def find(kind: type[_H], address: int | None, *, quiet: bool = False) -> _H | No
         return found
     if quiet:
         return None
-    from onnxplug_native.interface.status import Code, InterfaceError
-
     what = (
         "a null pointer" if not address else f"{address:#x}, which is none that lives"
     )

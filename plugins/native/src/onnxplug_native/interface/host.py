@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from onnxplug_native.interface.status import Code, Status, status_of
+from onnxplug_native.interface.codes import Code
+from onnxplug_native.interface.status import Status, status_of
 from onnxplug_native.interface.table import (
     API_VERSION,
     VERSION,
@@ -139,18 +140,10 @@ def _missing(entry: Entry) -> Any:
 
 @functools.cache
 def table(structure: str) -> HostTable:
-    """The table of *structure*, made when it is first asked for."""
+    """The table of *structure*, made of what implements its entries by then."""
     if structure not in _HOSTED:
         raise LookupError(f"{structure} is not hosted")
-    from onnxplug_native import functions
-
-    functions.load()
-    made = HostTable(structure)
-    if structure == "OrtApi":
-        from onnxplug_native.interface.compiled import compile_entries
-
-        compile_entries(made)
-    return made
+    return HostTable(structure)
 
 
 @functools.cache

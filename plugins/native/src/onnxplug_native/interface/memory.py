@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from onnxplug.authoring.bounds import MOST_AXES
 from onnxplug_native.interface import readable
+from onnxplug_native.interface.codes import Code, InterfaceError
 from onnxplug_native.interface.handles import Handle
-from onnxplug_native.interface.status import Code, InterfaceError
 
 _POINTER: Final = ctypes.c_void_p
 
