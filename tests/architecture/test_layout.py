@@ -135,19 +135,6 @@ def test_packages_of_the_compiler_say_what_may_be_in_them() -> None:
             assert isinstance(only, ast.Expr) and isinstance(only.value, ast.Constant)
 
 
-def test_no_files_of_the_core_import_each_other() -> None:
-    """Not even for annotations; a package is its ``__init__`` here, which its files
-    may import, as it does them."""
-    left = {
-        name: {other for other in others if not name.startswith(f"{other}.")}
-        for name, others in imports_within(CORE).items()
-    }
-    while ready := [name for name, others in left.items() if not others & left.keys()]:
-        for name in ready:
-            del left[name]
-    assert not left
-
-
 def test_the_core_knows_no_plugin() -> None:
     wrong = [
         f"{path.relative_to(CORE)} imports {name}"
