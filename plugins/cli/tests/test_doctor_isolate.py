@@ -11,7 +11,7 @@ import pytest
 
 from onnxplug.ep import DeviceType, Finding, HardwareDevice, Level
 from onnxplug.plugins import PluginState
-from onnxplug_cli.doctor.checkup import Checkup, DrivenDevice
+from onnxplug_cli.doctor.checkup import Checkup, DrivenDevice, Family
 from onnxplug_cli.doctor.compute import Check, Verdict
 
 X = "XExecutionProvider"
@@ -166,3 +166,20 @@ def test_a_checkup_survives_the_way_between_processes() -> None:
     )
     data = json.loads(json.dumps(checkup.to_json()))
     assert Checkup.from_json(data) == checkup
+
+
+def test_so_does_what_the_check_on_the_device_found() -> None:
+    checkup = Checkup(
+        ep=X,
+        state="ready",
+        distribution="d",
+        version="1",
+        devices=(
+            DrivenDevice(
+                device=HardwareDevice(type=DeviceType.NPU),
+                tried_on="",
+                families=(Family(family="add", verdict="failed", detail="off"),),
+            ),
+        ),
+    )
+    assert Checkup.from_json(checkup.to_json()) == checkup

@@ -93,18 +93,3 @@ def test_a_node_that_no_ep_takes_is_an_error_with_the_reasons(
     assert outcome.code == 1
     assert "Erf 'node1'" in outcome.err
     assert "Traceback" not in outcome.err
-
-
-def test_a_policy_tells_who_was_passed_over_and_who_was_not_needed(
-    cli, save_model, simulated
-) -> None:
-    model = save_model(["Relu"])
-    passed = cli("explain", model, "--policy", "prefer_npu").out
-    assert "  EPs by the policy prefer_npu:\n" in passed
-    assert f"{simulated} passed over: claims nothing of this model: op: Relu" in passed
-    why = cli("explain", model, "--policy", "prefer_npu", "--why", "Relu").out
-    assert f"not on {simulated}: op: Relu" in why
-    model = save_model(["Mul"], {"a": [4], "b": [4]})
-    used = cli("explain", model, "--policy", "max_efficiency").out
-    assert f"{simulated} used: claims 1 node\n" in used
-    assert "CPUExecutionProvider not needed\n" in used

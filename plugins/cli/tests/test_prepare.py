@@ -5,17 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-def test_it_tells_of_each_set_and_partition(cli, save_model) -> None:
-    model = save_model(["Relu"], {"a": ["N", 4]})
-    outcome = cli("prepare", model, "--shape", "a=2,4", "--shape", "a=3,4")
-    assert (outcome.code, outcome.err) == (0, "")
-    first, header, row, second, *_ = outcome.out.splitlines()
-    assert first.startswith("a[2, 4]: 1 of 1 partitions ready in ")
-    assert header.split() == ["PARTITION", "EP", "STATE"]
-    assert row.split() == ["0", "cpu", "ready"]
-    assert second.startswith("a[3, 4]: 1 of 1 partitions ready in ")
-
-
 def test_json(cli, save_model, toy) -> None:
     model = save_model(["Relu"], {"a": ["N", 4]})
     outcome = cli("prepare", model, "--ep", toy, "--shape", "a=2,4", "--json")
@@ -43,8 +32,9 @@ def test_json(cli, save_model, toy) -> None:
         ([], "required: --shape"),
     ],
 )
-def test_what_does_not_fit(cli, save_model, said, words) -> None:
+def test_what_does_not_fit(cli, save_model, toy, said, words) -> None:
     model = save_model(["Relu"], {"a": ["N", 4]})
-    outcome = cli("prepare", model, *[w for s in said for w in ("--shape", s)])
+    shapes = [word for each in said for word in ("--shape", each)]
+    outcome = cli("prepare", model, "--ep", toy, *shapes)
     assert outcome.code == 2
     assert words in outcome.err

@@ -160,24 +160,3 @@ def test_the_doctor_has_a_problem_with_a_family_that_failed(cli, made) -> None:
     assert "family 'add' failed: 4 of 4 elements of 'y' are wrong" in text
     assert "→ onnxplug doctor --verify simulated" in text
     assert "warning: it never ran on a device of the kind npu" in text
-
-
-def test_isolated_it_tells_the_same(cli, made, site) -> None:
-    """The data go through the child's lines."""
-    from onnxplug.ep import HardwareDevice
-    from onnxplug_cli.doctor.checkup import Checkup, DrivenDevice, Family
-
-    checkup = Checkup(
-        ep=SIMULATED,
-        state="ready",
-        distribution="d",
-        version="1",
-        devices=(
-            DrivenDevice(
-                device=HardwareDevice(type=DeviceType.NPU),
-                tried_on="",
-                families=(Family(family="add", verdict="failed", detail="off"),),
-            ),
-        ),
-    )
-    assert Checkup.from_json(checkup.to_json()) == checkup

@@ -1,43 +1,16 @@
-"""The command line on the CPU EP: the demo, and values of all kinds."""
+"""``onnxplug run`` on the CPU EP: the demo, and values of all kinds."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import pytest
 
-from onnxplug_cli.main import main
-
 DEMO = Path(__file__).parents[2] / "demo"
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Runs a command in this process."""
-
-    def run(*argv: object) -> Outcome:
-        code = main([str(word) for word in argv])
-        return Outcome(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
